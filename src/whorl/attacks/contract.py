@@ -1,0 +1,196 @@
+"""What every attack takes and gives, and the checks they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from whorl.attacks.objectives import Goal
+from whorl.errors import WhorlError
+from whorl.randomness import Ids
+from whorl.records import Record
+
+Model = nn.Module | Callable[[Tensor], Tensor]
+
+# 8-bit pictures that went through a resize or a colour conversion stray this far from [0, 1], and no further.
+RANGE_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class AttackInfo:
+    """What an attack did to each image of a batch; every field is a (B,) tensor, or None where it does not apply."""
+
+    success: Tensor
+    """bool: the attacked model answers as the attack wants, on the images as returned."""
+    grad_evals: Tensor | None = None
+    """int64: input gradients spent."""
+    queries: Tensor | None = None
+    """int64: images the target saw."""
+
+
+class Attack(Record, ABC):
+    """A frozen record of settings, callable on a model and a batch. Subclasses say how to craft."""
+
+    @abstractmethod
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:
+        """Attack a checked, non-empty batch.
+
+        Args:
+            model: in eval mode, on the device of ``x``.
+            x: (B, C, H, W), float32 or float64, within [0, 1].
+            goal: labels to leave or reach.
+            seed: of all randomness.
+            ids: one per image, or None.
+
+        Returns:
+            (B, C, H, W) adversarial images and (B,) int64 input gradients spent on each.
+        """
+
+    @overload
+    def __call__(
+        self,
+        model: Model,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        target: Tensor | None = None,
+        seed: int = 0,
+        ids: Ids = None,
+        return_info: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def __call__(
+        self,
+        model: Model,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        target: Tensor | None = None,
+        seed: int = 0,
+        ids: Ids = None,
+        return_info: Literal[True],
+    ) -> tuple[Tensor, AttackInfo]: ...
+
+    def __call__(
+        self,
+        model: Model,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        target: Tensor | None = None,
+        seed: int = 0,
+        ids: Ids = None,
+        return_info: bool = False,
+    ) -> Tensor | tuple[Tensor, AttackInfo]:
+        """Attack a batch.
+
+        Args:
+            model: network from (B, C, H, W) images in [0, 1] to (B, classes) logits, or an ensemble of them. It is held
+                in eval mode meanwhile.
+            x: (B, C, H, W) in [0, 1].
+            y: (B,) true labels, to be left (untargeted).
+            target: (B,) labels to be reached instead (targeted).
+            seed: all randomness follows from it and from each image's id.
+            ids: one string or integer per image; None takes the picture itself as its id.
+            return_info: whether to return an :class:`AttackInfo` too.
+
+        Returns:
+            (B, C, H, W) adversarial images in [0, 1], dtype of ``x``; with ``return_info`` a pair.
+        """
+        with _ready(model):
+            checked = check_images(x)
+            goal = Goal.of(checked, y, target)
+            check_device(model, checked)
+            if not checked.numel():
+                adv, spent, success = checked, goal.labels, goal.labels.bool()
+            else:
+                adv, spent = self.craft(model, checked, goal, seed=seed, ids=ids)
+                success = goal.reached(answers(model, adv, goal)) if return_info else goal.labels.bool()
+        adv = adv.to(x.dtype)
+        return (adv, AttackInfo(success=success, grad_evals=spent)) if return_info else adv
+
+
+def check_images(x: Tensor) -> Tensor:
+    """Check a batch once, before the loop, and return it in the dtype attacks compute in, within [0, 1].
+
+    Args:
+        x: (B, C, H, W) in [0, 1], floating.
+
+    Returns:
+        float64 where ``x`` is, else float32.
+    """
+    if not isinstance(x, Tensor) or x.dim() != 4:
+        came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise WhorlError(f"images must be a (B, C, H, W) tensor; got {came}.")
+    if not x.is_floating_point():
+        raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
+    x = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    if x.numel():
+        low, high = (float(v) for v in x.aminmax())
+        if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
+            raise WhorlError(
+                f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]. "
+                "Divide by 255, or load them with whorl.load_images."
+            )
+    # A new tensor, made outside inference mode, so that autograd takes it wherever the caller's came from.
+    return x.clamp(0, 1)
+
+
+def check_device(model: Model, x: Tensor) -> None:
+    """Refuse a model that lives elsewhere than the images."""
+    if isinstance(model, nn.Module):
+        places = {p.device for p in model.parameters()}
+        if places and x.device not in places:
+            there = ", ".join(sorted(map(str, places)))
+            raise WhorlError(f"images are on {x.device} but the model is on {there}. Move one with .to(...).")
+
+
+def check_finite(finite: Tensor, ids: Ids) -> None:
+    """Raise if any image's gradient was not finite in some step; called once, after the loop."""
+    if bool(finite.all()):
+        return
+    names: Sequence[object] = range(len(finite)) if ids is None else list(ids)
+    bad = [str(names[i]) for i in (~finite).nonzero()[:, 0].tolist()]
+    more = f" and {len(bad) - 8} more" if len(bad) > 8 else ""
+    raise WhorlError(
+        f"the gradient must be finite; got NaN or infinity for image {', '.join(bad[:8])}{more}. "
+        "Check the model in eval mode and full precision."
+    )
+
+
+def network_dtype(model: Model, x: Tensor) -> torch.dtype:
+    """The dtype to feed a model: that of its parameters, or of ``x`` where it has none."""
+    if isinstance(model, nn.Module):
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+    return x.dtype
+
+
+def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
+    """The model's logits on ``x`` in float32 or float64, without gradient."""
+    with torch.no_grad():
+        logits = model(x.to(network_dtype(model, x))).to(x.dtype)
+    goal.check_classes(logits)
+    return logits
+
+
+@contextmanager
+def _ready(model: Model) -> Iterator[None]:
+    """Hold a model in eval mode with gradients enabled, and put every part back as it was."""
+    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
+    with torch.inference_mode(False), torch.enable_grad():
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True

@@ -1,0 +1,119 @@
+"""Carlini and Wagner's L2 attack (2017): the smallest perturbation by Adam, with a binary search over c."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import Attack, Model, check_finite, network_dtype
+from whorl.attacks.gradient import Adam
+from whorl.attacks.norms import l2_size
+from whorl.attacks.objectives import Goal, margin
+from whorl.errors import WhorlError
+from whorl.estimators import Estimator, as_estimator, identity
+from whorl.randomness import Ids
+
+# tanh never reaches ±1, so the image is drawn in by this much before it goes to tanh space.
+_INSIDE = 1 - 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CarliniWagner(Attack):
+    """Minimise ``|δ|² + c·max(-margin, -confidence)`` in tanh space; no ε bounds it.
+
+    Attributes:
+        search_steps: rounds of the binary search over c.
+        steps: Adam steps in each round. An image rests when ten percent of them bring it no gain.
+        learning_rate: Adam's, in tanh space.
+        initial_c: first trade-off; tenfold while an image resists, bisected once it gave way.
+        confidence: margin, in logits, by which the answer must be wrong.
+        estimator: gradient to invariant gradient, applied to the margin's part of the gradient.
+    """
+
+    search_steps: int = 9
+    steps: int = 1000
+    learning_rate: float = 0.01
+    initial_c: float = 1e-3
+    confidence: float = 0.0
+    estimator: Estimator = identity
+
+    def __post_init__(self) -> None:
+        for name in ("search_steps", "steps"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
+        for name in ("learning_rate", "initial_c"):
+            if not getattr(self, name) > 0:
+                raise WhorlError(f"{name} must be above 0; got {getattr(self, name)}.")
+        if not self.confidence >= 0:
+            raise WhorlError(f"confidence must be >= 0; got {self.confidence}.")
+        as_estimator(self.estimator)
+
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - draws nothing
+        """Search over c. The nearest image found comes back; where none was found, the image itself."""
+        c = torch.full_like(goal.labels, self.initial_c, dtype=x.dtype)
+        low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
+        best = Nearest(x)
+        finite = torch.ones_like(goal.labels, dtype=torch.bool)
+        spent = torch.zeros_like(goal.labels)
+        for _ in range(self.search_steps):
+            found = self._descend(model, x, goal, c, best, finite, spent)
+            high = torch.where(found, torch.minimum(high, c), high)
+            low = torch.where(found, low, torch.maximum(low, c))
+            c = torch.where(high.isinf(), c * 10, (low + high) / 2)
+        check_finite(finite, ids)
+        return best.image, spent
+
+    def _descend(
+        self, model: Model, x: Tensor, goal: Goal, c: Tensor, best: Nearest, finite: Tensor, spent: Tensor
+    ) -> Tensor:
+        """One round of Adam at fixed c. Returns (B,) bool: whether some step was adversarial."""
+        w = torch.atanh((2 * x - 1) * _INSIDE)
+        adam = Adam()
+        found = torch.zeros_like(finite)
+        awake = torch.ones_like(finite)
+        least = torch.full_like(c, torch.inf)
+        patience = max(1, self.steps // 10)
+        for step in range(self.steps):
+            tanh = torch.tanh(w)
+            adv = (tanh / _INSIDE + 1) / 2
+            leaf = adv.detach().clamp(0, 1).requires_grad_()
+            logits = model(leaf.to(network_dtype(model, x))).to(x.dtype)
+            goal.check_classes(logits)
+            # Raising `lead` is what the attack wants; past the confidence it no longer counts.
+            lead = goal.objective(logits, margin)
+            (pull,) = torch.autograd.grad(lead.clamp(max=self.confidence).sum(), leaf)
+            finite &= pull.isfinite().flatten(1).all(dim=1)
+            spent += awake
+            delta = leaf.detach() - x
+            size = l2_size(delta)
+            hit = awake & (lead.detach() >= self.confidence) & goal.reached(logits)
+            found |= hit
+            best.offer(leaf.detach(), size, hit)
+            in_pixels = 2 * delta - c[:, None, None, None] * self.estimator(pull)
+            move = adam(in_pixels * (1 - tanh * tanh) / (2 * _INSIDE))
+            w = torch.where(awake[:, None, None, None], w - self.learning_rate * move, w)
+            if step % patience == patience - 1:
+                cost = size**2 + c * (self.confidence - lead.detach()).clamp_min(0)
+                awake &= cost < 0.9999 * least
+                least = torch.minimum(least, cost)
+                # The only wait for the device, ten a round, and it changes no result: everyone is asleep.
+                if not bool(awake.any()):
+                    break
+        return found
+
+
+class Nearest:
+    """The nearest adversarial image seen so far, per image."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.image = x
+        self.size = torch.full(x.shape[:1], torch.inf, dtype=x.dtype, device=x.device)
+
+    def offer(self, image: Tensor, size: Tensor, valid: Tensor) -> None:
+        """Take ``image`` where it is valid and nearer."""
+        better = valid & (size < self.size)
+        self.size = torch.where(better, size, self.size)
+        self.image = torch.where(better[:, None, None, None], image, self.image)

@@ -1,0 +1,80 @@
+"""The two balls an attack may live in: L∞ and L2. Everything is per image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whorl.errors import unknown_name
+from whorl.randomness import normal, substream, uniform
+
+NormName = Literal["linf", "l2"]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Geometry of one norm. ``eps`` is (B, 1, 1, 1) throughout."""
+
+    name: NormName
+    steepest: Callable[[Tensor], Tensor]
+    """(B, C, H, W) gradient to the step of norm 1 that climbs fastest."""
+    project: Callable[[Tensor, Tensor], Tensor]
+    """(perturbation, eps) to the nearest perturbation within the ball."""
+    random: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(like, keys, eps) to a perturbation drawn uniformly from the ball."""
+    size: Callable[[Tensor], Tensor]
+    """(B, C, H, W) perturbation to its (B,) norm."""
+
+
+def find_norm(name: str) -> Norm:
+    """Look a norm up by name."""
+    if name not in NORMS:
+        raise unknown_name("norm", name, NORMS, hint="A norm is 'linf' or 'l2'.")
+    return NORMS[name]
+
+
+def l2_size(v: Tensor) -> Tensor:
+    """Euclidean length of each image: (B, C, H, W) to (B,)."""
+    size: Tensor = torch.linalg.vector_norm(v.flatten(1), dim=1)
+    return size
+
+
+def _column(values: Tensor) -> Tensor:
+    return values[:, None, None, None]
+
+
+def _unit(v: Tensor) -> Tensor:
+    # A subnormal length would overflow when divided by: treat it as zero.
+    return v / _column(l2_size(v).clamp_min(torch.finfo(v.dtype).tiny))
+
+
+def _project_l2(v: Tensor, eps: Tensor) -> Tensor:
+    length = _column(l2_size(v)).clamp_min(torch.finfo(v.dtype).tiny)
+    return v * (eps / length).clamp(max=1)
+
+
+def _random_linf(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
+    return uniform(keys, like.shape[1:], -1, 1).to(like.dtype) * eps
+
+
+def _random_l2(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
+    direction = _unit(normal(substream(keys, 0), like.shape[1:]).to(like.dtype))
+    radius = uniform(substream(keys, 1)).to(like.dtype) ** (1 / math.prod(like.shape[1:]))
+    return direction * _column(radius) * eps
+
+
+NORMS: dict[str, Norm] = {
+    "linf": Norm(
+        name="linf",
+        steepest=torch.sign,
+        project=lambda v, eps: torch.clamp(v, -eps, eps),
+        random=_random_linf,
+        size=lambda v: v.flatten(1).abs().amax(dim=1),
+    ),
+    "l2": Norm(name="l2", steepest=_unit, project=_project_l2, random=_random_l2, size=l2_size),
+}

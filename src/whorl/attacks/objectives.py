@@ -1,0 +1,99 @@
+"""What an attack wants: away from the true label or towards a target, and the loss that measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whorl.errors import WhorlError, unknown_name
+
+LossName = Literal["ce", "margin", "logit"]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy of each image: (B, K) logits and (B,) labels to (B,)."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """How far the best other class is above the label: (B, K) and (B,) to (B,); positive means misclassified.
+
+    >>> margin(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([1])).tolist()
+    [-1.0]
+    """
+    own = logits.gather(1, labels[:, None])
+    others = logits.masked_fill(F.one_hot(labels, logits.shape[1]).bool(), -torch.inf)
+    return others.amax(dim=1) - own[:, 0]
+
+
+def logit(logits: Tensor, labels: Tensor) -> Tensor:
+    """The label's own logit, negated: (B, K) and (B,) to (B,)."""
+    return -logits.gather(1, labels[:, None])[:, 0]
+
+
+LOSSES: dict[str, Loss] = {"ce": cross_entropy, "margin": margin, "logit": logit}
+
+
+def find_loss(name: str) -> Loss:
+    """Look a loss up by name."""
+    if name not in LOSSES:
+        raise unknown_name("loss", name, LOSSES, hint="A loss is 'ce', 'margin' or 'logit'.")
+    return LOSSES[name]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The labels to leave (untargeted) or to reach (targeted)."""
+
+    labels: Tensor
+    targeted: bool
+    highest: int
+    """Largest label, on the host, so that the range check costs no device synchronisation."""
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor | None, target: Tensor | None) -> Goal:
+        """Check the two label arguments of an attack and keep the one that was given."""
+        if (y is None) == (target is None):
+            came = "both" if y is not None else "neither"
+            raise WhorlError(f"give either y (untargeted) or target (targeted); got {came}.")
+        labels = y if y is not None else target
+        assert labels is not None  # noqa: S101 - tells mypy what the test above established
+        name = "y" if target is None else "target"
+        if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
+            kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+            raise WhorlError(f"{name} must be an integer tensor of class indices; got {kind}.")
+        if labels.shape != x.shape[:1]:
+            raise WhorlError(f"{name} must hold one label per image, ({x.shape[0]},); got {tuple(labels.shape)}.")
+        low, high = (int(v) for v in labels.aminmax()) if labels.numel() else (0, 0)
+        if low < 0:
+            raise WhorlError(f"{name} must hold class indices from 0; got {low}.")
+        # A copy, for labels made in inference mode cannot take part in a gradient.
+        return cls(labels.to(x.device, torch.int64, copy=True), target is not None, high)
+
+    def check_classes(self, logits: Tensor) -> None:
+        """Refuse labels that the network has no class for."""
+        if logits.dim() != 2 or logits.shape[0] != self.labels.shape[0]:
+            raise WhorlError(
+                f"the model must return ({self.labels.shape[0]}, classes) logits; got {tuple(logits.shape)}."
+            )
+        if self.highest >= logits.shape[1]:
+            raise WhorlError(f"labels must lie in [0, {logits.shape[1] - 1}], the model's classes; got {self.highest}.")
+
+    def objective(self, logits: Tensor, loss: Loss) -> Tensor:
+        """What the attack raises, per image: the loss of the labels to leave, or minus that of the target."""
+        value = loss(logits, self.labels)
+        return -value if self.targeted else value
+
+    def reached(self, logits: Tensor) -> Tensor:
+        """(B,) bool: the label is left, or the target is hit."""
+        return (logits.argmax(dim=1) == self.labels) == self.targeted
+
+    def repeat(self, times: int) -> Goal:
+        """The goal for ``times`` copies of the batch, one after the other."""
+        return self if times == 1 else Goal(self.labels.repeat(times), self.targeted, self.highest)

@@ -1,0 +1,92 @@
+"""The attacks by name. A preset is a line: a composition of parts, not a class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from whorl.attacks.contract import Attack
+from whorl.attacks.cw import CarliniWagner
+from whorl.attacks.deepfool import DeepFool
+from whorl.attacks.gradient import GradientAttack
+from whorl.errors import unknown_name
+from whorl.estimators import AffineInvariant, TranslationInvariant
+from whorl.transforms import DiverseInput, RandomAffine
+
+Kind = Literal["gradient", "minimal"]
+
+_fgsm = GradientAttack(steps=1)
+_pgd = GradientAttack(random_start=True)
+_mim = GradientAttack(momentum=1.0)
+_dim = _mim.with_(input=DiverseInput())
+_ram = _mim.with_(input=RandomAffine())
+_plain = {"fgsm": _fgsm, "pgd": _pgd, "mim": _mim, "dim": _dim}
+
+GRADIENT: Mapping[str, GradientAttack] = {
+    **_plain,
+    **{f"ti-{name}": attack.with_(estimator=TranslationInvariant()) for name, attack in _plain.items()},
+    **{f"ai-{name}": attack.with_(estimator=AffineInvariant()) for name, attack in _plain.items()},
+    "eot": GradientAttack(input=RandomAffine(), samples=50, steps=50),
+    "ram": _ram,
+    "ai-ram": _ram.with_(estimator=AffineInvariant()),
+}
+MINIMAL: Mapping[str, Attack] = {"deepfool": DeepFool(), "cw": CarliniWagner()}
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "fgsm": "one step of eps along the gradient's sign",
+    "pgd": "projected steps from a random start",
+    "mim": "projected steps with momentum",
+    "dim": "momentum and diverse inputs",
+    "eot": "mean gradient over 50 random affine transforms, 50 steps",
+    "ram": "momentum and one random affine transform per step",
+    "deepfool": "nearest linearised boundary, L2",
+    "cw": "smallest L2 perturbation by Adam, binary search over c",
+}
+
+
+def attack(name: str, **settings: Any) -> Attack:
+    """Get an attack by name, with some settings changed.
+
+    Args:
+        name: one of :func:`attack_names`, in any case.
+        settings: fields of the attack's record, such as ``eps``, ``steps``, ``norm`` or ``estimator``.
+
+    Returns:
+        A frozen attack: ``adv = attack(...)(model, x, y)``.
+
+    >>> attack("AI-DIM", eps=8 / 255, steps=20)
+    GradientAttack(eps=8/255, steps=20, input=DiverseInput(), estimator=AffineInvariant(), momentum=1.0)
+    """
+    everything: dict[str, Attack] = {**GRADIENT, **MINIMAL}
+    found = everything.get(name.lower())
+    if found is None:
+        raise unknown_name("attack", name, everything, hint="`whorl attacks` lists all.")
+    return found.with_(**settings)
+
+
+def attack_names(kind: Kind | None = None) -> list[str]:
+    """List the attacks' names.
+
+    Args:
+        kind: ``"gradient"`` for those bounded by eps, ``"minimal"`` for those that seek the smallest perturbation.
+
+    >>> attack_names(kind="minimal")
+    ['deepfool', 'cw']
+    """
+    kinds: dict[str, list[str]] = {"gradient": list(GRADIENT), "minimal": list(MINIMAL)}
+    if kind is None:
+        return [name for names in kinds.values() for name in names]
+    if kind not in kinds:
+        raise unknown_name("kind of attack", kind, kinds, hint="A kind is 'gradient' or 'minimal'.")
+    return kinds[kind]
+
+
+def describe(name: str) -> str:
+    """Say in a few words what a named attack does.
+
+    >>> describe("ai-dim")
+    'momentum and diverse inputs, affine-invariant gradient'
+    """
+    family, _, base = name.rpartition("-")
+    suffix = {"ti": ", translation-invariant gradient", "ai": ", affine-invariant gradient", "": ""}[family]
+    return DESCRIPTIONS[base] + suffix

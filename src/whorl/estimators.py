@@ -1,0 +1,251 @@
+"""Gradient estimators: functions from an input gradient to one that holds under transformations of the picture.
+
+An estimator is callable on a (B, C, H, W) gradient and returns one of the same shape and dtype. Each is a frozen record
+of its settings. ``estimator.wrap(module)`` puts it inside a network, so that any attack of any library uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from whorl.errors import WhorlError
+from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, uniform_kernel
+from whorl.geometry.polar import from_polar, to_polar
+from whorl.records import Record
+
+Kind = Literal["gaussian", "uniform"]
+
+# Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
+TI_SIGMA = 7 / 3
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Anything that maps a (B, C, H, W) gradient to another of the same shape."""
+
+    def __call__(self, gradient: Tensor, /) -> Tensor:
+        """Estimate."""
+        ...
+
+
+class _Wraps:
+    """Adds ``wrap`` to an estimator."""
+
+    def wrap(self: Any, module: nn.Module) -> Estimated:
+        """Put this estimator behind a network's input.
+
+        The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
+        reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
+
+        >>> net = AffineInvariant().wrap(nn.Flatten())
+        >>> x = torch.zeros(1, 1, 9, 9, requires_grad=True)
+        >>> net(x)[0, 40].backward()                    # the plain gradient is 1 at the central pixel, 0 elsewhere
+        >>> bool(x.grad[0, 0, 4, 4] < 0.2)
+        True
+        """
+        return Estimated(module, self)
+
+
+@dataclass(frozen=True, repr=False)
+class Identity(_Wraps, Record):
+    """Leaves the gradient as it is."""
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Return ``gradient``."""
+        return gradient
+
+
+identity = Identity()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TranslationInvariant(_Wraps, Record):
+    """Average the gradient over small translations: one blur (Dong et al., 2019; the paper's Λ_t).
+
+    Attributes:
+        kernel_size: odd pixels, or (rows, columns).
+        sigma: pixels, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
+        kind: ``"gaussian"`` or ``"uniform"``.
+        weights: your own (rows, columns) kernel in place of the three above.
+
+    >>> TranslationInvariant()(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    kernel_size: Size = 15
+    sigma: Sigma = TI_SIGMA
+    kind: Kind = "gaussian"
+    weights: Tensor | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        _ = self.kernel
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The blur, built once."""
+        return _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Blur ``gradient``, (B, C, H, W)."""
+        return blur(_computable(gradient), self.kernel).to(gradient.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AffineInvariant(_Wraps, Record):
+    """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
+
+    Attributes:
+        kernel_size: odd pixels, or (rows, columns), of the translation kernel.
+        sigma: pixels; ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text, l/√3).
+        kind: ``"gaussian"`` or ``"uniform"``.
+        polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
+        polar_sigma: as ``sigma``, for the polar kernel.
+        weights: your own (rows, columns) translation kernel.
+        polar_weights: your own (radii, angles) polar kernel.
+        translation: whether to average over translations.
+        rotation: whether to average over rotations. Switched off, the polar kernel is summed over its angles.
+        scaling: whether to average over scalings. Switched off, the polar kernel is summed over its radii.
+
+    >>> AffineInvariant(kernel_size=7, scaling=False)(torch.rand(2, 3, 32, 48)).shape
+    torch.Size([2, 3, 32, 48])
+    """
+
+    kernel_size: Size = 15
+    sigma: Sigma = "reference"
+    kind: Kind = "gaussian"
+    polar_kernel_size: Size | None = None
+    polar_sigma: Sigma | None = None
+    weights: Tensor | None = field(default=None, compare=False)
+    polar_weights: Tensor | None = field(default=None, compare=False)
+    translation: bool = True
+    rotation: bool = True
+    scaling: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.kernel, self.polar_kernel
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """The translation kernel Λ_t; None where translation is off."""
+        return _kernel(self.kernel_size, self.sigma, self.kind, self.weights) if self.translation else None
+
+    @cached_property
+    def polar_kernel(self) -> Kernel | None:
+        """The polar kernel Λ_q; None where rotation and scaling are both off."""
+        if not (self.rotation or self.scaling):
+            return None
+        size = self.kernel_size if self.polar_kernel_size is None else self.polar_kernel_size
+        sigma = self.sigma if self.polar_sigma is None else self.polar_sigma
+        kernel = _kernel(size, sigma, self.kind, self.polar_weights)
+        if not self.rotation:
+            return kernel.sum_over_columns()
+        return kernel if self.scaling else kernel.sum_over_rows()
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Estimate from ``gradient``, (B, C, H, W)."""
+        g = _computable(gradient)
+        if self.kernel is not None:
+            g = blur(g, self.kernel)
+        if self.polar_kernel is not None:
+            size = (gradient.shape[-2], gradient.shape[-1])
+            g = from_polar(blur(to_polar(g), self.polar_kernel, circular=True), size)
+        return g.to(gradient.dtype)
+
+
+@dataclass(frozen=True, init=False)
+class Chain(_Wraps):
+    """Apply several estimators, the first one first.
+
+    >>> Chain(TranslationInvariant(), AffineInvariant(translation=False))(torch.rand(1, 3, 16, 16)).shape
+    torch.Size([1, 3, 16, 16])
+    """
+
+    parts: tuple[Estimator, ...]
+
+    def __init__(self, *parts: Estimator) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def __repr__(self) -> str:
+        return f"Chain({', '.join(map(repr, self.parts))})"
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Apply every part in turn."""
+        for part in self.parts:
+            gradient = part(gradient)
+        return gradient
+
+
+class Estimated(nn.Module):
+    """A network whose input gradient goes through an estimator; see ``wrap``."""
+
+    def __init__(self, module: nn.Module, estimator: Estimator) -> None:
+        super().__init__()
+        self.module = module
+        self.estimator = estimator
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Run the wrapped network on ``x``."""
+        return self.module(_estimate(x, self.estimator), *args, **kwargs)
+
+    def loss_terms(self, x: Tensor) -> list[tuple[float, Tensor]]:
+        """Weighted logits for the attack loop, as :meth:`whorl.models.Ensemble.loss_terms` gives them."""
+        terms = getattr(self.module, "loss_terms", None)
+        if terms is None:
+            return [(1.0, self(x))]
+        parts: list[tuple[float, Tensor]] = terms(_estimate(x, self.estimator))
+        return parts
+
+
+class _EstimateGradient(torch.autograd.Function):
+    """Identity forward, estimator backward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, estimator: Estimator) -> Tensor:  # noqa: ARG004 - the backward pass takes it from the inputs
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Estimator], output: Tensor) -> None:  # noqa: ARG004 - torch's signature
+        ctx.estimator = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.estimator(gradients[0]), None
+
+
+def _estimate(x: Tensor, estimator: Estimator) -> Tensor:
+    out: Tensor = _EstimateGradient.apply(x, estimator)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return out
+
+
+def as_estimator(value: Callable[[Tensor], Tensor]) -> Estimator:
+    """Check that ``value`` can be an attack's estimator."""
+    if not callable(value):
+        raise WhorlError(f"an estimator must be callable on a gradient, like whorl.AffineInvariant(); got {value!r}.")
+    return value
+
+
+def _kernel(size: Size, sigma: Sigma, kind: Kind, weights: Tensor | None) -> Kernel:
+    if weights is not None:
+        return factor(weights)
+    if kind == "gaussian":
+        return factor(gaussian_kernel(size, sigma))
+    if kind == "uniform":
+        return factor(uniform_kernel(size))
+    raise WhorlError(f"kind must be 'gaussian' or 'uniform'; got {kind!r}. For other weights pass your own kernel.")
+
+
+def _computable(gradient: Tensor) -> Tensor:
+    """Half precision would lose the blur's small weights: compute in float32 at least."""
+    if gradient.dim() != 4 or not gradient.is_floating_point():
+        raise WhorlError(
+            f"a gradient must be a floating (B, C, H, W) tensor; got {gradient.dtype} of shape {tuple(gradient.shape)}."
+        )
+    return gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()

@@ -1,0 +1,200 @@
+"""Kernels: the weights p(m, n) of small shifts, and the weighted sum over those shifts."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whorl.errors import WhorlError
+
+Size = int | tuple[int, int]
+Sigma = float | Literal["printed", "reference"]
+Weights = tuple[float, ...]
+
+
+class Kernel(NamedTuple):
+    """Weights that can be hashed and cached: two factors where the kernel is separable, else the whole matrix."""
+
+    rows: Weights
+    columns: Weights
+    matrix: tuple[Weights, ...] | None = None
+
+    def sum_over_rows(self) -> Kernel:
+        """Keep only shifts along the columns: the marginal of p over its rows."""
+        if self.matrix is None:
+            return Kernel((1.0,), tuple(sum(self.rows) * w for w in self.columns))
+        return Kernel((1.0,), tuple(sum(column) for column in zip(*self.matrix, strict=True)))
+
+    def sum_over_columns(self) -> Kernel:
+        """Keep only shifts along the rows: the marginal of p over its columns."""
+        if self.matrix is None:
+            return Kernel(tuple(sum(self.columns) * w for w in self.rows), (1.0,))
+        return Kernel(tuple(sum(row) for row in self.matrix), (1.0,))
+
+
+def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
+    """Isotropic Gaussian weights that sum to 1.
+
+    Args:
+        size: odd number of pixels 2l+1, or (rows, columns).
+        sigma: standard deviation in pixels; ``"reference"`` is l/6 (the authors' code), ``"printed"`` l/√3 (the paper's
+            text). With two sizes, σ² = σ₁σ₂; a side of one pixel has no say.
+
+    Returns:
+        (rows, columns) float64.
+
+    >>> [round(w, 3) for w in gaussian_kernel((1, 3), sigma=1.0)[0].tolist()]
+    [0.274, 0.452, 0.274]
+    """
+    rows, columns = _sides(size)
+    width = _sigma_in_pixels(rows, columns, sigma)
+    return torch.outer(*(_bell(side, width) for side in (rows, columns)))
+
+
+def uniform_kernel(size: Size) -> Tensor:
+    """Equal weights that sum to 1.
+
+    Args:
+        size: odd number of pixels, or (rows, columns).
+
+    Returns:
+        (rows, columns) float64.
+
+    >>> uniform_kernel((1, 5)).tolist()
+    [[0.2, 0.2, 0.2, 0.2, 0.2]]
+    """
+    rows, columns = _sides(size)
+    return torch.full((rows, columns), 1 / (rows * columns), dtype=torch.float64)
+
+
+def blur(x: Tensor, kernel: Tensor | Kernel, *, circular: bool = False) -> Tensor:
+    """Sum shifted copies of ``x``: ``out[i, j] = Σ p[m, n] · x[i+m, j+n]``, m and n counted from the centre (Eq. 9).
+
+    Separable kernels cost two 1-D passes.
+
+    Args:
+        x: (B, C, H, W), float32 or float64.
+        kernel: (rows, columns) weights p, both sides odd.
+        circular: whether the columns wrap around (angles do). Rows, and otherwise columns, are zero outside.
+
+    Returns:
+        (B, C, H, W).
+
+    >>> [round(v, 3) for v in blur(torch.ones(1, 1, 4, 4), uniform_kernel(3))[0, 0, 0].tolist()]
+    [0.444, 0.667, 0.667, 0.444]
+    """
+    k = kernel if isinstance(kernel, Kernel) else factor(kernel)
+    if k.matrix is not None:
+        return _blur_matrix(x, k.matrix, circular)
+    return _blur_line(_blur_line(x, k.rows, -2, circular=False), k.columns, -1, circular=circular)
+
+
+def factor(weights: Tensor) -> Kernel:
+    """Turn a 2-D tensor of weights into a :class:`Kernel`, split into two factors if it is an outer product.
+
+    >>> factor(uniform_kernel((3, 1))).columns
+    (1.0,)
+    """
+    if weights.dim() != 2:
+        raise WhorlError(f"a kernel must be 2-D, (rows, columns); got shape {tuple(weights.shape)}.")
+    _sides((weights.shape[0], weights.shape[1]))
+    p = weights.detach().to("cpu", torch.float64)
+    if not bool(p.isfinite().all()):
+        raise WhorlError("a kernel's weights must be finite; got NaN or infinity.")
+    peak = int(p.abs().argmax())
+    row, column = divmod(peak, p.shape[1])
+    top = float(p[row, column])
+    if top == 0:
+        raise WhorlError("a kernel must have a weight other than 0; got all zeros.")
+    # An outer product is the product of its cross through the largest weight.
+    rows, columns = p[:, column], p[row] / top
+    if float((torch.outer(rows, columns) - p).abs().max()) <= 1e-12 * abs(top):
+        # Share the scale so that a normalised kernel has normalised factors.
+        total = float(columns.sum()) or 1.0
+        return Kernel(tuple((rows * total).tolist()), tuple((columns / total).tolist()))
+    return Kernel((), (), tuple(tuple(line) for line in p.tolist()))
+
+
+def _sides(size: Size) -> tuple[int, int]:
+    rows, columns = (size, size) if isinstance(size, int) else size
+    for side in (rows, columns):
+        if isinstance(side, bool) or not isinstance(side, int) or side < 1 or side % 2 == 0:
+            raise WhorlError(f"kernel_size must be odd and at least 1 (a kernel has a centre); got {size!r}.")
+    return rows, columns
+
+
+def _sigma_in_pixels(rows: int, columns: int, sigma: Sigma) -> float:
+    if isinstance(sigma, str):
+        per_pixel = {"printed": 1 / math.sqrt(3), "reference": 1 / 6}.get(sigma)
+        if per_pixel is None:
+            raise WhorlError(f"sigma must be 'printed', 'reference' or a number of pixels; got {sigma!r}.")
+        reach = [side // 2 for side in (rows, columns) if side > 1]
+        return per_pixel * math.prod(reach) ** (1 / len(reach)) if reach else 1.0
+    if not 0 < sigma < math.inf:
+        raise WhorlError(f"sigma must be a positive number of pixels; got {sigma}.")
+    return float(sigma)
+
+
+def _bell(side: int, sigma: float) -> Tensor:
+    offset = torch.arange(side, dtype=torch.float64) - side // 2
+    weights = torch.exp(-(offset**2) / (2 * sigma**2))
+    return weights / weights.sum()
+
+
+def _blur_line(x: Tensor, weights: Weights, dim: int, *, circular: bool) -> Tensor:
+    if weights == (1.0,):
+        return x
+    if x.is_cuda and not circular:
+        return _convolve(x, (weights,) if dim == -1 else tuple((w,) for w in weights))
+    if x.is_cuda:
+        reach = len(weights) // 2
+        return _convolve(_wrap_columns(x, reach), (weights,), pad=False)
+    # On a CPU fifteen shifted additions beat every convolution, and need no padded copy.
+    length, reach = x.shape[dim], len(weights) // 2
+    out = x * weights[reach]
+    for offset, weight in zip(range(-reach, reach + 1), weights, strict=True):
+        if offset == 0 or weight == 0:
+            continue
+        for wrap in _wraps(offset, length) if circular else (0,):
+            start, stop = max(0, wrap - offset), min(length, length + wrap - offset)
+            if start < stop:
+                source = x.narrow(dim, start + offset - wrap, stop - start)
+                out.narrow(dim, start, stop - start).add_(source, alpha=weight)
+    return out
+
+
+def _wraps(offset: int, length: int) -> range:
+    """The multiples of ``length`` that some position p + offset, 0 ≤ p < length, must be reduced by."""
+    return range((offset // length) * length, ((length - 1 + offset) // length) * length + 1, length)
+
+
+def _blur_matrix(x: Tensor, matrix: tuple[Weights, ...], circular: bool) -> Tensor:
+    if not circular:
+        return _convolve(x, matrix)
+    reach_rows, reach_columns = len(matrix) // 2, len(matrix[0]) // 2
+    return _convolve(F.pad(_wrap_columns(x, reach_columns), (0, 0, reach_rows, reach_rows)), matrix, pad=False)
+
+
+def _wrap_columns(x: Tensor, reach: int) -> Tensor:
+    width = x.shape[-1]
+    if reach <= width:
+        return torch.cat((x[..., width - reach :], x, x[..., :reach]), dim=-1)
+    return x[..., torch.arange(-reach, width + reach, device=x.device) % width]
+
+
+def _convolve(x: Tensor, matrix: tuple[Weights, ...], *, pad: bool = True) -> Tensor:
+    # Depthwise on purpose: torch runs it in full float32, where an ordinary convolution may drop to TF32 on a GPU.
+    weight = _weight_tensor(matrix, x.device, x.dtype)
+    padding = (len(matrix) // 2, len(matrix[0]) // 2) if pad else (0, 0)
+    return F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@lru_cache(maxsize=64)
+def _weight_tensor(matrix: tuple[Weights, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(matrix, dtype=dtype, device=device)

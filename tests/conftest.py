@@ -1,0 +1,53 @@
+"""Small networks and pictures shared by the tests."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+CLASSES = 7
+
+# The suite runs in as many processes as there are cores; threads on top of that only get in each other's way.
+torch.set_num_threads(1)
+
+
+def small_net(channels: int = 3, *, seed: int = 0) -> nn.Module:
+    """A convolutional network for any picture size, smooth, that tells random pictures apart."""
+    torch.manual_seed(seed)
+    head = nn.Linear(16 * 9, CLASSES, bias=False)
+    net = nn.Sequential(
+        nn.InstanceNorm2d(channels),
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.SiLU(),
+        nn.Conv2d(8, 16, 3, stride=2),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(3),
+        nn.InstanceNorm2d(16),
+        nn.Flatten(),
+        head,
+    )
+    return net.eval()
+
+
+def pictures(count: int, channels: int = 3, height: int = 18, width: int = 18, *, seed: int = 1) -> Tensor:
+    """Random 8-bit pictures in [0, 1]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, channels, height, width), generator=generator) / 255
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    return small_net()
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return pictures(8)
+
+
+@pytest.fixture
+def y(net: nn.Module, x: Tensor) -> Tensor:
+    """What the network says of each picture."""
+    with torch.no_grad():
+        return net(x).argmax(1)
