@@ -9,11 +9,35 @@ import pytest
 
 import whorl
 
-PUBLIC = """
-AffineInvariant Attack AttackInfo CarliniWagner Chain Classifier DeepFool DiverseInput Ensemble Estimator GradientAttack
-InputTransform RandomAffine TranslationInvariant WhorlError affine attack attack_names defense_names from_polar identity
-load_defense load_images load_model load_samples model_names to_polar
-""".split()
+PUBLIC = [
+    "AffineInvariant",
+    "Attack",
+    "AttackInfo",
+    "CarliniWagner",
+    "Chain",
+    "Classifier",
+    "DeepFool",
+    "DiverseInput",
+    "Ensemble",
+    "Estimator",
+    "GradientAttack",
+    "InputTransform",
+    "RandomAffine",
+    "TranslationInvariant",
+    "WhorlError",
+    "affine",
+    "attack",
+    "attack_names",
+    "defense_names",
+    "from_polar",
+    "identity",
+    "load_defense",
+    "load_images",
+    "load_model",
+    "load_samples",
+    "model_names",
+    "to_polar",
+]
 
 
 def test_public_names_are_pinned() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import pictures
 from whorl.errors import WhorlError
 from whorl.randomness import image_keys, normal, substream, uniform
 

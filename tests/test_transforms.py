@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import pictures
 from torch import Tensor
 
+from conftest import pictures
 from whorl.errors import WhorlError
 from whorl.geometry import affine
 from whorl.randomness import uniform

@@ -107,7 +107,7 @@ class AffineInvariant(_Wraps, Record):
         polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
         polar_sigma: as ``sigma``, for the polar kernel.
         weights: your own (rows, columns) translation kernel.
-        polar_weights: your own (radii, angles) polar kernel.
+        polar_weights: your own (radii, angles) polar kernel. What is not said of the polar kernel is as for the other.
         translation: whether to average over translations.
         rotation: whether to average over rotations. Switched off, the polar kernel is summed over its angles.
         scaling: whether to average over scalings. Switched off, the polar kernel is summed over its radii.
@@ -142,7 +142,9 @@ class AffineInvariant(_Wraps, Record):
             return None
         size = self.kernel_size if self.polar_kernel_size is None else self.polar_kernel_size
         sigma = self.sigma if self.polar_sigma is None else self.polar_sigma
-        kernel = _kernel(size, sigma, self.kind, self.polar_weights)
+        described = self.polar_kernel_size is not None or self.polar_sigma is not None
+        inherited = None if described else self.weights
+        kernel = _kernel(size, sigma, self.kind, inherited if self.polar_weights is None else self.polar_weights)
         if not self.rotation:
             return kernel.sum_over_columns()
         return kernel if self.scaling else kernel.sum_over_rows()
@@ -153,8 +155,10 @@ class AffineInvariant(_Wraps, Record):
         if self.kernel is not None:
             g = blur(g, self.kernel)
         if self.polar_kernel is not None:
-            size = (gradient.shape[-2], gradient.shape[-1])
-            g = from_polar(blur(to_polar(g), self.polar_kernel, circular=True), size)
+            # Step by step, so that each buffer is free before the next but one is made.
+            g = to_polar(g)
+            g = blur(g, self.polar_kernel, circular=True)
+            g = from_polar(g, (gradient.shape[-2], gradient.shape[-1]))
         return g.to(gradient.dtype)
 
 
@@ -176,9 +180,10 @@ class Chain(_Wraps):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Apply every part in turn."""
+        g = _computable(gradient)
         for part in self.parts:
-            gradient = part(gradient)
-        return gradient
+            g = part(g)
+        return g.to(gradient.dtype)
 
 
 class Estimated(nn.Module):

@@ -40,6 +40,7 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
     >>> bool((image_keys(x, 0)[1:] == image_keys(x[1:], 0)).all())
     True
     """
+    check_ids(ids, x.shape[0])
     base = _mix(torch.tensor(_wrap(seed), dtype=torch.int64, device=x.device) + _GOLDEN)
     if ids is None:
         pixels = (x.detach().flatten(1) * 255).round().to(torch.int64)
@@ -47,10 +48,14 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
         names = _mix(pixels + place).sum(dim=1)
     else:
         listed: Sequence[str | int] = ids.tolist() if isinstance(ids, Tensor) else ids
-        if len(listed) != x.shape[0]:
-            raise WhorlError(f"ids must hold one id per image; expected {x.shape[0]}, got {len(listed)}.")
         names = torch.tensor([_hash(str(i)) for i in listed], dtype=torch.int64, device=x.device)
     return _mix(names ^ base)
+
+
+def check_ids(ids: Ids, count: int) -> None:
+    """Refuse ids that are not one per image."""
+    if ids is not None and len(ids) != count:
+        raise WhorlError(f"ids must hold one id per image; expected {count}, got {len(ids)}.")
 
 
 def substream(keys: Tensor, *path: int | Tensor) -> Tensor:

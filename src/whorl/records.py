@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, Self
 
+from torch import Tensor
+
 from whorl.errors import unknown_name
 
 
@@ -36,4 +38,6 @@ def _show(value: object) -> str:
         as_pixels = Fraction(value * 255).limit_denominator(64)
         if 0 < value < 1 and as_pixels.denominator == 1 and abs(as_pixels / 255 - value) < 1e-9:
             return f"{as_pixels}/255"
+    if isinstance(value, Tensor):
+        return f"<{'x'.join(map(str, value.shape))} tensor>"
     return repr(value)

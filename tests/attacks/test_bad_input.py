@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CLASSES, pictures, small_net
 from torch import Tensor, nn
 
 import whorl
+from conftest import CLASSES, pictures, small_net
 from whorl import WhorlError
 
 NAMES = ["fgsm", "ai-dim", "eot", "deepfool", "cw"]
@@ -94,10 +94,16 @@ def test_an_empty_batch_comes_back_empty(name: str) -> None:
 
 
 SETTINGS: list[tuple[Callable[[], object], str]] = [
-    (lambda: whorl.attack("ai-dmi"), r"unknown attack 'ai-dmi'. Did you mean 'ai-dim', 'ai-mim'.*`whorl attacks` lists all"),
+    (
+        lambda: whorl.attack("ai-dmi"),
+        r"unknown attack 'ai-dmi'. Did you mean 'ai-dim', 'ai-mim'.*`whorl attacks` lists all",
+    ),
     (lambda: whorl.attack("zzzzzz"), "unknown attack 'zzzzzz'. Known: ai-dim"),
     (lambda: whorl.attack_names(kind="grad"), "unknown kind of attack 'grad'"),  # type: ignore[arg-type]
-    (lambda: whorl.attack("pgd", epsilon=0.1), "unknown setting 'epsilon'. Did you mean 'eps'.*GradientAttack has: eps, steps"),
+    (
+        lambda: whorl.attack("pgd", epsilon=0.1),
+        "unknown setting 'epsilon'. Did you mean 'eps'.*GradientAttack has: eps, steps",
+    ),
     (lambda: whorl.attack("pgd", eps=-0.1), "eps must be a number >= 0"),
     (lambda: whorl.attack("pgd", eps=float("nan")), "eps must be a number >= 0"),
     (lambda: whorl.attack("pgd", eps=[0.1, -1.0]), "eps must be a number >= 0"),

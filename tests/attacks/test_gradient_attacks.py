@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CLASSES, pictures, small_net
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whorl
+from conftest import CLASSES, pictures, small_net
 from whorl.geometry.kernels import _weight_tensor
 from whorl.geometry.polar import polar_plan
 from whorl.randomness import image_keys, substream
@@ -94,9 +94,7 @@ def test_does_not_depend_on_the_batch(case: Case) -> None:
     labels = labels_for(case, net, x)
     whole = case.run(net, x, labels, seed=5)
     for batch in (1, 3):
-        parts = [
-            case.run(net, xs, ys, seed=5) for xs, ys in zip(x.split(batch), labels.split(batch), strict=True)
-        ]
+        parts = [case.run(net, xs, ys, seed=5) for xs, ys in zip(x.split(batch), labels.split(batch), strict=True)]
         # float64 keeps the order of a sum from turning a gradient's sign
         torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-9)
 
@@ -189,7 +187,9 @@ def test_mim_is_the_textbook_loop(x: Tensor) -> None:
             nn.functional.cross_entropy(net(leaf), label).backward()
             assert leaf.grad is not None
             velocity = 0.8 * velocity + leaf.grad / leaf.grad.abs().mean()
-            at = torch.minimum(torch.maximum(at + (5 * 0.1 / 6) * velocity.sign(), image - 0.1), image + 0.1).clamp(0, 1)
+            at = torch.minimum(torch.maximum(at + (5 * 0.1 / 6) * velocity.sign(), image - 0.1), image + 0.1).clamp(
+                0, 1
+            )
         torch.testing.assert_close(adv[i : i + 1], at, rtol=0, atol=1e-9)
 
 
@@ -209,7 +209,8 @@ def test_eot_is_the_mean_over_its_transforms_whatever_the_chunk(optimizer: str, 
     x = x[:3].double()
     y = net(x).argmax(1)
     results = [
-        whorl.attack("eot", samples=7, steps=3, optimizer=optimizer, chunk=chunk)(net, x, y) for chunk in (1, 3, 7, None)
+        whorl.attack("eot", samples=7, steps=3, optimizer=optimizer, chunk=chunk)(net, x, y)
+        for chunk in (1, 3, 7, None)
     ]
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], rtol=0, atol=1e-9)

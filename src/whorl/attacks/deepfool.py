@@ -22,34 +22,26 @@ class DeepFool(Attack):
         steps: most linearisations.
         candidates: how many of the likeliest other classes compete to be the nearest.
         overshoot: how far past the boundary to go, as a share of the way.
-        refine: halvings of the way back towards the image, each kept only while the answer stays wrong.
         estimator: gradient to invariant gradient, applied to each boundary's normal.
     """
 
     steps: int = 50
     candidates: int = 9
     overshoot: float = 0.02
-    refine: int = 8
     estimator: Estimator = identity
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("candidates", 1), ("refine", 0)):
+        for name in ("steps", "candidates"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise WhorlError(f"{name} must be a whole number >= {least}; got {value!r}.")
+            if not isinstance(value, int) or value < 1:
+                raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
         if not self.overshoot >= 0:
             raise WhorlError(f"overshoot must be >= 0; got {self.overshoot}.")
         as_estimator(self.estimator)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - draws nothing
-        """Walk, then come back as close as the answer allows.
-
-        An image that already is as wanted comes back unchanged; one that never gets there, as far as it came.
-        """
-        adv, spent = self._walk(model, x, goal, ids)
-        return self._come_closer(model, x, adv, goal), spent
-
-    def _walk(self, model: Model, x: Tensor, goal: Goal, ids: Ids) -> tuple[Tensor, Tensor]:
+        """Walk. An image that already is as wanted comes back unchanged; one that never gets there, as far as it came."""
+        precision = network_dtype(model, x)
         way = torch.zeros_like(x)
         adv = x
         rivals = self._rivals(answers(model, x, goal), goal)
@@ -57,11 +49,16 @@ class DeepFool(Attack):
         spent = torch.zeros_like(goal.labels)
         for _ in range(self.steps):
             leaf = adv.detach().requires_grad_()
-            logits = model(leaf.to(network_dtype(model, x))).to(x.dtype)
+            logits = model(leaf.to(precision)).to(x.dtype)
             active = ~goal.reached(logits)
+            # One wait for the device against ten gradients, and it changes no result: everyone has arrived.
+            if not bool(active.any()):
+                break
             nearest = torch.full_like(goal.labels, torch.inf, dtype=x.dtype)
             step = torch.zeros_like(x)
             own = self._anchor(logits, goal)
+            # A step that lands on the boundary itself must still cross it, in the precision the network answers in.
+            hair = 1e-4 + torch.finfo(precision).eps * logits.detach().abs().amax(dim=1)
             for k in range(rivals.shape[1]):
                 lead = logits.gather(1, rivals[:, k : k + 1])[:, 0] - own
                 (normal,) = torch.autograd.grad(lead.sum(), leaf, retain_graph=k + 1 < rivals.shape[1])
@@ -69,14 +66,13 @@ class DeepFool(Attack):
                 along = self.estimator(normal)
                 # Per unit of `along` the lead grows by <normal, along>: for the plain gradient, its squared length.
                 slope = (normal * along).flatten(1).sum(dim=1)
-                gap = lead.detach().abs() / slope.clamp_min(torch.finfo(x.dtype).tiny)
+                gap = (lead.detach().abs() + hair) / slope.clamp_min(torch.finfo(x.dtype).tiny)
                 distance = gap * torch.linalg.vector_norm(along.flatten(1), dim=1)
                 closer = (distance < nearest) & (slope > 0)
                 nearest = torch.where(closer, distance, nearest)
                 step = torch.where(closer[:, None, None, None], gap[:, None, None, None] * along, step)
             spent += active * rivals.shape[1]
-            # A hair further than the linear guess, so that a step that lands on the boundary itself still moves on.
-            way = torch.where(active[:, None, None, None], way + step * (1 + 1e-4), way)
+            way = torch.where(active[:, None, None, None], way + step, way)
             adv = (x + (1 + self.overshoot) * way).clamp(0, 1)
         check_finite(finite, ids)
         return adv, spent
@@ -94,17 +90,3 @@ class DeepFool(Attack):
         if goal.targeted:
             return logits.scatter(1, goal.labels[:, None], -torch.inf).amax(dim=1)
         return logits.gather(1, goal.labels[:, None])[:, 0]
-
-    def _come_closer(self, model: Model, x: Tensor, adv: Tensor, goal: Goal) -> Tensor:
-        """Bisect the straight line from the image; what comes back is never further away than what came in."""
-        low = torch.zeros_like(goal.labels, dtype=x.dtype)
-        high = torch.ones_like(low)
-        for _ in range(self.refine):
-            middle = (low + high) / 2
-            hit = goal.reached(answers(model, x + middle[:, None, None, None] * (adv - x), goal))
-            low, high = torch.where(hit, low, middle), torch.where(hit, middle, high)
-        closer = x + high[:, None, None, None] * (adv - x)
-        still = goal.reached(answers(model, closer, goal))
-        unchanged = goal.reached(answers(model, x, goal))
-        adv = torch.where(still[:, None, None, None], closer, adv)
-        return torch.where(unchanged[:, None, None, None], x, adv)

@@ -39,7 +39,8 @@ def affine(
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     theta = torch.deg2rad(_per_image(angle, x, dtype, "angle"))
     factor = _per_image(scale, x, dtype, "scale")
-    if not isinstance(scale, Tensor) and scale <= 0:
+    # A tensor on a GPU is not looked at: that would make the host wait for it.
+    if factor.device.type == "cpu" and not bool((factor > 0).all()):
         raise WhorlError(f"scale must be above 0; got {scale}.")
     offset = _shifts(shift, x, dtype)
     height, width = x.shape[-2:]
@@ -53,11 +54,11 @@ def affine(
     down = down - offset[:, 1, None, None]
     cos = (torch.cos(theta) / factor)[:, None, None]
     sin = (torch.sin(theta) / factor)[:, None, None]
-    # grid_sample wants [-1, 1] between the outer pixels' centres.
-    across = (cos * right + sin * down) * (2 / max(width - 1, 1))
-    along = (cos * down - sin * right) * (2 / max(height - 1, 1))
+    # grid_sample wants [-1, 1] from edge to edge, which unlike centre to centre also serves a side of one pixel.
+    across = (cos * right + sin * down) * (2 / width)
+    along = (cos * down - sin * right) * (2 / height)
     grid = torch.stack((across, along), dim=-1)
-    out = F.grid_sample(x.to(dtype), grid, mode="bilinear", padding_mode="zeros", align_corners=True)
+    out = F.grid_sample(x.to(dtype), grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return out.to(x.dtype)
 
 

@@ -155,17 +155,25 @@ def _blur_line(x: Tensor, weights: Weights, dim: int, *, circular: bool) -> Tens
         reach = len(weights) // 2
         return _convolve(_wrap_columns(x, reach), (weights,), pad=False)
     # On a CPU fifteen shifted additions beat every convolution, and need no padded copy.
-    length, reach = x.shape[dim], len(weights) // 2
-    out = x * weights[reach]
-    for offset, weight in zip(range(-reach, reach + 1), weights, strict=True):
-        if offset == 0 or weight == 0:
-            continue
-        for wrap in _wraps(offset, length) if circular else (0,):
-            start, stop = max(0, wrap - offset), min(length, length + wrap - offset)
-            if start < stop:
-                source = x.narrow(dim, start + offset - wrap, stop - start)
-                out.narrow(dim, start, stop - start).add_(source, alpha=weight)
+    out = torch.zeros_like(x)
+    for offset, weight in _offsets(weights):
+        _add_shifted(out, x, offset, dim, weight, circular=circular)
     return out
+
+
+def _offsets(weights: Weights) -> list[tuple[int, float]]:
+    reach = len(weights) // 2
+    return [(offset - reach, weight) for offset, weight in enumerate(weights) if weight != 0]
+
+
+def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *, circular: bool) -> None:
+    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``, where p + offset lies inside or, if circular, wraps."""
+    length = x.shape[dim]
+    for wrap in _wraps(offset, length) if circular else (0,):
+        start, stop = max(0, wrap - offset), min(length, length + wrap - offset)
+        if start < stop:
+            source = x.narrow(dim, start + offset - wrap, stop - start)
+            out.narrow(dim, start, stop - start).add_(source, alpha=weight)
 
 
 def _wraps(offset: int, length: int) -> range:
@@ -174,6 +182,14 @@ def _wraps(offset: int, length: int) -> range:
 
 
 def _blur_matrix(x: Tensor, matrix: tuple[Weights, ...], circular: bool) -> Tensor:
+    if not x.is_cuda:
+        height, out = x.shape[-2], torch.zeros_like(x)
+        for down, row in enumerate(matrix, start=-(len(matrix) // 2)):
+            start, stop = max(0, -down), min(height, height - down)
+            for right, weight in _offsets(row) if start < stop else ():
+                part = x.narrow(-2, start + down, stop - start)
+                _add_shifted(out.narrow(-2, start, stop - start), part, right, -1, weight, circular=circular)
+        return out
     if not circular:
         return _convolve(x, matrix)
     reach_rows, reach_columns = len(matrix) // 2, len(matrix[0]) // 2
@@ -189,12 +205,18 @@ def _wrap_columns(x: Tensor, reach: int) -> Tensor:
 
 def _convolve(x: Tensor, matrix: tuple[Weights, ...], *, pad: bool = True) -> Tensor:
     # Depthwise on purpose: torch runs it in full float32, where an ordinary convolution may drop to TF32 on a GPU.
-    weight = _weight_tensor(matrix, x.device, x.dtype)
+    weight = _constant_weights(matrix, x.device, x.dtype)
     padding = (len(matrix) // 2, len(matrix[0]) // 2) if pad else (0, 0)
-    return F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
+    with torch.autocast(x.device.type, enabled=False):
+        return F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _constant_weights(matrix: tuple[Weights, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    return _weight_tensor(matrix, device, dtype)
+
+
 @lru_cache(maxsize=64)
 def _weight_tensor(matrix: tuple[Weights, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    return torch.tensor(matrix, dtype=dtype, device=device)
+    with torch.inference_mode(False):
+        return torch.tensor(matrix, dtype=dtype, device=device)

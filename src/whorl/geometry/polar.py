@@ -43,7 +43,7 @@ def to_polar(x: Tensor) -> Tensor:
     """
     height, width = x.shape[-2:]
     n = max(height, width)
-    plan = polar_plan(height, width, x.device, x.dtype)
+    plan = _constant_plan(height, width, x.device, x.dtype)
     return resample(x, plan.forward, (n, n))
 
 
@@ -67,12 +67,10 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         raise WhorlError(
             f"a polar picture of {height}x{width} pixels is {max(height, width)} square; got {tuple(x.shape[-2:])}."
         )
-    plan = polar_plan(height, width, x.device, x.dtype)
+    plan = _constant_plan(height, width, x.device, x.dtype)
     return resample(x, plan.inverse, (height, width))
 
 
-# A plan is pure geometry: under torch.compile it is a constant of the graph, not work to trace.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 @lru_cache(maxsize=32)
 def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
     """Build both warps for a picture size, once per (size, device, dtype).
@@ -80,6 +78,18 @@ def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype
     Coordinates and weights are computed in float64 and rounded once: normalised float32 coordinates, as grid_sample
     takes them, would already cost the 1e-5 of accuracy that the estimator promises.
     """
+    # A plan outlives the mode it is first asked for in.
+    with torch.inference_mode(False), torch.device("cpu"):
+        return _build(height, width, device, dtype)
+
+
+# A plan is pure geometry: under torch.compile it is a constant of the graph, not work to trace.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _constant_plan(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
+    return polar_plan(height, width, device, dtype)
+
+
+def _build(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
     n = max(height, width)
     row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
     longest = math.hypot(row_centre, column_centre)

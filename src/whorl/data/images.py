@@ -1,0 +1,169 @@
+"""Many pictures at once, with their labels and names: all in memory, or batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whorl.data.layouts import Entry, list_images
+from whorl.data.pictures import Pixels, Size, checked_size, decode, to_tensor
+from whorl.errors import WhorlError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadImage:
+    """A picture that was left out.
+
+    Args:
+        path: its file.
+        id: its name in the data set.
+        reason: what is wrong with it, as a sentence that names the file.
+    """
+
+    path: Path
+    id: str
+    reason: str
+
+
+class _Triple(NamedTuple):
+    x: Tensor
+    y: Tensor
+    ids: list[str]
+
+
+class Images(_Triple):
+    """Pictures, labels and names, which unpack as ``x, y, ids``.
+
+    Attributes:
+        x: (N, 3, H, W) float32 in [0, 1].
+        y: (N,) int64, 0-based classes.
+        ids: N unique strings.
+        bad: what was left out; empty unless ``skip_bad`` was set. Not one of the three that unpack.
+    """
+
+    bad: tuple[BadImage, ...] = ()
+
+    @classmethod
+    def of(cls, pixels: list[Pixels], entries: list[Entry], bad: list[BadImage]) -> Images:
+        """Put decoded pictures of one size together."""
+        y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
+        images = cls(to_tensor(np.stack(pixels)), y, [entry.id for entry in entries])
+        images.bad = tuple(bad)
+        return images
+
+
+def load_images(folder: str | Path, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
+    """Load labelled pictures into memory.
+
+    Three layouts are told apart by what the folder holds:
+
+    - NIPS17: ``images.csv`` with the columns ImageId and TrueLabel (1-based), pictures in ``images/<ImageId>.png``.
+    - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``folder`` may be the
+      file itself. In a folder, the file is ``images.csv`` or the only CSV file.
+    - Class folders: ``<class>/*.jpg`` and so on. Whole numbers as names are 0-based labels, WordNet synsets
+      (``n01440764``) get ImageNet's labels, and other names are numbered in sorted order.
+
+    Args:
+        folder: where the pictures are.
+        limit: take only the first so many that are listed (CSV order; class by class in class folders).
+        size: side, or (height, width), to resize whole pictures to; needed if they differ in size.
+        skip_bad: leave unreadable pictures and rows without a valid label out, and report them in ``.bad``, instead
+            of stopping at the first. They count towards ``limit``.
+
+    Returns:
+        Images, to be unpacked: ``x`` (N, 3, H, W) float32 in [0, 1], ``y`` (N,) int64, ``ids`` list of N strings.
+        How a file becomes RGB is described in ``whorl.data.load_image``.
+
+    Raises:
+        WhorlError: no such folder, no layout that fits, a bad picture or label, or pictures of different sizes.
+
+    >>> import tempfile
+    >>> from whorl.data import save_image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_image(f"{folder}/cat/one.png", torch.zeros(3, 8, 8))
+    ...     save_image(f"{folder}/dog/one.png", torch.ones(3, 8, 8))
+    ...     x, y, ids = load_images(folder)
+    >>> x.shape, y, ids
+    (torch.Size([2, 3, 8, 8]), tensor([0, 1]), ['cat/one', 'dog/one'])
+    """
+    return collect(_listed(folder, limit), size=checked_size(size), skip_bad=skip_bad)
+
+
+def iter_images(
+    folder: str | Path, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
+) -> Iterator[Images]:
+    """Load labelled pictures batch by batch, holding one batch at a time.
+
+    Args:
+        folder: where the pictures are; see ``load_images`` for this and for the other settings.
+        batch_size: pictures in a batch; the last one may be smaller.
+        limit: take only the first so many that are listed.
+        size: side, or (height, width), to resize whole pictures to.
+        skip_bad: leave bad pictures out. Each is reported in ``.bad`` of exactly one batch.
+
+    Returns:
+        An iterator over Images. Settings and layout are checked at once, pictures as they are reached.
+
+    Raises:
+        WhorlError: as ``load_images``.
+    """
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
+    return _batches(_listed(folder, limit), batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
+
+
+def collect(entries: list[Entry], *, size: tuple[int, int] | None, skip_bad: bool = False) -> Images:
+    """Read listed pictures into memory; see ``load_images``."""
+    (images,) = _batches(entries, batch_size=None, size=size, skip_bad=skip_bad)
+    return images
+
+
+def _listed(folder: str | Path, limit: int | None) -> list[Entry]:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
+    return list(islice(list_images(Path(folder)), limit))
+
+
+def _batches(
+    entries: list[Entry], *, batch_size: int | None, size: tuple[int, int] | None, skip_bad: bool
+) -> Iterator[Images]:
+    seen: tuple[Path, tuple[int, ...]] | None = None
+    good: list[Entry] = []
+    pixels: list[Pixels] = []
+    bad: list[BadImage] = []
+    for entry in entries:
+        try:
+            picture = _read(entry, size)
+        except WhorlError as error:
+            if not skip_bad:
+                raise
+            bad.append(BadImage(path=entry.path, id=entry.id, reason=str(error)))
+            continue
+        seen = seen or (entry.path, picture.shape[:2])
+        if picture.shape[:2] != seen[1]:
+            raise WhorlError(
+                f"expected pictures of one size (height, width), got {seen[0]} of {seen[1]} and {entry.path} of "
+                f"{picture.shape[:2]}. Pass size= to resize them all."
+            )
+        # A full batch waits for the next good picture, so that bad ones at the very end still find a batch to be in.
+        if len(good) == batch_size:
+            yield Images.of(pixels, good, bad)
+            good, pixels, bad = [], [], []
+        good.append(entry)
+        pixels.append(picture)
+    if not good:
+        raise WhorlError(f"none of the {len(bad)} pictures can be used. The first: {bad[0].reason}")
+    yield Images.of(pixels, good, bad)
+
+
+def _read(entry: Entry, size: tuple[int, int] | None) -> Pixels:
+    if entry.fault:
+        raise WhorlError(f"{entry.fault}. Correct it, or leave such pictures out with skip_bad.")
+    return decode(entry.path, size=size)

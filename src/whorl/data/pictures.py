@@ -1,0 +1,163 @@
+"""One picture: from a file of any common kind to RGB in 8 bits, and back without loss.
+
+Every picture passes through 8 bits, whatever the file holds: what an attack is given, what it saves and what is
+measured later are then the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from whorl.artifacts import atomic_write
+from whorl.errors import WhorlError
+
+Size = int | tuple[int, int] | None
+Pixels = NDArray[np.uint8]
+
+MAX_PIXELS = 80_000_000
+"""Pictures with more pixels than this are refused before they are decompressed."""
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+# Named, so that a file cannot reach decoders that run other programs (EPS starts Ghostscript).
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# What Pillow's decoders raise on damaged files; a fuzz test holds this list to account.
+_DAMAGE = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    ArithmeticError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+)
+# What Pillow converts to RGB by itself and without a colour profile.
+_PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV"})
+
+
+def load_image(path: str | Path, *, size: Size = None) -> Tensor:
+    """Read one picture.
+
+    Args:
+        path: BMP, GIF (first frame), JPEG, PNG, PPM, TIFF or WebP. The EXIF orientation is honoured; gray, palette and
+            CMYK become RGB (without colour profiles); transparent parts are laid over white; 16 bits are scaled to 8.
+        size: side, or (height, width), to resize the whole picture to (bilinear, antialiased, no crop).
+
+    Returns:
+        (3, H, W) float32 in [0, 1], whole multiples of 1/255.
+
+    Raises:
+        WhorlError: the file is absent, damaged, larger than ``MAX_PIXELS``, or of a kind that is not listed above.
+    """
+    return to_tensor(decode(Path(path), size=checked_size(size)))
+
+
+def save_image(path: str | Path, x: Tensor) -> None:
+    """Write one picture as an 8-bit PNG, rounded to the nearest level; the file appears whole or not at all.
+
+    Args:
+        path: where to write; ends in ``.png``. Missing folders are made, an existing file is replaced.
+        x: (3, H, W), floating, in [0, 1].
+
+    Raises:
+        WhorlError: the path is no PNG's or cannot be written to, or ``x`` is not such a picture.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_image(f"{folder}/gray.png", torch.full((3, 4, 4), 0.5))
+    ...     print(load_image(f"{folder}/gray.png")[0, 0, 0] * 255)
+    tensor(128.)
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise WhorlError(
+            f"expected a path that ends in .png, got {str(path)!r}. Other formats would change the pixels."
+        )
+    if x.ndim != 3 or x.shape[0] != 3 or x.numel() == 0 or not x.is_floating_point():
+        raise WhorlError(f"expected one floating (3, H, W) picture, got {x.dtype} of shape {tuple(x.shape)}.")
+    levels = x.detach().to("cpu", torch.float32) * 255
+    low, high = levels.min().item(), levels.max().item()
+    # Half a level may come from arithmetic; NaN fails the comparison too.
+    if not (low >= -0.5 and high <= 255.5):
+        raise WhorlError(f"images must lie in [0, 1]; got values in [{low / 255:.4g}, {high / 255:.4g}].")
+    pixels = levels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    try:
+        with atomic_write(path) as file:
+            Image.fromarray(pixels).save(file, format="PNG")
+    except OSError as error:
+        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+
+
+def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:
+    """Read one picture as (H, W, 3) uint8; see ``load_image``."""
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            if math.prod(image.size) > MAX_PIXELS:
+                raise _bomb(path, f"{image.width} × {image.height}")
+            image.load()
+            rgb = _to_rgb(ImageOps.exif_transpose(image), image.format, path)
+    except WhorlError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _bomb(path, "even more") from error
+    except FileNotFoundError as error:
+        raise WhorlError(f"{path}: no such file. Check the path, or take it off the list.") from error
+    except _DAMAGE as error:
+        raise WhorlError(f"{path}: cannot be read as a picture ({error}). Repair or remove it.") from error
+    if size is not None and (rgb.height, rgb.width) != size:
+        rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    return np.asarray(rgb)
+
+
+def to_tensor(pixels: Pixels) -> Tensor:
+    """Turn (..., H, W, 3) uint8 into (..., 3, H, W) float32 in [0, 1]."""
+    return torch.from_numpy(np.moveaxis(pixels, -1, -3).astype(np.float32, order="C")).div_(255)
+
+
+def checked_size(size: Size) -> tuple[int, int] | None:
+    """Turn a size setting into (height, width), or None when pictures keep their own.
+
+    >>> checked_size(224)
+    (224, 224)
+    """
+    if size is None:
+        return None
+    pair = size if isinstance(size, tuple | list) else (size, size)
+    if len(pair) != 2 or any(type(side) is not int or side < 1 for side in pair):
+        raise WhorlError(f"size must be a positive whole number or a pair (height, width) of them; got {size!r}.")
+    if math.prod(pair) > MAX_PIXELS:
+        raise WhorlError(f"size must be {MAX_PIXELS:,} pixels at most; got {size!r}.")
+    return pair[0], pair[1]
+
+
+def _to_rgb(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
+    # Mode I is 32 bits, of which PNG and PPM fill 16.
+    if image.mode.startswith("I;16") or (image.mode == "I" and kind in {"PNG", "PPM"}):
+        # Pillow's own conversion clips at 255 and so turns the picture white.
+        wide = np.asarray(image).astype(np.int64)
+        return Image.fromarray(((wide + 128) // 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    if image.mode in _PLAIN_MODES:
+        return image.convert("RGB")
+    raise WhorlError(
+        f"{path}: expected 8 or 16 bits a channel in gray, RGB, palette or CMYK, got Pillow mode {image.mode!r}. "
+        "Convert it to an RGB PNG."
+    )
+
+
+def _bomb(path: Path, size: str) -> WhorlError:
+    return WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {size}. Make it smaller first.")

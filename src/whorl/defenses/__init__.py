@@ -1,0 +1,23 @@
+"""Defences that change the picture before a classifier sees it; each is a function, a record of settings, a wrapper."""
+
+from whorl.defenses.bit_depth import BitDepth, reduce_bits
+from whorl.defenses.defended import Defended, Defense
+from whorl.defenses.jpeg import Jpeg, jpeg
+from whorl.defenses.randmix import RandMix, randmix
+from whorl.defenses.registry import defense_names, load_defense
+from whorl.defenses.resize_pad import ResizePad, resize_pad
+
+__all__ = [
+    "BitDepth",
+    "Defended",
+    "Defense",
+    "Jpeg",
+    "RandMix",
+    "ResizePad",
+    "defense_names",
+    "jpeg",
+    "load_defense",
+    "randmix",
+    "reduce_bits",
+    "resize_pad",
+]

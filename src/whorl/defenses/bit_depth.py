@@ -1,0 +1,53 @@
+"""Bit-depth reduction: fewer levels a channel leave less room for small changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
+from whorl.records import Record
+
+
+def reduce_bits(x: Tensor, *, levels: int = 4) -> Tensor:
+    """Quantise each channel to evenly spaced levels from 0 to 1.
+
+    [0, 1] is cut into ``levels`` bins of equal width, and the i-th bin becomes i / (levels - 1). (Rounding to the
+    nearest level would make the first and the last bin half as wide.)
+
+    Args:
+        x: (B, 3, H, W) in [0, 1]; values outside count as the end they are past.
+        levels: 2 to 256; 4 is 2 bits.
+
+    Returns:
+        Like ``x``. The gradient passes straight through.
+
+    >>> import torch
+    >>> reduce_bits(torch.tensor([0.1, 0.3, 0.9]).reshape(1, 3, 1, 1), levels=4).flatten()
+    tensor([0.0000, 0.3333, 1.0000])
+    """
+    require_images(x)
+    require_whole("levels", levels, 2, 256)
+    value = (at_least_single(x.detach()) * levels).floor().clamp(0, levels - 1) / (levels - 1)
+    return straight_through(value.to(x.dtype), x)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BitDepth(Record):
+    """Bit-depth reduction; see ``reduce_bits``.
+
+    Args:
+        levels: 2 to 256; 4 is 2 bits.
+    """
+
+    name: ClassVar[str] = "bitdepth"
+    levels: int = 4
+
+    def __post_init__(self) -> None:
+        require_whole("levels", self.levels, 2, 256)
+
+    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
+        """Quantise ``x``."""
+        return reduce_bits(x, levels=self.levels)

@@ -1,0 +1,73 @@
+"""Defences by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from torch import nn
+
+from whorl.defenses.bit_depth import BitDepth
+from whorl.defenses.defended import Defended
+from whorl.defenses.jpeg import Jpeg
+from whorl.defenses.randmix import RandMix
+from whorl.defenses.resize_pad import ResizePad
+from whorl.errors import unknown_name
+
+_DEFENSES: dict[str, Jpeg | BitDepth | ResizePad | RandMix] = {
+    defense.name: defense for defense in (Jpeg(), BitDepth(), ResizePad(), RandMix())
+}
+# How many draws the random ones average by default; the others have nothing to average.
+_SAMPLES = {"resize-pad": 1, "randmix": 10}
+
+
+def defense_names() -> tuple[str, ...]:
+    """Name every defence that ``load_defense`` knows.
+
+    >>> defense_names()
+    ('jpeg', 'bitdepth', 'resize-pad', 'randmix')
+    """
+    return tuple(_DEFENSES)
+
+
+def load_defense(name: str, clf: nn.Module, **settings: Any) -> Defended:
+    """Put a classifier behind a defence, with the settings of the paper's evaluation unless told otherwise.
+
+    ======================  =====================================================================
+    name                    settings
+    ======================  =====================================================================
+    ``jpeg``                ``quality=75``
+    ``bitdepth``            ``levels=4``
+    ``resize-pad``          ``min_scale=0.875, samples=1``
+    ``randmix``             ``colors=5, pixels=100, sigma=10, alpha=10, noise=32/255, samples=10``
+    ======================  =====================================================================
+
+    Args:
+        name: one of ``defense_names()``, in any case.
+        clf: a Classifier, an Ensemble, or an already defended one.
+        settings: as above, and ``seed`` (0), which every defence takes, so that one can be passed to all alike.
+
+    Returns:
+        Defended, to be called like ``clf``.
+
+    Raises:
+        WhorlError: the name or a setting is unknown, a setting is out of range, or ``clf`` is no classifier.
+
+    >>> import torch
+    >>> from whorl.models import Classifier
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
+    >>> clf = Classifier.from_module(net, size=(8, 8), mean=(0.5,) * 3, std=(0.5,) * 3, name="mine")
+    >>> load_defense("resize-pad", load_defense("jpeg", clf, quality=50), samples=4, seed=1).name
+    'mine+jpeg+resize-pad'
+    """
+    key = name.lower()
+    if key not in _DEFENSES:
+        raise unknown_name("defense", name, _DEFENSES, hint="`whorl defenses` lists all.")
+    defense = _DEFENSES[key]
+    draws = {"seed": 0} | ({"samples": _SAMPLES[key]} if key in _SAMPLES else {})
+    known = [field.name for field in fields(defense)] + list(draws)
+    for setting in settings:
+        if setting not in known:
+            raise unknown_name("setting", setting, known, hint=f"{key} takes: {', '.join(known)}.")
+    own = {setting: value for setting, value in settings.items() if setting not in draws}
+    return Defended(clf, defense.with_(**own), **(draws | {k: v for k, v in settings.items() if k in draws}))

@@ -1,0 +1,93 @@
+"""The success rate as counts that add up, over batches and over workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+
+
+@dataclass(frozen=True)
+class SuccessRate:
+    """Counts of one attack against one target, from which every rate follows; ``a + b`` pools two of them.
+
+    The success rate (the paper's §5.1) asks only of images whose *transformed clean* version is classified correctly:
+    what share of those has a *transformed adversarial* version that is not.
+
+    >>> y = torch.tensor([0, 1, 2, 3])
+    >>> counts = SuccessRate.of(clean=torch.tensor([0, 1, 2, 0]), adversarial=torch.tensor([0, 2, 2, 1]), y=y)
+    >>> counts.n, counts.n_clean_correct, counts.n_success, round(counts.rate, 3)
+    (4, 3, 1, 0.333)
+    """
+
+    n: int = 0
+    """Images seen."""
+    n_clean_correct: int = 0
+    """Of those, transformed clean version classified correctly."""
+    n_success: int = 0
+    """Of those in turn, transformed adversarial version classified wrongly."""
+    n_adversarial_correct: int = 0
+    """Of all images, transformed adversarial version classified correctly."""
+
+    @classmethod
+    def of(cls, *, clean: Tensor, adversarial: Tensor, y: Tensor) -> SuccessRate:
+        """Count one batch.
+
+        Args:
+            clean: (B,) predicted labels of the transformed clean images.
+            adversarial: (B,) predicted labels of the transformed adversarial images.
+            y: (B,) true labels.
+        """
+        if not clean.shape == adversarial.shape == y.shape or y.dim() != 1:
+            raise WhorlError(
+                "predictions and labels must be (B,) and of one length; got "
+                f"{tuple(clean.shape)}, {tuple(adversarial.shape)} and {tuple(y.shape)}."
+            )
+        right, still = clean == y, adversarial == y
+        counts = torch.stack((right.sum(), (right & ~still).sum(), still.sum())).tolist()
+        return cls(y.numel(), *counts)
+
+    def __add__(self, other: SuccessRate) -> SuccessRate:
+        return SuccessRate(
+            self.n + other.n,
+            self.n_clean_correct + other.n_clean_correct,
+            self.n_success + other.n_success,
+            self.n_adversarial_correct + other.n_adversarial_correct,
+        )
+
+    @property
+    def rate(self) -> float:
+        """Success rate in [0, 1]; NaN where no clean image was classified correctly."""
+        return self.n_success / self.n_clean_correct if self.n_clean_correct else math.nan
+
+    @property
+    def error_rate(self) -> float:
+        """Share of *all* images whose adversarial version is misclassified: the other denominator in use."""
+        return 1 - self.accuracy
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all images whose adversarial version is classified correctly, in [0, 1]."""
+        return self.n_adversarial_correct / self.n if self.n else math.nan
+
+    @property
+    def clean_accuracy(self) -> float:
+        """Share of all images whose clean version is classified correctly, in [0, 1]."""
+        return self.n_clean_correct / self.n if self.n else math.nan
+
+    def interval(self, z: float = 1.96) -> tuple[float, float]:
+        """Wilson's interval of the success rate, for ``z`` standard deviations (1.96 is 95%).
+
+        >>> [round(v, 3) for v in SuccessRate(100, 100, 100, 0).interval()]
+        [0.963, 1.0]
+        """
+        m = self.n_clean_correct
+        if not m:
+            return (math.nan, math.nan)
+        centre = (self.rate + z * z / (2 * m)) / (1 + z * z / m)
+        half = z / (1 + z * z / m) * math.sqrt(self.rate * (1 - self.rate) / m + z * z / (4 * m * m))
+        return (max(0.0, centre - half), min(1.0, centre + half))

@@ -1,0 +1,216 @@
+"""A network together with everything needed to show it a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal, Self, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from whorl.errors import WhorlError
+
+Resize = Literal["bilinear", "bicubic"]
+
+
+class Classifier(nn.Module):
+    """A frozen image classifier that owns its preprocessing.
+
+    Takes RGB images (B, C, H, W) in [0, 1] at any height and width, and returns logits (B, num_classes). Images of
+    another size are resized with antialiasing; images that fit are not touched, so the network sees them exactly.
+    Everything is differentiable with respect to the images.
+
+    The network is taken over: it is put into eval mode, where ``train()`` keeps it, and its parameters stop requiring
+    gradients. Pass ``copy.deepcopy(net)`` to go on training the original.
+
+    Args:
+        net: maps normalised images (B, C, height, width) to logits (B, num_classes).
+        size: height and width that the network expects, in pixels; one integer stands for both.
+        mean: one number per channel, in units of the [0, 1] range.
+        std: one number per channel, likewise.
+        num_classes: how many logits the network returns.
+        labels: one name per class. Without them the classes are called "0", "1", ...
+        name: what to call the model in tables and messages.
+        resize: how to resample images of another size.
+        weights_sha256: SHA-256 of the weights, where known: of the file that they were read from, or of the tensors
+            themselves when they came from elsewhere.
+
+    Attributes:
+        net: the bare network.
+        size: (height, width).
+        mean: as given.
+        std: as given.
+        num_classes: as given.
+        labels: one name per class.
+        name: as given.
+        resize: as given.
+        weights_sha256: as given.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        size: int | tuple[int, int],
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_classes: int,
+        labels: Sequence[str] | None = None,
+        name: str = "",
+        resize: Resize = "bilinear",
+        weights_sha256: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.net = net.eval().requires_grad_(False)
+        self.size = _checked_size(size)
+        self.mean, self.std = _checked_statistics(mean, std)
+        if num_classes < 1:
+            raise WhorlError(f"num_classes must be at least 1; got {num_classes}.")
+        self.num_classes = num_classes
+        self.labels = tuple(labels) if labels is not None else tuple(str(i) for i in range(num_classes))
+        if len(self.labels) != num_classes:
+            raise WhorlError(f"labels must name every class once; expected {num_classes}, got {len(self.labels)}.")
+        if resize not in get_args(Resize):
+            raise WhorlError(f"resize must be one of {', '.join(get_args(Resize))}; got {resize!r}.")
+        self.name = name or type(net).__name__
+        self.resize: Resize = resize
+        self.weights_sha256 = weights_sha256
+        device = next((tensor.device for tensor in _floating(net)), torch.device("cpu"))
+        self._set_statistics(device)
+        super().train(False)
+
+    @classmethod
+    def from_module(
+        cls,
+        net: nn.Module,
+        *,
+        size: int | tuple[int, int],
+        mean: Sequence[float],
+        std: Sequence[float],
+        labels: Sequence[str] | None = None,
+        num_classes: int | None = None,
+        name: str = "",
+        resize: Resize = "bilinear",
+    ) -> Self:
+        """Make a classifier of any network.
+
+        Args:
+            net: see :class:`Classifier`; it is taken over.
+            size: height and width that the network expects, in pixels.
+            mean: one number per channel, in units of the [0, 1] range.
+            std: one number per channel, likewise.
+            labels: one name per class.
+            num_classes: how many logits the network returns. Without it and without labels, the network is asked with
+                one gray image.
+            name: what to call the model. Without it, the name of the network's class.
+            resize: how to resample images of another size.
+
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 10))
+        >>> clf = Classifier.from_module(net, size=(8, 8), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+        >>> clf(torch.rand(2, 3, 20, 30)).shape
+        torch.Size([2, 10])
+        """
+        if num_classes is None:
+            num_classes = len(labels) if labels is not None else count_classes(net, _checked_size(size), len(mean))
+        return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify images.
+
+        Args:
+            x: (B, C, H, W), any floating dtype, RGB in [0, 1]. The range is not checked: looking at the values would
+                make a GPU wait.
+
+        Returns:
+            (B, num_classes) logits, in float32, or in float64 if the network computes in float64.
+        """
+        self._check_images(x)
+        dtype = _dtype(self.net)
+        # Half-precision networks get images that were resized and normalised in float32.
+        x = x.to(self._mean.dtype)
+        if x.shape[-2:] != self.size:
+            x = F.interpolate(x, self.size, mode=self.resize, align_corners=False, antialias=True)
+        x = (x - self._mean) / self._std
+        logits = self.net(x if dtype is None else x.to(dtype))
+        if not isinstance(logits, Tensor) or logits.shape != (x.shape[0], self.num_classes):
+            got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise WhorlError(
+                f"{self.name} must return logits of shape {(x.shape[0], self.num_classes)}; got {got}. "
+                "Wrap the network so that it returns just them."
+            )
+        return logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+
+    def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
+        """Stay in eval mode, whatever is asked: a measured model must not change while it is measured."""
+        return super().train(False)
+
+    def extra_repr(self) -> str:
+        """Describe the model in the first line of its repr."""
+        height, width = self.size
+        parts = [repr(self.name), f"size={height}x{width}", f"classes={self.num_classes}"]
+        parts += [f"mean={_short(self.mean)}", f"std={_short(self.std)}", f"resize={self.resize}"]
+        if self.weights_sha256:
+            parts.append(f"weights={self.weights_sha256[:12]}")
+        return ", ".join(parts)
+
+    def _check_images(self, x: Tensor) -> None:
+        channels = len(self.mean)
+        if x.ndim != 4 or x.shape[1] != channels:
+            hint = " Add a batch dimension with x[None]." if x.ndim == 3 else ""
+            raise WhorlError(f"images must have shape (B, {channels}, H, W); got {tuple(x.shape)}.{hint}")
+        if not x.is_floating_point():
+            raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
+
+    def _set_statistics(self, device: torch.device) -> None:
+        dtype = torch.float64 if _dtype(self.net) == torch.float64 else torch.float32
+        for name, values in (("_mean", self.mean), ("_std", self.std)):
+            # Not in the state dict: they are settings, not weights.
+            self.register_buffer(name, torch.tensor(values, dtype=dtype, device=device).view(1, -1, 1, 1), False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        # .half() and the like reach buffers too, and would leave the mean with three digits.
+        self._set_statistics(self._mean.device)
+        return self
+
+    _mean: Tensor
+    _std: Tensor
+
+
+def _floating(net: nn.Module) -> Iterator[Tensor]:
+    return (tensor for tensor in chain(net.parameters(), net.buffers()) if tensor.is_floating_point())
+
+
+def _dtype(net: nn.Module) -> torch.dtype | None:
+    return next((tensor.dtype for tensor in _floating(net)), None)
+
+
+def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or min(pair) < 1:
+        raise WhorlError(f"size must be a height and a width in pixels; got {size!r}.")
+    return int(pair[0]), int(pair[1])
+
+
+def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    means, stds = tuple(float(m) for m in mean), tuple(float(s) for s in std)
+    if not means or len(means) != len(stds) or not all(s > 0 for s in stds):
+        raise WhorlError(f"mean and std must hold one number per channel, std above 0; got {mean!r} and {std!r}.")
+    return means, stds
+
+
+def count_classes(net: nn.Module, size: tuple[int, int], channels: int) -> int:
+    """Ask a network with one gray image how many logits it returns. Puts it into eval mode."""
+    like = next(_floating(net), torch.empty(0))
+    with torch.no_grad():
+        logits: Any = net.eval()(torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device))
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise WhorlError(f"a classifier must return logits of shape (B, classes); got {got} for one image.")
+    return logits.shape[1]
+
+
+def _short(values: Sequence[float]) -> str:
+    return f"({', '.join(f'{value:.4g}' for value in values)})"

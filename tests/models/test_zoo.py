@@ -1,0 +1,109 @@
+"""The offline networks with their real weights, against plain forwards built from the raw files."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conftest import pictures
+from whorl.artifacts import cache_home, fetch, sha256_of
+from whorl.errors import WhorlError
+from whorl.models import _torchvision, load_model, model_names
+from whorl.models.labels import imagenet_labels
+from whorl.models.networks import NETWORKS
+from whorl.models.zoo import PAPER
+
+OFFLINE = model_names("offline")
+IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]).view(2, 3, 1, 1)
+
+
+def raw_file(name: str) -> Path:
+    [path] = fetch(NETWORKS[name].artifact).values()
+    return path
+
+
+def plain_resnet18(x: Tensor) -> Tensor:
+    state = pickle.loads(raw_file("resnet18").read_bytes())  # noqa: S301 - its hash is pinned, and was just checked
+    return plain(_torchvision.torchvision().models.resnet18(), state, (x - IMAGENET[0]) / IMAGENET[1])
+
+
+def plain_mobilenet_v2(x: Tensor) -> Tensor:
+    state = torch.load(raw_file("mobilenet_v2"), weights_only=True)
+    return plain(_torchvision.torchvision().models.mobilenet_v2(), state, (x - IMAGENET[0]) / IMAGENET[1])
+
+
+def plain_lite(name: str, x: Tensor) -> Tensor:
+    """The published names and timm's list the same tensors in the same order."""
+    state = torch.load(raw_file(name), weights_only=True)
+    net = _torchvision.timm().create_model(f"tf_{name}")
+    by_position = dict(zip(net.state_dict(), state.values(), strict=True))
+    return plain(net, by_position, (x * 255 - 127) / 128)
+
+
+def plain(net: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    net.load_state_dict(state)
+    with torch.no_grad():
+        logits: Tensor = net.eval()(x)
+    return logits
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_logits_agree_with_a_plain_forward(name: str) -> None:
+    clf = load_model(name)
+    x = pictures(2, height=clf.size[0], width=clf.size[1])
+    forwards = {"resnet18": plain_resnet18, "mobilenet_v2": plain_mobilenet_v2}
+    expected = forwards[name](x) if name in forwards else plain_lite(name, x)
+    assert (clf(x) - expected).abs().max() <= 1e-4
+    assert clf.name == name
+    assert clf.labels == imagenet_labels()
+    assert re.fullmatch("[0-9a-f]{64}", clf.weights_sha256 or "")
+
+
+def test_the_hash_is_that_of_the_file_in_the_cache() -> None:
+    [source] = NETWORKS["mobilenet_v2"].artifact.files.values()
+    clf = load_model("mobilenet_v2")
+    [path] = (cache_home() / "weights").glob(f"mobilenet_v2-{source[:16]}-*/mobilenet_v2.safetensors")
+    assert clf.weights_sha256 == sha256_of(path)
+
+
+def test_names_are_forgiving_and_dtype_is_honoured() -> None:
+    clf = load_model("MobileNet-V2", dtype=torch.float64)
+    assert clf(pictures(1)).dtype == torch.float64
+    with pytest.raises(WhorlError, match="floating dtype"):
+        load_model("mobilenet_v2", dtype=torch.int8)
+
+
+def test_class_names() -> None:
+    labels = imagenet_labels()
+    assert len(labels) == 1000
+    assert (labels[0], labels[1], labels[999]) == ("tench", "goldfish", "toilet tissue")
+
+
+def test_names_by_kind() -> None:
+    assert model_names() == (*model_names("offline"), *model_names("paper"))
+    assert {"inc_v3", "inc_v4", "incres_v2", "ens_at", "adv_inc_v3"} <= set(model_names("paper"))
+    with pytest.raises(WhorlError, match="'offline', 'paper' or None"):
+        model_names("online")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", model_names("paper"))
+def test_the_papers_networks_have_weights_in_timm(name: str) -> None:
+    assert _torchvision.timm().is_model_pretrained(PAPER[name].removeprefix("timm:"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("resnet81", "Did you mean 'resnet18'.*`whorl models` lists all"),
+        ("Res-v2-152", "TensorFlow-Slim.*'res_152'"),
+        ("ALP", "logit pairing.*'ens_at'"),
+    ],
+)
+def test_what_cannot_be_had_is_explained(name: str, says: str) -> None:
+    with pytest.raises(WhorlError, match=says):
+        load_model(name)
