@@ -581,7 +581,7 @@ def test_travels_to_another_process_and_copies(name: str) -> None:
 # Cost
 
 
-class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Operations(TorchDispatchMode):
     """Writes down the name of every operation that runs."""
 
     def __init__(self) -> None:
@@ -693,7 +693,7 @@ def run(net: Function, x: Tensor) -> tuple[Tensor, Tensor]:
     """The output, and the gradient of a loss at the input."""
     x = x.clone().requires_grad_()
     out = net(x)
-    out.float().square().sum().backward()  # type: ignore[no-untyped-call]
+    out.float().square().sum().backward()
     assert x.grad is not None
     return out.detach(), x.grad
 
@@ -731,7 +731,7 @@ def test_wrapping_leaves_the_gradients_of_the_parameters_alone(name: str) -> Non
 
 def test_wrapped_parameters_learn_where_the_input_needs_no_gradient() -> None:
     net, x = network(), noise(2, 3, 20, 24, dtype=torch.float32)
-    torch.sum(wrap("ai", net)(x)).backward()  # type: ignore[no-untyped-call]
+    torch.sum(wrap("ai", net)(x)).backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in net.parameters())
     assert x.grad is None
 

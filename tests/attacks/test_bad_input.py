@@ -50,7 +50,7 @@ CALLS: dict[str, tuple[Callable[[whorl.Attack, nn.Module], object], str]] = {
     "nan image": (lambda a, n: a(n, X * torch.nan, Y), r"images must lie in \[0, 1\]; got values in \[nan"),
     "integer image": (lambda a, n: a(n, (X * 255).byte(), Y), "floating point .* got torch.uint8"),
     "shape": (lambda a, n: a(n, X[0], Y), r"\(B, C, H, W\) tensor; got shape \(3, 18, 18\)"),
-    "not a tensor": (lambda a, n: a(n, X.numpy(), Y), "tensor; got ndarray"),  # type: ignore[arg-type]
+    "not a tensor": (lambda a, n: a(n, X.numpy(), Y), "tensor; got ndarray"),  # type: ignore[call-overload]
     "label too high": (lambda a, n: a(n, X, Y + 5), r"labels must lie in \[0, 6\].* got 7"),
     "label negative": (lambda a, n: a(n, X, Y - 1), "class indices from 0; got -1"),
     "target too high": (lambda a, n: a(n, X, target=Y + 5), r"labels must lie in \[0, 6\]"),

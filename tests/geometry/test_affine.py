@@ -161,7 +161,7 @@ def test_a_parameter_alone_can_be_learned(name: str) -> None:
     x = blob(24, 24)
     values = {"angle": [12.0], "scale": [0.9], "shift": [[0.3, 0.6]]}
     parameter = torch.tensor(values[name], dtype=torch.float64, requires_grad=True)
-    (affine(x, **{name: parameter}) * noise(1, 1, 24, 24)).sum().backward()  # type: ignore[no-untyped-call]
+    (affine(x, **{name: parameter}) * noise(1, 1, 24, 24)).sum().backward()
     assert parameter.grad is not None
     assert parameter.grad.isfinite().all()
     assert (parameter.grad != 0).all()

@@ -189,7 +189,7 @@ def test_kernels_without_a_centre_are_refused(shape: tuple[int, ...]) -> None:
         blur(torch.ones(1, 1, 8, 8), torch.ones(shape))
 
 
-class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Work(TorchDispatchMode):
     """Counts what every operation writes: with the multiply-adds of convolutions and products, the work done."""
 
     def __init__(self) -> None:

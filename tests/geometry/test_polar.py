@@ -164,7 +164,7 @@ def test_a_grid_first_built_in_a_special_mode_serves_everywhere(
     assert relative_error(inside, expected) < 1e-5
     x.requires_grad_()
     out = from_polar(to_polar(x))
-    out.sum().backward()  # type: ignore[no-untyped-call]
+    out.sum().backward()
     assert x.grad is not None
     assert relative_error(out.detach(), expected) < 1e-5
 
@@ -179,6 +179,6 @@ def test_a_grid_first_built_inside_a_function_transform_serves_everywhere() -> N
 
     inside = torch.func.grad(total)(x)
     again = x.clone().requires_grad_()
-    total(again).backward()  # type: ignore[no-untyped-call]
+    total(again).backward()
     assert again.grad is not None
     assert torch.allclose(inside, again.grad, rtol=0, atol=1e-12)

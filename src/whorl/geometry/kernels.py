@@ -167,7 +167,7 @@ def _offsets(weights: Weights) -> list[tuple[int, float]]:
 
 
 def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *, circular: bool) -> None:
-    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``, where p + offset lies inside or, if circular, wraps."""
+    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``; outside, p + offset wraps if circular, else adds 0."""
     length = x.shape[dim]
     for wrap in _wraps(offset, length) if circular else (0,):
         start, stop = max(0, wrap - offset), min(length, length + wrap - offset)

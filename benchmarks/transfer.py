@@ -1,0 +1,106 @@
+"""How attacks crafted on one network fare on others when the picture is turned, scaled and moved.
+
+Prints mean success rates over the paper's twelve poses, one row an attack, one column a target:
+
+    python benchmarks/transfer.py --data NIPS17_FOLDER --size 224 --device cuda
+
+Saves every count as JSON with the settings, weight hashes and versions that made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+from measure import metadata, save, table
+
+import whorl
+from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
+
+NARROW = whorl.AffineInvariant(sigma=0.7)
+PRINTED = whorl.AffineInvariant(sigma="printed")
+BASES = ("fgsm", "pgd", "mim", "dim", "ram")
+
+
+def line_up(which: str) -> dict[str, whorl.Attack]:
+    """The attacks to compare, by row name: every base attack with every estimator, more gradients, and EOT."""
+    rows: dict[str, whorl.Attack] = {}
+    for base in BASES:
+        attack = whorl.attack(base)
+        rows[base] = attack
+        rows[f"{base} + TI"] = attack.with_(estimator=whorl.TranslationInvariant())
+        rows[f"{base} + AI printed"] = attack.with_(estimator=PRINTED)
+        rows[f"{base} + AI reference"] = attack.with_(estimator=whorl.AffineInvariant())
+        rows[f"{base} + AI σ 0.7"] = attack.with_(estimator=NARROW)
+    rows["ram, 50 steps"] = whorl.attack("ram", steps=50)
+    rows["ram + AI reference, 50 steps"] = whorl.attack("ai-ram", steps=50)
+    rows["eot, 20 samples x 50 steps"] = whorl.attack("eot", samples=20)
+    if which == "all":
+        return rows
+    return {name: rows[name] for name in which.split(",")}
+
+
+def mean_rate(counts: dict[tuple[str, str, whorl.evaluation.Pose], SuccessRate], attack: str, target: str) -> float:
+    """Mean over the poses of the success rate, in percent."""
+    return 100 * sum(counts[attack, target, pose].rate for pose in PAPER_POSES) / len(PAPER_POSES)
+
+
+def main() -> None:
+    """Craft, evaluate, print, save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
+    parser.add_argument("--limit", type=int, help="first images only")
+    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--source", default="resnet18")
+    parser.add_argument("--targets", default="resnet18,mobilenet_v2,efficientnet_lite0")
+    parser.add_argument("--attacks", default="all", help="comma-separated rows")
+    parser.add_argument("--eps", type=float, default=16, help="of 255")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, default=125)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    x, y, ids = (
+        whorl.load_images(options.data, limit=options.limit, size=options.size)
+        if options.data
+        else whorl.load_samples(options.limit)
+    )
+    x, y = x.to(options.device), y.to(options.device)
+    source = whorl.load_model(options.source, device=options.device)
+    targets = {name: whorl.load_model(name, device=options.device) for name in options.targets.split(",")}
+    rows, results = [], []
+    for name, attack in line_up(options.attacks).items():
+        bounded = attack.with_(eps=options.eps / 255)
+        start = time.perf_counter()
+        parts = []
+        for i in range(0, len(x), options.batch_size):
+            part = slice(i, i + options.batch_size)
+            parts.append(bounded(source, x[part], y[part], seed=options.seed, ids=ids[part]))
+        seconds = time.perf_counter() - start
+        counts = success_rates(targets, x, {name: torch.cat(parts)}, y, batch_size=options.batch_size)
+        rates = [mean_rate(counts, name, target) for target in targets]
+        rows.append([name, *(f"{rate:.1f}" for rate in rates)])
+        print(" ".join(rows[-1]), f"({seconds:.1f} s)", flush=True)
+        results.append(
+            {
+                "attack": name,
+                "settings": repr(bounded),
+                "mean_success_rate": dict(zip(targets, rates, strict=True)),
+                "counts": [
+                    {"target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift, **vars(c)}
+                    for (_, t, p), c in counts.items()
+                ],
+            }
+        )
+    print(table(["attack", *targets], rows))
+    if options.json:
+        weights = {name: target.weights_sha256 for name, target in targets.items()}
+        settings = {**{k: str(v) for k, v in vars(options).items()}, "n": len(x), "weights_sha256": weights}
+        save({"settings": settings, "results": results, "metadata": metadata()}, options.json)
+
+
+if __name__ == "__main__":
+    main()
