@@ -91,7 +91,9 @@ def blur(x: Tensor, kernel: Tensor | Kernel, *, circular: bool = False) -> Tenso
     k = kernel if isinstance(kernel, Kernel) else factor(kernel)
     if k.matrix is not None:
         return _blur_matrix(x, k.matrix, circular)
-    return _blur_line(_blur_line(x, k.rows, -2, circular=False), k.columns, -1, circular=circular)
+    # Columns first: wrapping them takes a widened copy, which is gone again before the rows need a buffer.
+    x = _blur_line(x, k.columns, -1, circular=circular)
+    return _blur_line(x, k.rows, -2, circular=False)
 
 
 def factor(weights: Tensor) -> Kernel:

@@ -31,11 +31,11 @@ def torchvision() -> ModuleType:
     # The failed import leaves submodules behind that no longer belong to any package.
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         del sys.modules[name]
-    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library = torch.library.Library("torchvision", "FRAGMENT")
     _declared.append(library)
     for operator in _MISSING:
         if not hasattr(torch.ops.torchvision, operator):
-            library.define(operator + _SIGNATURE)  # type: ignore[no-untyped-call]
+            library.define(operator + _SIGNATURE)
     return _load("torchvision")
 
 

@@ -185,7 +185,7 @@ class _TensorUnpickler(pickle.Unpickler):
             case "collections", "OrderedDict":
                 return OrderedDict
             case "torch._utils", "_rebuild_tensor_v2":
-                return lambda *parts: torch._utils._rebuild_tensor_v2(*parts)  # type: ignore[no-untyped-call]
+                return lambda *parts: torch._utils._rebuild_tensor_v2(*parts)
             case "torch.storage", "_load_from_bytes":
                 return lambda data: torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         raise pickle.UnpicklingError(f"it wants to use {module}.{name}")
