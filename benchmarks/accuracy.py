@@ -9,11 +9,8 @@ The JSON holds the counts and everything needed to repeat them. Without ``--data
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +19,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-import whorl
+from measure import metadata, save
 from whorl.data import Images, iter_images, load_samples
 from whorl.defenses import Defended, defense_names, load_defense
 from whorl.errors import WhorlError
 from whorl.models import load_model, model_names
 
 NONE = "none"
-PACKAGES = ("torch", "torchvision", "timm", "pillow", "numpy")
 
 
 def count_correct(model: nn.Module, batches: Iterator[Images], device: torch.device) -> tuple[int, int]:
@@ -94,25 +90,6 @@ def to_table(cells: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def metadata(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Record what the numbers depend on; the data folder by name only, as its place means nothing elsewhere."""
-    hardware = (
-        torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
-    )
-    return {
-        "whorl": whorl.__version__,
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
-        "hardware": hardware,
-        "device": str(device),
-        "data": Path(arguments.data).resolve().name if arguments.data else "samples",
-        "size": arguments.size,
-        "limit": arguments.limit,
-        "batch_size": arguments.batch_size,
-        "seed": arguments.seed,
-    }
-
-
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,10 +124,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {error}") from error
     Console().print(to_table(cells))
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(
-            json.dumps({"metadata": metadata(arguments, device), "cells": cells}, indent=2) + "\n"
-        )
+        # The data folder by name only, as its place means nothing elsewhere.
+        data = Path(arguments.data).resolve().name if arguments.data else "samples"
+        settings = {name: getattr(arguments, name) for name in ("size", "limit", "batch_size", "seed")}
+        save({"metadata": metadata(device, data=data, **settings), "cells": cells}, arguments.json)
 
 
 if __name__ == "__main__":

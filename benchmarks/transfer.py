@@ -43,8 +43,9 @@ def line_up(which: str) -> dict[str, whorl.Attack]:
 
 
 def mean_rate(counts: dict[tuple[str, str, whorl.evaluation.Pose], SuccessRate], attack: str, target: str) -> float:
-    """Mean over the poses of the success rate, in percent."""
-    return 100 * sum(counts[attack, target, pose].rate for pose in PAPER_POSES) / len(PAPER_POSES)
+    """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
+    rates = [count.rate for pose in PAPER_POSES if (count := counts[attack, target, pose]).n_clean_correct]
+    return 100 * sum(rates) / len(rates)
 
 
 def main() -> None:

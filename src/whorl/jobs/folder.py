@@ -1,0 +1,146 @@
+"""A run folder: adversarial pictures, and a manifest that says exactly how each came to be.
+
+    DIR/manifest.json
+    DIR/adv/<attack>/<source>/<id>.png
+
+A picture counts as done when the manifest lists it, and it is listed after it was written, so that a process killed at
+any point leaves nothing that looks done and is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import whorl
+from whorl.artifacts import atomic_write, exclusive
+from whorl.data import load_image
+from whorl.errors import WhorlError
+
+Json = dict[str, Any]
+
+FORMAT = 1
+_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow")
+_LONGEST_NAME = 100
+
+
+class RunFolder:
+    """Where a run's pictures and its manifest lie.
+
+    Args:
+        path: the folder; made when something is first written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise WhorlError(f"{self.path} is a file; expected a folder, or a path where one can be made.")
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest's path."""
+        return self.path / "manifest.json"
+
+    def pictures(self, attack: str, source: str) -> Path:
+        """The folder of one attack's pictures."""
+        return self.path / "adv" / attack / folder_name(source)
+
+    def picture(self, attack: str, source: str, name: str) -> Path:
+        """The path of one picture, by its id."""
+        # Not with_suffix: ids may hold dots.
+        return self.pictures(attack, source) / f"{name}.png"
+
+    def load(self, attack: str, source: str, ids: Sequence[str]) -> Tensor:
+        """Read pictures back: (N, 3, H, W) float32 in [0, 1]."""
+        return torch.stack([load_image(self.picture(attack, source, name)) for name in ids])
+
+    def read(self) -> Json:
+        """Read the manifest; an empty one where there is none yet."""
+        try:
+            content = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {"format": FORMAT, "crafted": {}}
+        except (OSError, ValueError) as error:
+            raise WhorlError(
+                f"{self.manifest} cannot be read ({error}). Remove it, or choose another folder."
+            ) from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT or "crafted" not in content:
+            raise WhorlError(f"{self.manifest} is not a manifest of this version of whorl. Choose another folder.")
+        return content
+
+    def write(self, change: Callable[[Json], None]) -> None:
+        """Change the manifest, whole or not at all.
+
+        It is read anew under a lock, so that several processes can add to one folder.
+
+        Args:
+            change: alters the manifest that it is given.
+        """
+        try:
+            with exclusive(self.path / ".manifest"):
+                content = self.read()
+                change(content)
+                text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+                with atomic_write(self.manifest) as file:
+                    file.write(text.encode() + b"\n")
+        except OSError as error:
+            raise WhorlError(
+                f"cannot write {self.manifest} ({error}). Choose a folder that is writable and has space."
+            ) from error
+
+
+def folder_name(source: str) -> str:
+    """Make a model's name fit for a path; two names never become one.
+
+    >>> folder_name("resnet18+mobilenet_v2")
+    'resnet18+mobilenet_v2'
+    >>> folder_name("timm:resnet50.a1_in1k")
+    'timm_resnet50.a1_in1k-9b13f5f2'
+    """
+    safe = re.sub(r"[^A-Za-z0-9._+-]", "_", source).lstrip(".")
+    if safe == source and len(safe) <= _LONGEST_NAME:
+        return safe
+    return f"{safe[:_LONGEST_NAME]}-{hashlib.blake2b(source.encode(), digest_size=4).hexdigest()}"
+
+
+def as_json(value: object) -> Any:
+    """Write a setting so that it can be compared and read: records become objects that name their type.
+
+    >>> as_json(whorl.attack("ai-fgsm"))["estimator"]["kernel_size"]
+    15
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    if is_dataclass(value):
+        shown = {field.name: as_json(getattr(value, field.name)) for field in fields(value) if field.init}
+        return {"type": type(value).__name__, **shown}
+    return repr(value)
+
+
+def pixels_sha256(x: Tensor) -> str:
+    """Hash one picture, (3, H, W) in [0, 1], as the 8-bit pixels that it holds."""
+    levels = (x * 255).round().to(torch.uint8).contiguous()
+    return hashlib.sha256(f"{tuple(levels.shape)}".encode() + levels.numpy().tobytes()).hexdigest()
+
+
+def environment(device: torch.device) -> Json:
+    """What the result may depend on besides the settings: versions and the device."""
+    versions = {"whorl": whorl.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {"versions": versions, "device": f"{device.type} ({name})"}

@@ -1,0 +1,80 @@
+"""Success rates as a table in long form, one row a cell: what ``results.csv`` of a run folder holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from whorl.artifacts import atomic_write
+from whorl.errors import WhorlError
+from whorl.evaluation import Pose, SuccessRate
+
+COLUMNS = (
+    *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
+    *("n", "n_clean_correct", "n_success", "asr", "accuracy", "grad_evals", "seconds"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One attack, crafted on one source, seen by one target in one pose.
+
+    Args:
+        attack: its name.
+        source: network that it was crafted on.
+        target: network that was asked.
+        defense: what stands before the target.
+        pose: how the picture was turned, scaled and moved; shifts are in pixels of a 299-pixel picture.
+        eps: radius of the ball, in units of the [0, 1] range; None if nothing bounds the attack.
+        counts: of pictures.
+        grad_evals: input gradients spent on all pictures, whatever the target and pose.
+        seconds: spent on crafting them, likewise.
+    """
+
+    attack: str
+    source: str
+    target: str
+    defense: str = "none"
+    pose: Pose
+    eps: float | None
+    counts: SuccessRate
+    grad_evals: int
+    seconds: float
+
+    def row(self) -> tuple[str | int | float, ...]:
+        """The cell in the order of ``COLUMNS``; what is undefined stays empty."""
+        pose, counts = self.pose, self.counts
+        return (
+            *(self.attack, self.source, self.target, self.defense),
+            *(pose.angle, pose.scale, *pose.shift, "" if self.eps is None else self.eps),
+            *(counts.n, counts.n_clean_correct, counts.n_success),
+            "" if math.isnan(counts.rate) else round(counts.rate, 6),
+            "" if math.isnan(counts.accuracy) else round(counts.accuracy, 6),
+            *(self.grad_evals, round(self.seconds, 3)),
+        )
+
+
+def write_results(path: Path, cells: Iterable[Cell]) -> None:
+    """Write cells as CSV; the file appears whole or not at all."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(cell.row() for cell in cells)
+    try:
+        with atomic_write(path) as file:
+            file.write(text.getvalue().encode())
+    except OSError as error:
+        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+
+
+def mean_rate(cells: Iterable[Cell]) -> float:
+    """Mean success rate of several poses, as the paper averages them: each pose counts the same.
+
+    A pose in which the target recognised no clean picture has no rate, and is left out; NaN if that is so in all.
+    """
+    rates = [cell.counts.rate for cell in cells if cell.counts.n_clean_correct]
+    return sum(rates) / len(rates) if rates else math.nan

@@ -1,0 +1,214 @@
+"""The benchmarks run and save what they promise. No test here asks how fast anything is."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+TIMED = {"median_ms", "p10_ms", "p90_ms", "n"}
+DESCRIBED = {
+    "date",
+    "command",
+    "commit",
+    "whorl",
+    "python",
+    "packages",
+    "device",
+    "hardware",
+    "threads",
+    "quick",
+    "repeats",
+}
+OURS = ["fgsm", "pgd", "mim", "dim", "ti-dim", "ai-dim", "eot", "ram", "ai-ram"]
+
+
+def run(script: str, folder: Path, *options: str, path: str = "") -> tuple[str, dict[str, Any]]:
+    """Run a benchmark quickly, from another folder; give what it printed and what it saved."""
+    saved = folder / "out" / "results.json"
+    command = [sys.executable, str(BENCHMARKS / script), "--quick", "--device", "cpu", "--json", str(saved), *options]
+    paths = os.pathsep.join(part for part in (path, str(ROOT / "src"), os.environ.get("PYTHONPATH", "")) if part)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in saved.parent.iterdir()] == [saved.name]
+    return done.stdout, json.loads(saved.read_text())
+
+
+def check_contract(results: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    about = results["metadata"]
+    assert about.keys() >= DESCRIBED
+    assert about["packages"]["torch"] == torch.__version__
+    assert about["command"].startswith("python benchmarks/")
+    assert str(ROOT) not in json.dumps(results)
+    for row in rows:
+        assert row.keys() >= TIMED
+        assert 0 < row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
+        assert row["n"] == about["repeats"]
+
+
+def test_estimator(tmp_path: Path) -> None:
+    printed, results = run("estimator.py", tmp_path)
+    [case] = results["cases"]
+    rows = {row["name"]: row for row in case["rows"]}
+    check_contract(results, case["rows"])
+    assert str(tmp_path) not in json.dumps(results)
+    assert {"copy", "TranslationInvariant", "AffineInvariant", "15x15 depthwise convolution"} <= rows.keys()
+    parts = [name for name, row in rows.items() if row["part_of"] == "AffineInvariant"]
+    assert parts == ["translation blur", "to polar", "polar blur", "from polar"]
+    compared = {
+        "copy": rows["copy"],
+        "depthwise_convolution": rows["15x15 depthwise convolution"],
+        "input_gradient": rows["ResNet-18 input gradient"],
+    }
+    for name, row in rows.items():
+        assert name in printed
+        assert row["ratios"].keys() == compared.keys()
+        for key, other in compared.items():
+            assert row["ratios"][key] == pytest.approx(row["median_ms"] / other["median_ms"], rel=1e-3)
+    assert rows["copy"]["peak_extra_buffers"] == pytest.approx(1, abs=0.01)
+    assert rows["AffineInvariant"]["peak_extra_buffers"] <= 3.01
+
+
+def test_attacks(tmp_path: Path) -> None:
+    printed, results = run("attacks.py", tmp_path, "--repeats", "2")
+    floor, *rows = results["rows"]
+    check_contract(results, [floor, *rows])
+    ours = {row["name"]: row for row in rows if row["library"] == "whorl"}
+    assert list(ours) == OURS
+    assert set(results["metadata"]["peers"]) | {key.split()[0] for key in results["missing"]} == {
+        "torchattacks",
+        "foolbox",
+    }
+    batch = results["metadata"]["batch"]
+    for row in rows:
+        seconds = row["median_ms"] / 1e3
+        assert row["name"] in printed
+        assert row["seconds_per_image"] == pytest.approx(seconds / batch, rel=1e-3)
+        assert row["gradients_per_second"] == pytest.approx(batch * row["gradients"] / seconds, rel=1e-3)
+        assert row["network_passes"] == row["gradients"]
+        if row["library"] != "whorl":
+            assert row["gradients"] == ours[row["attack"]]["gradients"]
+            ratio = row["median_ms"] / ours[row["attack"]]["median_ms"]
+            assert row["ratios"]["ours"] == pytest.approx(ratio, rel=1e-3)
+            assert ours[row["attack"]]["ratios"].keys() == {"bare_gradients"}
+
+
+def test_attacks_without_working_peers(tmp_path: Path) -> None:
+    fakes = tmp_path / "fakes"
+    fakes.mkdir()
+    (fakes / "foolbox.py").write_text("raise ImportError('no foolbox today')")
+    # One attack that works as it should, one that leaves the ball, and others that fail when they are run.
+    (fakes / "torchattacks.py").write_text(
+        "class FGSM:\n"
+        "    def __init__(self, model, eps, **settings):\n"
+        "        self.model, self.eps = model, eps\n"
+        "    def __call__(self, x, y):\n"
+        "        return (x + self.eps + 0 * self.model(x).sum()).clamp(0, 1)\n"
+        "class MIFGSM(FGSM):\n"
+        "    def __call__(self, x, y):\n"
+        "        return 1 - x\n"
+        "class PGD(FGSM):\n"
+        "    def __call__(self, x, y):\n"
+        "        raise RuntimeError('out of order')\n"
+        "DIFGSM = TIFGSM = PGD\n"
+    )
+    printed, results = run("attacks.py", tmp_path, "--repeats", "1", path=str(fakes))
+    assert [row["name"] for row in results["rows"] if row["library"] != "whorl"] == ["bare gradient", "FGSM"]
+    missing = results["missing"]
+    assert set(missing) == {"foolbox", *(f"torchattacks {name}" for name in ("PGD", "MIFGSM", "DIFGSM", "TIFGSM"))}
+    assert "no foolbox today" in missing["foolbox"]
+    assert "out of order" in missing["torchattacks PGD"]
+    assert "moved pixels" in missing["torchattacks MIFGSM"]
+    for name, reason in missing.items():
+        assert f"not measured: {name} ({reason})" in printed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What they share
+
+
+@pytest.fixture(scope="module")
+def measure() -> Iterator[Any]:
+    """benchmarks/measure.py, which only the scripts beside it can import by name."""
+    spec = importlib.util.spec_from_file_location("measure", BENCHMARKS / "measure.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["measure"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["measure"]
+
+
+def test_the_examples_hold(measure: Any) -> None:
+    assert doctest.testmod(measure).failed == 0
+
+
+def test_calls_take_turns_and_see_all_inputs(measure: Any) -> None:
+    seen: list[tuple[str, int]] = []
+    calls = {name: lambda x, name=name: seen.append((name, int(x))) for name in ("a", "b")}
+    inputs = [(torch.tensor(i),) for i in range(2)]
+    timings = measure.time_together(calls, inputs, device=torch.device("cpu"), warmup=1, repeats=4)
+    assert [name for name, _ in seen] == ["a", "b"] * 5
+    assert set(seen[2:]) == {(name, i) for name in ("a", "b") for i in (0, 1)}
+    assert {name: timing.n for name, timing in timings.items()} == {"a": 4, "b": 4}
+
+
+def test_one_call_is_repeated_at_least_twenty_times(measure: Any) -> None:
+    seen: list[int] = []
+    inputs = [(torch.tensor(i),) for i in range(4)]
+    timing = measure.time_it(lambda x: seen.append(int(x)), inputs, device=torch.device("cpu"), warmup=0)
+    assert timing.n == len(seen) >= 20
+    assert set(seen) == {0, 1, 2, 3}
+    assert timing.p10 <= timing.median <= timing.p90
+
+
+def test_peak_memory_counts_the_result_and_what_was_freed(measure: Any) -> None:
+    x = torch.ones(1000, 100)
+    buffers = measure.peak_extra_bytes(lambda: (x + 1) * (x + 2), torch.device("cpu")) / (4 * x.numel())
+    assert buffers == pytest.approx(3, abs=0.1)
+
+
+def test_metadata_tells_no_places(measure: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    where = tmp_path / "pictures"
+    monkeypatch.setattr(
+        sys, "argv", [str(BENCHMARKS / "accuracy.py"), "--data", str(where), f"--json={where}", "--n=2"]
+    )
+    about = measure.metadata(torch.device("cpu"), size=5)
+    assert about["command"] == "python benchmarks/accuracy.py --data pictures --json=pictures --n=2"
+    assert about["size"] == 5
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", about["commit"] or "0" * 40)
+
+
+def test_saving_is_whole_or_not_at_all(measure: Any, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "results.json"
+    measure.save({"a": [1.5, float("nan")], "b": {"c": float("inf")}}, path)
+    assert json.loads(path.read_text()) == {"a": [1.5, None], "b": {"c": None}}
+    with pytest.raises(TypeError):
+        measure.save({"a": object()}, path)
+    assert json.loads(path.read_text())["a"] == [1.5, None]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_few_repeats_are_for_quick_runs_only(measure: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def settle(*argv: str) -> Any:
+        return measure.settle(measure.parser("Test."), argv, "test")
+
+    with pytest.raises(SystemExit):
+        settle("--repeats", "19")
+    assert "at least 20" in capsys.readouterr().err
+    usual, quick = settle("--device", "cpu"), settle("--quick", "--repeats", "1")
+    assert (usual.repeats, usual.json) == (20, BENCHMARKS / "results" / "test-cpu.json")
+    assert (quick.repeats, quick.json) == (1, None)
