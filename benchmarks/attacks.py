@@ -8,6 +8,7 @@ Same network, batch, precision, eps, step size and steps for all, in turns. "pee
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,8 +159,14 @@ def peer_entries(task: Task) -> tuple[list[Entry], dict[str, str], dict[str, str
             entries += listed(library, task)
             versions[name] = str(getattr(library, "__version__", "unknown"))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a peer, it must not stop the rest
-            missing[name] = f"{type(error).__name__}: {error}"
+            missing[name] = _reason(error)
     return entries, versions, missing
+
+
+def _reason(error: Exception) -> str:
+    """Say in one line what went wrong; of a path only the last name, as its place means nothing elsewhere."""
+    line = " ".join(str(error).split())
+    return f"{type(error).__name__}: {re.sub(r'(?<![^ (])/[^ )]*/', '', line)}"
 
 
 def prepare(device: torch.device, batch: int, side: int, steps: int, draws: int) -> Task:
@@ -217,7 +224,7 @@ def measure(task: Task, entries: Sequence[Entry], repeats: int) -> tuple[list[An
         except Exception as error:
             if entry.library == WHORL:
                 raise
-            failed[key] = f"{type(error).__name__}: {error}"
+            failed[key] = _reason(error)
     print(f"{tuple(task.x.shape)}: {len(counted)} attacks, {repeats} rounds", file=sys.stderr)
     bare = "bare gradient"
     calls = {bare: bare_gradient(task)} | {key: entry.run for key, (entry, _) in counted.items()}

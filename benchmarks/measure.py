@@ -31,7 +31,7 @@ from torch.profiler import ProfilerActivity, profile
 import whorl
 
 HERE = Path(__file__).parent
-PACKAGES = ("torch", "torchvision", "timm", "pillow", "numpy")
+PACKAGES = ("torchvision", "timm", "pillow", "numpy")
 REPEATS = 20
 QUICK_REPEATS = 3
 # More than any GPU's second-level cache, and long enough to write that Python can queue a call meanwhile.
@@ -190,7 +190,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
         "commit": _commit(),
         "whorl": whorl.__version__,
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := package_version(name))},
+        "packages": {"torch": str(torch.__version__)} | {name: _version(name) for name in PACKAGES},
         "device": str(device),
         "hardware": _processor(),
         "threads": torch.get_num_threads(),
@@ -208,8 +208,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
     return about | settings
 
 
-def package_version(name: str) -> str | None:
-    """Look up an installed package's version."""
+def _version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

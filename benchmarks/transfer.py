@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import torch
-from measure import metadata, save, table
 
 import whorl
+from measure import metadata, save, table
 from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
 
 NARROW = whorl.AffineInvariant(sigma=0.7)
@@ -98,9 +98,17 @@ def main() -> None:
         )
     print(table(["attack", *targets], rows))
     if options.json:
-        weights = {name: target.weights_sha256 for name, target in targets.items()}
-        settings = {**{k: str(v) for k, v in vars(options).items()}, "n": len(x), "weights_sha256": weights}
-        save({"settings": settings, "results": results, "metadata": metadata()}, options.json)
+        about = metadata(
+            torch.device(options.device),
+            data=Path(options.data).name if options.data else "samples",
+            n=len(x),
+            size=options.size,
+            eps=f"{options.eps:g}/255",
+            seed=options.seed,
+            source=options.source,
+            weights_sha256={name: target.weights_sha256 for name, target in targets.items()},
+        )
+        save({"metadata": about, "results": results}, options.json)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def test_attacks(tmp_path: Path) -> None:
 def test_attacks_without_working_peers(tmp_path: Path) -> None:
     fakes = tmp_path / "fakes"
     fakes.mkdir()
-    (fakes / "foolbox.py").write_text("raise ImportError('no foolbox today')")
+    (fakes / "foolbox.py").write_text("raise ImportError(f'no foolbox today ({__file__})')")
     # One attack that works as it should, one that leaves the ball, and others that fail when they are run.
     (fakes / "torchattacks.py").write_text(
         "class FGSM:\n"
@@ -129,7 +129,7 @@ def test_attacks_without_working_peers(tmp_path: Path) -> None:
     assert [row["name"] for row in results["rows"] if row["library"] != "whorl"] == ["bare gradient", "FGSM"]
     missing = results["missing"]
     assert set(missing) == {"foolbox", *(f"torchattacks {name}" for name in ("PGD", "MIFGSM", "DIFGSM", "TIFGSM"))}
-    assert "no foolbox today" in missing["foolbox"]
+    assert missing["foolbox"] == "ImportError: no foolbox today (foolbox.py)"
     assert "out of order" in missing["torchattacks PGD"]
     assert "moved pixels" in missing["torchattacks MIFGSM"]
     for name, reason in missing.items():

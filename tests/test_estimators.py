@@ -895,3 +895,16 @@ def test_compiled_once_for_all_steps() -> None:
     assert counter.frame_count == 1
     g = noise(1, 3, 12, 30, dtype=torch.float32)
     assert torch.allclose(compiled(g), ESTIMATORS["ai"](g), rtol=1e-5, atol=1e-6)
+
+
+def test_a_compiled_network_takes_pictures_of_any_size() -> None:
+    torch._dynamo.reset()
+    estimator = AffineInvariant(kernel_size=5)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    compiled = torch.compile(estimator.wrap(net), backend="aot_eager", fullgraph=True, dynamic=True)
+    for side in (16, 20, 24):
+        x = torch.rand(2, 3, side, side, requires_grad=True)
+        (plain,) = torch.autograd.grad(net(x).sum(), x)
+        (estimated,) = torch.autograd.grad(compiled(x).sum(), x)
+        torch.testing.assert_close(estimated, estimator(plain))
+    torch._dynamo.reset()

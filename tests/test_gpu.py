@@ -138,5 +138,7 @@ def test_the_wrapped_model_compiles() -> None:
     net = whorl.AffineInvariant().wrap(small_net()).cuda()
     x = pictures(4).cuda().requires_grad_()
     (expected,) = torch.autograd.grad(net(x).sum(), x)
-    (compiled,) = torch.autograd.grad(torch.compile(net, fullgraph=True)(x).sum(), x)
-    torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-6)
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        (compiled,) = torch.autograd.grad(torch.compile(net, fullgraph=True, dynamic=dynamic)(x).sum(), x)
+        torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-6)

@@ -32,7 +32,8 @@ def literal_diverse_input(x: Tensor, draws: list[float]) -> Tensor:
     new_w = min(canvas_w, int(width + enlarge * (canvas_w - width + 1)))
     top, left = int(down * (canvas_h - new_h + 1)), int(right * (canvas_w - new_w + 1))
     padded = F.pad(nearest(x, new_h, new_w), (left, canvas_w - new_w - left, top, canvas_h - new_h - top))
-    return nearest(padded, height, width)
+    back = F.interpolate(padded[None], (height, width), mode="bilinear", align_corners=False, antialias=True)
+    return back[0]
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (31, 57)])
@@ -41,7 +42,7 @@ def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
     draws = uniform(keys, (4,)).tolist()
     expected = torch.stack([literal_diverse_input(one, d) for one, d in zip(x, draws, strict=True)])
     out = DiverseInput()(x, keys)
-    assert torch.equal(out, expected)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
     changed = (out != x).flatten(1).any(1).float().mean()
     assert 0.5 < changed < 0.9
 
@@ -56,9 +57,9 @@ def test_diverse_input_keeps_one_shape_and_passes_the_gradient() -> None:
     out = DiverseInput(probability=1.0)(x, torch.arange(6))
     assert out.shape == x.shape
     (gradient,) = torch.autograd.grad(out.sum(), x)
-    # enlarging and shrinking back may show a row or column twice, or not at all, but never more often
-    assert set(gradient.unique().tolist()) <= {0.0, 1.0, 2.0, 4.0}
-    assert 0.75 < float(gradient.mean()) <= 1.0
+    # every pixel is seen: none is lost between enlarging and shrinking back, and no border counts twice
+    assert float(gradient.min()) > 0.3
+    assert 0.8 < float(gradient.mean()) <= 1.0
 
 
 def test_random_affine_is_the_affine_warp_of_its_draws() -> None:

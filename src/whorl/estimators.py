@@ -193,6 +193,7 @@ class Estimated(nn.Module):
         super().__init__()
         self.module = module
         self.estimator = estimator
+        self.train(module.training)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Run the wrapped network on ``x``."""

@@ -1,8 +1,8 @@
 """Random numbers that belong to an image, not to its place in a batch.
 
 Every draw is a pure function of (seed, image, stream, position): a counter-based generator written in integer tensor
-operations. It keeps no state, needs no host round trip, gives the same bits on every device, and an image draws the
-same numbers whether it is alone or in a batch of a thousand.
+operations. It keeps no state, needs no host round trip, gives the same uniform draws on every device, and an
+image draws the same numbers whether it is alone or in a batch of a thousand.
 """
 
 from __future__ import annotations

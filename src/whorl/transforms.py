@@ -7,13 +7,15 @@ depends on nothing else. All keep the spatial shape, so that a compiled loop com
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.geometry.affine import affine
+from whorl.geometry.affine import warp
 from whorl.randomness import uniform
 from whorl.records import Record
 
@@ -46,11 +48,11 @@ plain = Plain()
 class DiverseInput(Record):
     """Diverse inputs (Xie et al., 2019): enlarge a little, place at random on a larger canvas, view it at the old size.
 
-    The three nearest-neighbour steps (enlarge by 1 to ``largest``, zero-pad to ``largest``, shrink back) are one
-    gather, so the spatial shape never changes.
+    The three steps (enlarge by a factor from 1 to ``largest``, nearest; zero-pad to ``largest``; shrink back,
+    antialiased) are one warp, a matrix for the rows and one for the columns, so that the spatial shape never changes.
 
     Attributes:
-        probability: share of draws that are transformed at all.
+        probability: share of draws that are transformed at all; the others are shown exactly as they are.
         largest: side of the canvas, as a multiple of the picture's.
 
     >>> DiverseInput()(torch.rand(2, 3, 32, 32), torch.tensor([1, 2])).shape
@@ -69,27 +71,30 @@ class DiverseInput(Record):
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
         draws = uniform(keys, (4,))
-        use = draws[:, 0] < self.probability
-        rows, inside_rows = self._source(x.shape[-2], use, draws[:, 1], draws[:, 2])
-        columns, inside_columns = self._source(x.shape[-1], use, draws[:, 1], draws[:, 3])
-        batch, channels, height, width = x.shape
-        x = x.gather(2, rows[:, None, :, None].expand(batch, channels, height, width))
-        x = x.gather(3, columns[:, None, None, :].expand(batch, channels, height, width))
-        return x * (inside_rows[:, None, :, None] & inside_columns[:, None, None, :])
+        rows = self._warp(x.shape[-2], draws[:, 1], draws[:, 2], x.dtype)
+        columns = self._warp(x.shape[-1], draws[:, 1], draws[:, 3], x.dtype)
+        warped = rows[:, None] @ x @ columns[:, None].mT
+        return torch.where((draws[:, 0] < self.probability)[:, None, None, None], warped, x)
 
-    def _source(self, side: int, use: Tensor, enlarge: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-        """For each image, which of ``side`` source positions each output position shows, and whether it shows any."""
+    def _warp(self, side: int, enlarge: Tensor, place: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B, side, side) matrices from source positions to output positions, for draws (B,) in [0, 1)."""
         canvas = int(side * self.largest)
-        position = torch.arange(side, device=use.device)
-        resized = (side + enlarge * (canvas - side + 1)).floor().clamp(max=canvas)
-        offset = (place * (canvas - resized + 1)).floor()
-        # Nearest as torch means it: floor(position * from / to).
-        on_canvas = (position * canvas).div(side, rounding_mode="floor")
-        on_resized = on_canvas[None, :] - offset[:, None].long()
+        resized = (side + enlarge * (canvas - side + 1)).floor().clamp(max=canvas).long()
+        offset = (place * (canvas - resized + 1)).floor().long()
+        on_resized = torch.arange(canvas, device=place.device) - offset[:, None]
         inside = (on_resized >= 0) & (on_resized < resized[:, None])
-        source = (on_resized * side).div(resized[:, None].long(), rounding_mode="floor").clamp(0, side - 1)
-        keep = ~use[:, None]
-        return torch.where(keep, position, source), inside | keep
+        # Nearest as torch means it: floor(position * from / to). Outside the picture no source matches.
+        source = (on_resized * side).div(resized[:, None], rounding_mode="floor").where(inside, -1)
+        pick = source[:, :, None] == torch.arange(side, device=place.device)
+        return _shrink(canvas, side, place.device, dtype) @ pick.to(dtype)
+
+
+@lru_cache(maxsize=32)
+def _shrink(canvas: int, side: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """(side, canvas) matrix of an antialiased resize, the one that a classifier does to a picture of another size."""
+    with torch.inference_mode(False):
+        identity = torch.eye(canvas, dtype=dtype, device=device)[None, None]
+        return F.interpolate(identity, (side, canvas), mode="bilinear", align_corners=False, antialias=True)[0, 0]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -120,10 +125,10 @@ class RandomAffine(Record):
         low, high = self.scale
         height, width = x.shape[-2:]
         reach = self.shift / REFERENCE_SIDE
-        move = draws[:, 2:] * 2 - 1
-        return affine(
+        signed = draws.to(torch.promote_types(x.dtype, torch.float32)) * 2 - 1
+        return warp(
             x,
-            angle=(draws[:, 0] * 2 - 1) * self.angle,
-            scale=low + draws[:, 1] * (high - low),
-            shift=torch.stack((move[:, 0] * (reach * width), move[:, 1] * (reach * height)), dim=1),
+            angle=signed[:, 0] * self.angle,
+            scale=(low + high) / 2 + signed[:, 1] * ((high - low) / 2),
+            shift=torch.stack((signed[:, 2] * (reach * width), signed[:, 3] * (reach * height)), dim=1),
         )

@@ -40,7 +40,7 @@ class DeepFool(Attack):
         as_estimator(self.estimator)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - draws nothing
-        """Walk. An image that is as wanted already comes back unchanged; one that never gets there, as far as it came."""
+        """Walk. What is as wanted already comes back unchanged; what never gets there comes back as far as it came."""
         precision = network_dtype(model, x)
         way = torch.zeros_like(x)
         adv = x

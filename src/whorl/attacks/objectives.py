@@ -28,7 +28,7 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
     [-1.0]
     """
     own = logits.gather(1, labels[:, None])
-    others = logits.masked_fill(F.one_hot(labels, logits.shape[1]).bool(), -torch.inf)
+    others = logits.scatter(1, labels[:, None], -torch.inf)
     return others.amax(dim=1) - own[:, 0]
 
 

@@ -37,23 +37,37 @@ def affine(
         raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {x.dtype} of shape {tuple(x.shape)}.")
     # Half precision places a pixel of a 299-pixel picture only to within 0.1 px, so coordinates are at least float32.
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    theta = torch.deg2rad(_per_image(angle, x, dtype, "angle"))
     factor = _per_image(scale, x, dtype, "scale")
     # A tensor on a GPU is not looked at: that would make the host wait for it.
     if factor.device.type == "cpu" and not bool((factor > 0).all()):
         raise WhorlError(f"scale must be above 0; got {scale}.")
-    offset = _shifts(shift, x, dtype)
+    return warp(x, _per_image(angle, x, dtype, "angle"), factor, _shifts(shift, x, dtype))
+
+
+def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Do what :func:`affine` does, for parameters that are known to be good; never waits for a device.
+
+    Args:
+        x: (B, C, H, W).
+        angle: (B,) degrees, float32 or float64.
+        scale: (B,) factors > 0.
+        shift: (B, 2) pixels, (right, down).
+
+    Returns:
+        (B, C, H, W), dtype of ``x``.
+    """
     height, width = x.shape[-2:]
+    theta, dtype = torch.deg2rad(angle), angle.dtype
     down, right = torch.meshgrid(
         torch.arange(height, dtype=dtype, device=x.device) - (height - 1) / 2,
         torch.arange(width, dtype=dtype, device=x.device) - (width - 1) / 2,
         indexing="ij",
     )
     # The output pixel p' shows the input at R(-angle) (p' - shift) / scale.
-    right = right - offset[:, 0, None, None]
-    down = down - offset[:, 1, None, None]
-    cos = (torch.cos(theta) / factor)[:, None, None]
-    sin = (torch.sin(theta) / factor)[:, None, None]
+    right = right - shift[:, 0, None, None]
+    down = down - shift[:, 1, None, None]
+    cos = (torch.cos(theta) / scale)[:, None, None]
+    sin = (torch.sin(theta) / scale)[:, None, None]
     # grid_sample wants [-1, 1] from edge to edge, which unlike centre to centre also serves a side of one pixel.
     across = (cos * right + sin * down) * (2 / width)
     along = (cos * down - sin * right) * (2 / height)

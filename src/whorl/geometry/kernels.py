@@ -151,9 +151,9 @@ def _bell(side: int, sigma: float) -> Tensor:
 def _blur_line(x: Tensor, weights: Weights, dim: int, *, circular: bool) -> Tensor:
     if weights == (1.0,):
         return x
-    if x.is_cuda and not circular:
+    if _as_convolution(x) and not circular:
         return _convolve(x, (weights,) if dim == -1 else tuple((w,) for w in weights))
-    if x.is_cuda:
+    if _as_convolution(x):
         reach = len(weights) // 2
         return _convolve(_wrap_columns(x, reach), (weights,), pad=False)
     # On a CPU fifteen shifted additions beat every convolution, and need no padded copy.
@@ -169,7 +169,7 @@ def _offsets(weights: Weights) -> list[tuple[int, float]]:
 
 
 def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *, circular: bool) -> None:
-    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``; outside, p + offset wraps if circular, else adds 0."""
+    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``; circular or zero beyond the ends."""
     length = x.shape[dim]
     for wrap in _wraps(offset, length) if circular else (0,):
         start, stop = max(0, wrap - offset), min(length, length + wrap - offset)
@@ -178,13 +178,19 @@ def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *
             out.narrow(dim, start, stop - start).add_(source, alpha=weight)
 
 
+def _as_convolution(x: Tensor) -> bool:
+    # Depthwise on purpose: torch runs that in full float32, where an ordinary convolution, such as that of a single
+    # channel, may drop to TF32.
+    return x.is_cuda and x.shape[0] * x.shape[1] > 1
+
+
 def _wraps(offset: int, length: int) -> range:
     """The multiples of ``length`` that some position p + offset, 0 ≤ p < length, must be reduced by."""
     return range((offset // length) * length, ((length - 1 + offset) // length) * length + 1, length)
 
 
 def _blur_matrix(x: Tensor, matrix: tuple[Weights, ...], circular: bool) -> Tensor:
-    if not x.is_cuda:
+    if not _as_convolution(x):
         height, out = x.shape[-2], torch.zeros_like(x)
         for down, row in enumerate(matrix, start=-(len(matrix) // 2)):
             start, stop = max(0, -down), min(height, height - down)
@@ -206,11 +212,14 @@ def _wrap_columns(x: Tensor, reach: int) -> Tensor:
 
 
 def _convolve(x: Tensor, matrix: tuple[Weights, ...], *, pad: bool = True) -> Tensor:
-    # Depthwise on purpose: torch runs it in full float32, where an ordinary convolution may drop to TF32 on a GPU.
+    shape = x.shape
+    if shape[1] == 1:
+        x = x.transpose(0, 1)
     weight = _constant_weights(matrix, x.device, x.dtype)
     padding = (len(matrix) // 2, len(matrix[0]) // 2) if pad else (0, 0)
     with torch.autocast(x.device.type, enabled=False):
-        return F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
+        out = F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
+    return out.transpose(0, 1) if shape[1] == 1 else out
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

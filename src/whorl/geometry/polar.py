@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,8 +44,7 @@ def to_polar(x: Tensor) -> Tensor:
     """
     height, width = x.shape[-2:]
     n = max(height, width)
-    plan = _constant_plan(height, width, x.device, x.dtype)
-    return resample(x, plan.forward, (n, n))
+    return resample(x, _taps(height, width, x, "forward"), (n, n))
 
 
 def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
@@ -67,8 +67,7 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         raise WhorlError(
             f"a polar picture of {height}x{width} pixels is {max(height, width)} square; got {tuple(x.shape[-2:])}."
         )
-    plan = _constant_plan(height, width, x.device, x.dtype)
-    return resample(x, plan.inverse, (height, width))
+    return resample(x, _taps(height, width, x, "inverse"), (height, width))
 
 
 @lru_cache(maxsize=32)
@@ -83,10 +82,17 @@ def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype
         return _build(height, width, device, dtype)
 
 
+def _taps(height: int, width: int, x: Tensor, way: Literal["forward", "inverse"]) -> Taps:
+    # operator.index makes a plain number of a size that torch.compile would leave open.
+    size = (operator.index(height), operator.index(width))
+    return Taps(*(_constant(*size, x.device, x.dtype, way, part) for part in ("position", "weight")))
+
+
 # A plan is pure geometry: under torch.compile it is a constant of the graph, not work to trace.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _constant_plan(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
-    return polar_plan(height, width, device, dtype)
+def _constant(height: int, width: int, device: torch.device, dtype: torch.dtype, way: str, part: str) -> Tensor:
+    tensor: Tensor = getattr(getattr(polar_plan(height, width, device, dtype), way), part)
+    return tensor
 
 
 def _build(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:

@@ -9,7 +9,18 @@ print(done.counts["resnet18"].rate)
 from whorl.jobs.crafting import Crafted, Interrupted, craft
 from whorl.jobs.demo import Demo, demo
 from whorl.jobs.folder import RunFolder
-from whorl.jobs.pictures import Pictures
+from whorl.jobs.pictures import Loaded, Pictures
 from whorl.jobs.setup import find_device, load_source
 
-__all__ = ["Crafted", "Demo", "Interrupted", "Pictures", "RunFolder", "craft", "demo", "find_device", "load_source"]
+__all__ = [
+    "Crafted",
+    "Demo",
+    "Interrupted",
+    "Loaded",
+    "Pictures",
+    "RunFolder",
+    "craft",
+    "demo",
+    "find_device",
+    "load_source",
+]

@@ -14,19 +14,19 @@ from torch import Tensor
 
 import whorl
 from whorl.attacks import Attack
-from whorl.data import BadImage, Images, load_image, save_image
-from whorl.errors import WhorlError
+from whorl.data import BadImage, Images, save_image
 from whorl.evaluation import SuccessRate
-from whorl.jobs.folder import Json, RunFolder, as_json, environment, pixels_sha256
-from whorl.jobs.pictures import Pictures
+from whorl.jobs.entry import Entry
+from whorl.jobs.folder import RunFolder, as_json, environment, pixels_sha256
+from whorl.jobs.pictures import Source
 from whorl.jobs.progress import Report, silent
 from whorl.jobs.setup import device_of, members
 from whorl.models import Classifier, Ensemble
 from whorl.models.weights import state_dict_sha256
 
-# A small batch on a CPU costs little speed, and an interruption costs at most a batch.
-_BATCH = {False: 4, True: 64}  # by whether it is a GPU
-# The manifest is written at most this often, for it grows with the pictures.
+# On a CPU a larger batch is no faster, and an interruption costs a batch.
+_CPU_BATCH, _GPU_BATCH = 4, 64
+# The manifest grows with the pictures, so it is not written after every batch.
 _SECONDS_BETWEEN_WRITES = 2.0
 
 
@@ -40,36 +40,39 @@ class Crafted:
 
     Attributes:
         attack: the attack's name.
-        settings: the attack itself.
         source: name of the network, or networks, that was attacked.
         folder: where the pictures lie.
-        made: pictures crafted now.
-        kept: pictures that an earlier run had made.
-        counts: successes at the identity on the saved pictures, by name: the source and, if it is an ensemble, each of
-            its members.
-        reached: of all pictures, those that the source takes for the target; None if the attack is untargeted.
+        ids: all pictures, in order.
+        kept: how many of them an earlier run had made.
+        counts: successes on the saved pictures as they are, by name: the source and, if it is an ensemble, each of its
+            members.
+        reached: how many the source takes for the target; None if the attack is untargeted.
         left_out: pictures that could not be used.
-        seconds: time spent on attacks, over all runs.
-        grad_evals: input gradients spent, over all pictures and runs.
+        grad_evals: input gradients spent on the pictures, by whichever run made them.
+        seconds: time spent likewise.
     """
 
     attack: str
-    settings: Attack
     source: str
     folder: Path
-    made: int = 0
+    ids: list[str] = field(default_factory=list)
     kept: int = 0
     counts: dict[str, SuccessRate] = field(default_factory=dict)
     reached: int | None = None
     left_out: list[BadImage] = field(default_factory=list)
-    seconds: float = 0.0
     grad_evals: int = 0
+    seconds: float = 0.0
+
+    @property
+    def made(self) -> int:
+        """How many pictures were crafted now."""
+        return len(self.ids) - self.kept
 
 
 def craft(
     name: str,
     model: Classifier | Ensemble,
-    pictures: Pictures,
+    pictures: Source,
     out: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -83,12 +86,12 @@ def craft(
     """Attack pictures and save what comes out as 8-bit PNG files, with a manifest.
 
     A picture that the folder already holds, made with the same settings, weights and seed from the same pixels, is
-    kept. What a picture becomes depends on these alone, not on the batch, so an interrupted run ends as one that never
-    was.
+    kept. What a picture becomes does not depend on the batch that it is in, so it does not matter where an earlier run
+    was interrupted.
 
     Args:
         name: one of ``whorl.attack_names()``.
-        model: what to attack, in place on its device.
+        model: what to attack, on its device.
         pictures: what to start from.
         out: the run folder.
         settings: of the attack, such as ``{"eps": 8 / 255}``.
@@ -103,142 +106,89 @@ def craft(
         WhorlError: bad input, or a folder that holds the same attack and source with other settings.
         Interrupted: Ctrl-C. What was finished is kept.
     """
-    attack, name = whorl.attack(name, **(settings or {})), name.lower()
-    device = device_of(model)
-    folder = RunFolder(out)
+    attack, name, device = whorl.attack(name, **(settings or {})), name.lower(), device_of(model)
+    if batch_size is None:
+        batch_size = _GPU_BATCH if device.type == "cuda" else _CPU_BATCH
     identity = {
         "attack": name,
         "settings": as_json(attack),
         "source": model.name,
-        "models": [_describe(member) for member in members(model)],
+        "models": [_identify(member) for member in members(model)],
         "target": target,
         "seed": seed,
     }
-    total = pictures.count()
-    batches = pictures.batches(batch_size if batch_size is not None else _BATCH[device.type == "cuda"])
-    entry = _Entry.open(folder, identity, overwrite=overwrite)
-    entry.content |= {
+    details = {
         "repr": repr(attack),
-        "data": {"folder": str(pictures.folder.resolve()) if pictures.folder else "samples", "size": pictures.size},
+        "data": pictures.describe(),
         "command": list(command),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "batch_size": batch_size,
         **environment(device),
     }
-    done = Crafted(attack=name, settings=attack, source=model.name, folder=folder.pictures(name, model.name))
-    done.reached = None if target is None else 0
+    total, batches = pictures.count(), pictures.batches(batch_size)
+    entry = Entry.open(RunFolder(out), identity, details, overwrite=overwrite)
+    done = Crafted(attack=name, source=model.name, folder=entry.folder.pictures(name, model.name))
     stage = f"{name} on {model.name}"
     report(stage, 0, total)
     try:
-        entry.write()
         for batch in batches:
-            _attack_batch(attack, model, batch, entry, done, target=target, seed=seed)
+            _craft_missing(attack, model, batch, entry, done, target=target, seed=seed)
+            _count(model, batch, entry, done, target=target)
             entry.write(_SECONDS_BETWEEN_WRITES)
-            report(stage, done.made + done.kept + len(done.left_out), total)
+            report(stage, len(done.ids) + len(done.left_out), total)
     except KeyboardInterrupt as error:
-        kept = done.made + done.kept
         raise Interrupted(
-            f"{kept} of {total} pictures are in {done.folder}. Run the same command again to go on."
+            f"{len(done.ids)} of {total} pictures are in {done.folder}. Run the same command again to go on."
         ) from error
     finally:
         entry.write()
-    done.seconds, done.grad_evals = entry.content["seconds"], entry.content["grad_evals"]
+    done.grad_evals, done.seconds = int(entry.total("grad_evals", done.ids)), entry.total("seconds", done.ids)
     return done
 
 
-def _attack_batch(
+def _craft_missing(
     attack: Attack,
     model: Classifier | Ensemble,
     batch: Images,
-    entry: _Entry,
+    entry: Entry,
     done: Crafted,
     *,
     target: int | None,
     seed: int,
 ) -> None:
+    """Attack those pictures of a batch that are not done, and save them."""
     x, y, ids = batch
-    device = device_of(model)
     hashes = [pixels_sha256(picture) for picture in x]
     missing = [i for i, name in enumerate(ids) if not entry.has(name, hashes[i])]
     if missing:
-        chosen, labels = x[missing].to(device), y[missing].to(device)
-        wanted = None if target is None else torch.full_like(labels, target)
+        chosen, labels = x[missing].to(device_of(model)), y[missing]
+        goal: dict[str, Tensor] = {"y": labels} if target is None else {"target": torch.full_like(labels, target)}
         start = time.perf_counter()
-        adv, info = attack(
-            model,
-            chosen,
-            labels if wanted is None else None,
-            target=wanted,
-            seed=seed,
-            ids=[ids[i] for i in missing],
-            return_info=True,
-        )
-        adv = adv.cpu()
-        entry.content["seconds"] += time.perf_counter() - start
-        entry.content["grad_evals"] += 0 if info.grad_evals is None else int(info.grad_evals.sum())
-        for i, picture in zip(missing, adv, strict=True):
+        adv, info = attack(model, chosen, **goal, seed=seed, ids=[ids[i] for i in missing], return_info=True)
+        adv = adv.cpu()  # waits for the device, so that the time is the attack's
+        seconds = (time.perf_counter() - start) / len(missing)
+        spent = [0] * len(missing) if info.grad_evals is None else info.grad_evals.tolist()
+        for i, picture, count in zip(missing, adv, spent, strict=True):
             save_image(entry.picture(ids[i]), picture)
-            entry.add(ids[i], hashes[i], int(y[i]))
-    done.made += len(missing)
+            entry.add(ids[i], label=int(y[i]), clean_sha256=hashes[i], grad_evals=count, seconds=round(seconds, 4))
+    done.ids += ids
     done.kept += len(ids) - len(missing)
     done.left_out += batch.bad
-    saved = torch.stack([load_image(entry.picture(name)) for name in ids])
-    _count(model, x.to(device), saved.to(device), y.to(device), done, target)
 
 
 @torch.no_grad()
-def _count(model: Classifier | Ensemble, x: Tensor, adv: Tensor, y: Tensor, done: Crafted, target: int | None) -> None:
-    for asked in {part.name: part for part in (model, *members(model))}.values():
-        answers = asked(adv).argmax(1)
+def _count(model: Classifier | Ensemble, batch: Images, entry: Entry, done: Crafted, *, target: int | None) -> None:
+    """Ask the source, and each member of an ensemble, about the pictures as they were saved."""
+    device = device_of(model)
+    saved = entry.folder.load(done.attack, done.source, batch.ids).to(device)
+    x, y = batch.x.to(device), batch.y.to(device)
+    for asked in {part.name: part for part in (*members(model), model)}.values():
+        answers: Tensor = asked(saved).argmax(1)
         counts = SuccessRate.of(clean=asked(x).argmax(1), adversarial=answers, y=y)
         done.counts[asked.name] = done.counts.get(asked.name, SuccessRate()) + counts
-        if asked is model and done.reached is not None:
-            done.reached += int((answers == target).sum())
+        if asked is model and target is not None:
+            done.reached = (done.reached or 0) + int((answers == target).sum())
 
 
-def _describe(member: Classifier) -> Json:
+def _identify(member: Classifier) -> dict[str, str]:
     return {"name": member.name, "weights_sha256": member.weights_sha256 or state_dict_sha256(member.net)}
-
-
-class _Entry:
-    """One attack on one source in a manifest, held in memory and written now and then."""
-
-    def __init__(self, folder: RunFolder, content: Json) -> None:
-        self.folder, self.content = folder, content
-        self.key = f"{content['attack']}/{content['source']}"
-        self._written = 0.0
-
-    @classmethod
-    def open(cls, folder: RunFolder, identity: Json, *, overwrite: bool) -> _Entry:
-        """Take up the entry of an earlier run if it is the same work, or start a new one."""
-        entry = cls(folder, {**identity, "seconds": 0.0, "grad_evals": 0, "images": {}})
-        earlier = folder.read()["crafted"].get(entry.key)
-        if earlier is None or not earlier["images"]:
-            return entry
-        other = [key for key, value in identity.items() if earlier.get(key) != value]
-        if not other:
-            return cls(folder, earlier)
-        if not overwrite:
-            raise WhorlError(
-                f"{folder.path} already holds {entry.key} with other {' and '.join(other)}. "
-                "Choose another folder with --out, or replace it with --overwrite."
-            )
-        # Before the first new picture is written, so that at no time both kinds lie there as one.
-        entry.write()
-        for path in folder.pictures(identity["attack"], identity["source"]).rglob("*.png"):
-            path.unlink()
-        return entry
-
-    def picture(self, name: str) -> Path:
-        return self.folder.picture(self.content["attack"], self.content["source"], name)
-
-    def has(self, name: str, sha256: str) -> bool:
-        known = self.content["images"].get(name)
-        return known is not None and known["clean_sha256"] == sha256 and self.picture(name).is_file()
-
-    def add(self, name: str, sha256: str, label: int) -> None:
-        self.content["images"][name] = {"label": label, "clean_sha256": sha256}
-
-    def write(self, every: float = 0.0) -> None:
-        if time.monotonic() - self._written >= every:
-            self.folder.write(lambda manifest: manifest["crafted"].update({self.key: self.content}))
-            self._written = time.monotonic()

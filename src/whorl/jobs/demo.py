@@ -13,7 +13,7 @@ from torch import Tensor
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
 from whorl.jobs.crafting import Crafted, craft
 from whorl.jobs.folder import RunFolder, as_json
-from whorl.jobs.pictures import Pictures
+from whorl.jobs.pictures import Loaded, spread_samples
 from whorl.jobs.progress import Report, silent
 from whorl.jobs.results import Cell, mean_rate, write_results
 from whorl.jobs.setup import find_device
@@ -78,8 +78,7 @@ def demo(
         report: told of each step.
     """
     start = time.perf_counter()
-    pictures, where = Pictures(limit=images), find_device(device)
-    (batch,) = pictures.batches(images)
+    where, chosen = find_device(device), spread_samples(images)
     targets: dict[str, Classifier] = {}
     for done, name in enumerate(TARGETS):
         report("loading networks", done, len(TARGETS))
@@ -90,7 +89,7 @@ def demo(
         craft(
             name,
             targets[SOURCE],
-            pictures,
+            Loaded(chosen),
             out,
             settings={"eps": EPS},
             seed=seed,
@@ -101,8 +100,8 @@ def demo(
         for name in ATTACKS
     ]
     folder = RunFolder(out)
-    x, y = batch.x.to(where), batch.y.to(where)
-    adversarial = {name: folder.load(name, SOURCE, batch.ids).to(where) for name in ATTACKS}
+    x, y = chosen.x.to(where), chosen.y.to(where)
+    adversarial = {name: folder.load(name, SOURCE, chosen.ids).to(where) for name in ATTACKS}
     cells = measure(targets, x, adversarial, y, crafted, report)
     results, figure = folder.path / "results.csv", folder.path / "demo.png"
     write_results(results, cells)
@@ -111,12 +110,12 @@ def demo(
     evaluated = {
         "targets": {name: model.weights_sha256 for name, model in targets.items()},
         "poses": [as_json(pose) for pose in PAPER_POSES],
-        "images": batch.ids,
+        "images": chosen.ids,
         "command": list(command),
     }
     folder.write(lambda manifest: manifest.update(evaluated=evaluated))
     return Demo(
-        n=len(batch.ids),
+        n=len(chosen.ids),
         clean={cell.target: cell.counts.n_clean_correct for cell in cells if cell.pose == Pose()},
         cells=tuple(cells),
         folder=folder.path,

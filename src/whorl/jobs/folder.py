@@ -44,8 +44,9 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if self.path.exists() and not self.path.is_dir():
-            raise WhorlError(f"{self.path} is a file; expected a folder, or a path where one can be made.")
+        nearest = next((place for place in (self.path, *self.path.parents) if place.exists()), self.path)
+        if nearest.exists() and not nearest.is_dir():
+            raise WhorlError(f"expected a folder, or a path where one can be made; {nearest} is a file.")
 
     @property
     def manifest(self) -> Path:
@@ -106,7 +107,7 @@ def folder_name(source: str) -> str:
     >>> folder_name("resnet18+mobilenet_v2")
     'resnet18+mobilenet_v2'
     >>> folder_name("timm:resnet50.a1_in1k")
-    'timm_resnet50.a1_in1k-9b13f5f2'
+    'timm_resnet50.a1_in1k-d481db19'
     """
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", source).lstrip(".")
     if safe == source and len(safe) <= _LONGEST_NAME:

@@ -1,18 +1,37 @@
-"""Which pictures a job works on: a data set, or the bundled samples."""
+"""Which pictures a job works on: a data set, the bundled samples, or some that are already in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
+
+import torch
 
 from whorl.data import Images, iter_images, load_samples
 from whorl.data.layouts import list_images
 from whorl.data.samples import SAMPLES
 from whorl.errors import WhorlError
 
-# What `whorl.load_samples` resizes to; the photographs themselves differ in size.
-_SAMPLE_SIDE = 224
+SAMPLE_SIDE = 224
+"""What samples are resized to unless told otherwise; the photographs themselves differ in size."""
+
+
+class Source(Protocol):
+    """Anything that gives labelled pictures batch by batch."""
+
+    def count(self) -> int:
+        """How many there are, at most: some may turn out to be unreadable."""
+        ...
+
+    def batches(self, size: int) -> Iterator[Images]:
+        """Give them, ``size`` at a time. Settings are checked at once."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Say for a manifest where they come from."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +51,58 @@ class Pictures:
     skip_bad: bool = False
 
     def count(self) -> int:
-        """How many pictures are listed; no picture is opened."""
+        """How many are listed; no picture is opened."""
         listed = len(SAMPLES.files) if self.folder is None else len(list_images(self.folder))
         return listed if self.limit is None else min(self.limit, listed)
 
     def batches(self, size: int) -> Iterator[Images]:
-        """Read them, ``size`` at a time. Settings are checked at once."""
+        """Read them, ``size`` at a time."""
+        if self.folder is None:
+            side = SAMPLE_SIDE if self.size is None else self.size
+            return Loaded(load_samples(self.limit, size=side)).batches(size)
+        return iter_images(self.folder, batch_size=size, limit=self.limit, size=self.size, skip_bad=self.skip_bad)
+
+    def describe(self) -> dict[str, Any]:
+        """Name the folder and the size."""
+        return {"folder": str(self.folder.resolve()) if self.folder else "samples", "size": self.size}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Pictures in memory.
+
+    >>> x, y = torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2])
+    >>> [batch.ids for batch in Loaded(Images(x, y, ["a", "b", "c"])).batches(2)]
+    [['a', 'b'], ['c']]
+    """
+
+    images: Images
+
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.images.ids)
+
+    def batches(self, size: int) -> Iterator[Images]:
+        """Slice them, ``size`` at a time."""
         if size < 1:
-            raise WhorlError(f"the batch size must be a whole number from 1; got {size}.")
-        if self.folder is not None:
-            return iter_images(self.folder, batch_size=size, limit=self.limit, size=self.size, skip_bad=self.skip_bad)
-        x, y, ids = load_samples(self.limit, size=_SAMPLE_SIDE if self.size is None else self.size)
-        starts = range(0, len(ids), size)
-        return (Images(x[s : s + size], y[s : s + size], ids[s : s + size]) for s in starts)
+            raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+        x, y, ids = self.images
+        return (Images(x[i : i + size], y[i : i + size], ids[i : i + size]) for i in range(0, len(ids), size))
+
+    def describe(self) -> dict[str, Any]:
+        """Say that they came from memory, and their size."""
+        return {"folder": None, "size": list(self.images.x.shape[-2:])}
+
+
+def spread_samples(count: int) -> Images:
+    """Take so many of the bundled photographs, evenly spread over all of them.
+
+    >>> spread_samples(2).ids
+    ['imagenet_00_243', 'imagenet_10_541']
+    """
+    total = len(SAMPLES.files)
+    if not 1 <= count <= total:
+        raise WhorlError(f"there are {total} samples; expected a number from 1 to {total}, got {count}.")
+    x, y, ids = load_samples(size=SAMPLE_SIDE)
+    chosen = [i * total // count for i in range(count)]
+    return Images(x[torch.tensor(chosen)], y[torch.tensor(chosen)], [ids[i] for i in chosen])

@@ -58,8 +58,8 @@ def draw_showcase(
         panels,
         path,
         title=f"Made to fool {source}; shown to {model.name}, which the attacks never saw",
-        subtitle=f"No pixel changes by more than {eps * 255:g} of 255 levels.",
-        columns=(f"change × {0.5 / eps:.0f}", *POSES),
+        subtitle=f"No pixel changes by more than {eps * 255:g} of 255 levels. Shown where the two attacks differ most.",
+        columns=(f"perturbation x {0.5 / eps:.0f}", *POSES),
     )
 
 

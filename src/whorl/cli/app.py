@@ -1,0 +1,71 @@
+"""The application: its name, its version, and what happens when something goes wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+from typer.core import TyperGroup
+
+import whorl
+from whorl.cli.console import messages, output
+from whorl.errors import WhorlError
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_TYPED = "whorl.typed"
+
+
+class Commands(TyperGroup):
+    """All commands, with one way to fail: a line on stderr and an exit code, not a traceback.
+
+    Only what the user can put right is caught. Anything else is a defect, and its traceback is wanted.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was typed, for manifests; click takes the list apart."""
+        ctx.meta[_TYPED] = ["whorl", *args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except WhorlError as error:
+            messages().print(Text(f"error: {error}", style="red"))
+            raise typer.Exit(BAD_INPUT) from error
+        except KeyboardInterrupt as error:
+            messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
+            raise typer.Exit(INTERRUPTED) from error
+
+
+app = typer.Typer(
+    name="whorl",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,  # each Tab would wait for torch to be imported
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: whorl demo",
+)
+
+
+def typed(ctx: typer.Context) -> list[str]:
+    """What the user typed, as a list of arguments."""
+    return list(ctx.meta[_TYPED])
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        output().print(f"whorl {whorl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Adversarial pictures that survive rotation, scaling and translation, and a way to measure how well they do."""

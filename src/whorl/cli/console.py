@@ -1,0 +1,86 @@
+"""Where text goes: results to stdout, everything else to stderr; wide in a log, as wide as it is on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from whorl.jobs.progress import Report
+
+_LOG_WIDTH = 200  # one row a line, so that a listing can be searched
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def output() -> Console:
+    """Make the console for results."""
+    # Made anew each time: stdout may have been replaced since.
+    console = _console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else _console(width=_LOG_WIDTH)
+
+
+def messages() -> Console:
+    """Make the console for progress and errors. Lines are not broken, so that they can be searched and copied."""
+    return _console(stderr=True, soft_wrap=True)
+
+
+def _console(**settings: Any) -> Console:
+    # Nothing in the text is an instruction: "python:cow:net" has no cow in it, and a path may hold brackets.
+    return Console(highlight=False, markup=False, emoji=False, **settings)
+
+
+def show_json(content: object) -> None:
+    """Print JSON and nothing else."""
+    output().print_json(json.dumps(content, ensure_ascii=False))
+
+
+def table(*headings: str, numbers: bool = False) -> Table:
+    """Make an empty table in the house style.
+
+    Args:
+        headings: of the columns; the first is never broken.
+        numbers: whether all columns but the first hold numbers, and so end on the right.
+    """
+    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        made.add_column(heading, no_wrap=place == 0, justify="right" if numbers and place else "left")
+    return made
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """Show how far a job is: bars on a terminal, now and then a plain line in a log."""
+    console = messages()
+    if not console.is_terminal:
+        yield _lines(console)
+        return
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+        tasks = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield report
+
+
+def _lines(console: Console) -> Report:
+    last: tuple[str, float] = ("", 0.0)
+
+    def report(stage: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if stage != last[0] or done == total or now - last[1] >= _SECONDS_BETWEEN_LINES:
+            console.print(f"{stage}: {done}/{total}")
+            last = (stage, now)
+
+    return report

@@ -1,0 +1,36 @@
+"""Networks for commands to load by address: ``python:cli.toy_networks:small``."""
+
+from __future__ import annotations
+
+import time
+
+from torch import Tensor, nn
+
+from conftest import small_net
+from whorl import Classifier
+
+
+def small() -> Classifier:
+    return classifier(small_net(), "small")
+
+
+def other() -> Classifier:
+    return classifier(small_net(seed=5), "other")
+
+
+def oddly_named() -> Classifier:
+    return classifier(small_net(), "../up/and away")
+
+
+def slow() -> Classifier:
+    return classifier(nn.Sequential(Sleep(), small_net()), "slow")
+
+
+class Sleep(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.1)
+        return x
+
+
+def classifier(net: nn.Module, name: str) -> Classifier:
+    return Classifier.from_module(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name=name)
