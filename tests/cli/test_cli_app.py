@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 import whorl
+from cli.invoking import invoke
 from whorl.artifacts import cache_home
 from whorl.cli import app
 from whorl.jobs.catalog import attack_catalog, defense_catalog, model_catalog
@@ -18,10 +18,6 @@ from whorl.models.networks import NETWORKS
 from whorl.models.weights import converted
 
 COMMANDS = ["attack", "attacks", "defenses", "demo", "models"]
-
-
-def invoke(*arguments: str, **settings: Any) -> Any:
-    return CliRunner().invoke(app, list(arguments), **settings)
 
 
 def test_the_commands_are_pinned() -> None:
@@ -53,7 +49,7 @@ def test_listings_name_everything(command: str, names: list[str]) -> None:
 
 
 def test_listings_fit_a_narrow_terminal() -> None:
-    result = invoke("attacks", env={"COLUMNS": "60"})
+    result = invoke("attacks", COLUMNS="60")
     assert max(map(len, result.stdout.splitlines())) <= 60
     for name in whorl.attack_names():
         assert name in result.stdout
@@ -120,5 +116,5 @@ def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
 
 
 def test_errors_are_red_on_a_terminal() -> None:
-    result = invoke("attack", "ai-dmi", "--model", "m", "--out", "o", env={"FORCE_COLOR": "1"})
+    result = invoke("attack", "ai-dmi", "--model", "m", "--out", "o", FORCE_COLOR="1")
     assert "\x1b[31merror: " in result.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,12 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import whorl
+from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier
 from conftest import pictures, small_net
-from whorl.cli import app
 from whorl.data import load_image, save_image
 from whorl.evaluation.grid import to_8_bits
 from whorl.jobs import crafting
@@ -37,10 +35,9 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def attack(data: Path, out: Path, *more: str, name: str = "pgd", model: str = "small") -> Any:
+def attack(data: Path, out: Path, *more: str, name: str = "pgd", model: str = "small", **environment: str) -> Any:
     models = ",".join(f"python:cli.toy_networks:{part}" for part in model.split(","))
-    arguments = ["attack", name, "--model", models, "--data", str(data), "--out", str(out), *more]
-    return CliRunner().invoke(app, arguments)
+    return invoke("attack", name, "--model", models, "--data", str(data), "--out", str(out), *more, **environment)
 
 
 def manifest(out: Path) -> Any:
@@ -83,29 +80,30 @@ def test_ends_with_the_white_box_success(data: Path, tmp_path: Path) -> None:
     assert result.stderr.splitlines() == ["pgd on small: 0/6", "pgd on small: 6/6"]
 
 
-def test_an_interrupted_run_goes_on(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    attack(data, tmp_path / "whole", "--batch-size", "1")
+@pytest.mark.parametrize("name", ["pgd", "ai-dim"])
+def test_an_interrupted_run_goes_on(name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack(data, tmp_path / "whole", "--batch-size", "4", name=name)
     saved = 0
 
-    def save_four(path: Path, x: torch.Tensor) -> None:
+    def save_three(path: Path, x: torch.Tensor) -> None:
         nonlocal saved
         saved += 1
-        if saved == 5:
+        if saved == 4:
             raise KeyboardInterrupt
         save_image(path, x)
 
     with monkeypatch.context() as patch:
-        patch.setattr(crafting, "save_image", save_four)
-        result = attack(data, tmp_path / "run", "--batch-size", "1")
+        patch.setattr(crafting, "save_image", save_three)
+        result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 130
-    assert "interrupted. 4 of 6 pictures are in" in result.stderr
+    assert "interrupted. 3 pictures are in" in result.stderr
     assert "Run the same command again to go on." in result.stderr
     before = files(tmp_path / "run")
-    assert len(before) == len(manifest(tmp_path / "run")["crafted"]["pgd/small"]["images"]) == 4
+    assert len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 3
 
-    result = attack(data, tmp_path / "run", "--batch-size", "1")
+    result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 0
-    assert "6 pictures, 4 of them from before" in result.stdout
+    assert "6 pictures, 3 of them from before" in result.stdout
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
@@ -143,6 +141,12 @@ def test_other_weights_are_refused(data: Path, tmp_path: Path, monkeypatch: pyte
     attack(data, tmp_path / "run")
     monkeypatch.setattr("cli.toy_networks.small", lambda: classifier(small_net(seed=3), "small"))
     assert "another models" in attack(data, tmp_path / "run").stderr
+
+
+def test_another_version_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack(data, tmp_path / "run")
+    monkeypatch.setattr(whorl, "__version__", "99.0")
+    assert "another whorl_version" in attack(data, tmp_path / "run").stderr
 
 
 def test_a_mistake_does_not_claim_the_folder(data: Path, tmp_path: Path) -> None:
@@ -217,9 +221,8 @@ def test_a_folder_that_cannot_be_made(data: Path, tmp_path: Path) -> None:
         assert f"{tmp_path / 'file'} is a file" in result.stderr
 
 
-def test_bars_on_a_terminal(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    result = attack(data, tmp_path / "run")
+def test_bars_on_a_terminal(data: Path, tmp_path: Path) -> None:
+    result = attack(data, tmp_path / "run", FORCE_COLOR="1")
     assert result.exit_code == 0
     assert "━" in result.stderr
     assert "6/6" in result.stderr
@@ -229,7 +232,7 @@ def test_bars_on_a_terminal(data: Path, tmp_path: Path, monkeypatch: pytest.Monk
 def test_ctrl_c(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "whorl", "attack", "pgd", "--model", "python:cli.toy_networks:slow"]
     command += ["--data", str(data), "--out", str(tmp_path / "run"), "--batch-size", "1"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = plain_environment(PYTHONPATH=str(Path(__file__).parents[1]))
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 50
         while not files(tmp_path / "run") and time.monotonic() < deadline and process.poll() is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cli.invoking import plain_environment
 from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl import WhorlError
@@ -31,7 +31,7 @@ DESIGNED = (
 
 def test_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "whorl", "demo", "--images=1", f"--out={tmp_path / 'run'}", "--device=cpu"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = plain_environment(OMP_NUM_THREADS="1")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr

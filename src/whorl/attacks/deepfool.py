@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Model, answers, check_finite, network_dtype
+from whorl.attacks.gradient import largest
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator, as_estimator, identity
@@ -62,7 +63,7 @@ class DeepFool(Attack):
             for k in range(rivals.shape[1]):
                 lead = logits.gather(1, rivals[:, k : k + 1])[:, 0] - own
                 (normal,) = torch.autograd.grad(lead.sum(), leaf, retain_graph=k + 1 < rivals.shape[1])
-                finite &= normal.isfinite().flatten(1).all(dim=1)
+                finite &= largest(normal).isfinite()
                 along = self.estimator(normal)
                 # Per unit of `along` the lead grows by <normal, along>: for the plain gradient, its squared length.
                 slope = (normal * along).flatten(1).sum(dim=1)

@@ -88,24 +88,24 @@ class GradientAttack(Attack):
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:
         """Run the loop. Nothing in it waits for the device."""
-        keys = image_keys(x, seed, ids)
+        random = self.random_start or self.input is not plain
+        keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
         norm, loss = find_norm(self.norm), find_loss(self.loss)
         eps = self._eps_for(x)
         alpha = eps * (1 if self.steps == 1 else 5 / self.steps) if self.alpha is None else self.alpha
         update = Adam() if self.optimizer == "adam" else norm.steepest
         gradient = SampledGradient(model, goal, loss, self.input, self.samples, self.chunk)
-        adv = x
-        if self.random_start:
-            adv = (x + norm.random(x, substream(keys, _START), eps)).clamp(0, 1)
+        project = norm.ball(x, eps)
+        adv = project(x + norm.random(x, substream(keys, _START), eps)) if self.random_start else x
         velocity = torch.zeros_like(x)
         finite = torch.ones_like(goal.labels, dtype=torch.bool)
         for step in range(self.steps):
             g, reached = gradient(adv, substream(keys, step))
-            finite &= g.isfinite().flatten(1).all(dim=1)
+            finite &= largest(g).isfinite()
             g = self.estimator(g)
             if self.momentum:
                 g = velocity = self.momentum * velocity + g / mean_size(g)
-            moved = (x + norm.project(adv + alpha * update(g) - x, eps)).clamp(0, 1)
+            moved = project(adv + alpha * update(g))
             adv = torch.where(reached[:, None, None, None], adv, moved) if self.early_stop else moved
         check_finite(finite, ids)
         return adv, torch.full_like(goal.labels, self.steps * self.samples)
@@ -132,7 +132,11 @@ class SampledGradient:
 
     def __call__(self, x: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Average over all draws, as many at a time as fit."""
-        total, reached = torch.zeros_like(x), None
+        if self.samples == 1:
+            (gradient,), answered = self._draws(x, keys, 0, 1)
+            return gradient, answered
+        total = torch.zeros_like(x)
+        reached: Tensor | None = None
         chunk = self.chunk or self._fitting(x)
         done = 0
         while done < self.samples:
@@ -160,9 +164,10 @@ class SampledGradient:
         return self.fits
 
     def _draws(self, x: Tensor, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+        leaf = (x.detach() if count == 1 else x.detach().repeat(count, 1, 1, 1)).requires_grad_()
         draw = torch.arange(first, first + count, device=x.device)
-        leaf = x.detach().repeat(count, 1, 1, 1).requires_grad_()
-        seen = self.transform(leaf, substream(keys[None, :], draw[:, None]).flatten())
+        plainly = self.transform is plain
+        seen = leaf if plainly else self.transform(leaf, substream(keys[None, :], draw[:, None]).flatten())
         goal = self.goal.repeat(count)
         objective = torch.zeros_like(goal.labels, dtype=x.dtype)
         logits: Tensor | None = None
@@ -185,7 +190,14 @@ def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
 
 def mean_size(g: Tensor) -> Tensor:
     """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
-    return g.abs().mean(dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(g.dtype).tiny)
+    total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3), keepdim=True)
+    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+
+
+def largest(g: Tensor) -> Tensor:
+    """Largest absolute value of each image's gradient, (B,); NaN or infinite as soon as one value is."""
+    size: Tensor = torch.linalg.vector_norm(g.flatten(1), ord=torch.inf, dim=1)
+    return size
 
 
 class Adam:

@@ -23,8 +23,8 @@ class Norm:
     name: NormName
     steepest: Callable[[Tensor], Tensor]
     """(B, C, H, W) gradient to the step of norm 1 that climbs fastest."""
-    project: Callable[[Tensor, Tensor], Tensor]
-    """(perturbation, eps) to the nearest perturbation within the ball."""
+    ball: Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+    """(images, eps) to a function that brings any picture back into the ball around its image, and into [0, 1]."""
     random: Callable[[Tensor, Tensor, Tensor], Tensor]
     """(like, keys, eps) to a perturbation drawn uniformly from the ball."""
     size: Callable[[Tensor], Tensor]
@@ -53,9 +53,19 @@ def _unit(v: Tensor) -> Tensor:
     return v / _column(l2_size(v).clamp_min(torch.finfo(v.dtype).tiny))
 
 
-def _project_l2(v: Tensor, eps: Tensor) -> Tensor:
-    length = _column(l2_size(v)).clamp_min(torch.finfo(v.dtype).tiny)
-    return v * (eps / length).clamp(max=1)
+def _ball_l2(x: Tensor, eps: Tensor) -> Callable[[Tensor], Tensor]:
+    def project(z: Tensor) -> Tensor:
+        delta = z - x
+        length = _column(l2_size(delta)).clamp_min(torch.finfo(x.dtype).tiny)
+        # Clipping after shrinking moves every pixel towards the image's own, so it cannot leave the ball again.
+        return (x + delta * (eps / length).clamp(max=1)).clamp(0, 1)
+
+    return project
+
+
+def _ball_linf(x: Tensor, eps: Tensor) -> Callable[[Tensor], Tensor]:
+    low, high = (x - eps).clamp_min(0), (x + eps).clamp_max(1)
+    return lambda z: torch.clamp(z, low, high)
 
 
 def _random_linf(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
@@ -72,9 +82,9 @@ NORMS: dict[str, Norm] = {
     "linf": Norm(
         name="linf",
         steepest=torch.sign,
-        project=lambda v, eps: torch.clamp(v, -eps, eps),
+        ball=_ball_linf,
         random=_random_linf,
         size=lambda v: v.flatten(1).abs().amax(dim=1),
     ),
-    "l2": Norm(name="l2", steepest=_unit, project=_project_l2, random=_random_l2, size=l2_size),
+    "l2": Norm(name="l2", steepest=_unit, ball=_ball_l2, random=_random_l2, size=l2_size),
 }

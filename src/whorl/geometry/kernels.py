@@ -180,8 +180,8 @@ def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *
 
 def _as_convolution(x: Tensor) -> bool:
     # Depthwise on purpose: torch runs that in full float32, where an ordinary convolution, such as that of a single
-    # channel, may drop to TF32.
-    return x.is_cuda and x.shape[0] * x.shape[1] > 1
+    # channel, may drop to TF32. A compiler fuses the shifted additions instead.
+    return x.is_cuda and not torch.compiler.is_compiling() and x.shape[0] * x.shape[1] > 1
 
 
 def _wraps(offset: int, length: int) -> range:
@@ -215,16 +215,11 @@ def _convolve(x: Tensor, matrix: tuple[Weights, ...], *, pad: bool = True) -> Te
     shape = x.shape
     if shape[1] == 1:
         x = x.transpose(0, 1)
-    weight = _constant_weights(matrix, x.device, x.dtype)
+    weight = _weight_tensor(matrix, x.device, x.dtype)
     padding = (len(matrix) // 2, len(matrix[0]) // 2) if pad else (0, 0)
     with torch.autocast(x.device.type, enabled=False):
         out = F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
     return out.transpose(0, 1) if shape[1] == 1 else out
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _constant_weights(matrix: tuple[Weights, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    return _weight_tensor(matrix, device, dtype)
 
 
 @lru_cache(maxsize=64)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,7 +43,10 @@ def to_polar(x: Tensor) -> Tensor:
     """
     height, width = x.shape[-2:]
     n = max(height, width)
-    return resample(x, _taps(height, width, x, "forward"), (n, n))
+    if torch.compiler.is_compiling():
+        polar: Tensor = _compiled(x, height, width, inverse=False)
+        return polar
+    return resample(x, polar_plan(height, width, x.device, x.dtype).forward, (n, n))
 
 
 def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
@@ -67,7 +69,10 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         raise WhorlError(
             f"a polar picture of {height}x{width} pixels is {max(height, width)} square; got {tuple(x.shape[-2:])}."
         )
-    return resample(x, _taps(height, width, x, "inverse"), (height, width))
+    if torch.compiler.is_compiling():
+        picture: Tensor = _compiled(x, height, width, inverse=True)
+        return picture
+    return resample(x, polar_plan(height, width, x.device, x.dtype).inverse, (height, width))
 
 
 @lru_cache(maxsize=32)
@@ -80,19 +85,6 @@ def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype
     # A plan outlives the mode it is first asked for in.
     with torch.inference_mode(False), torch.device("cpu"):
         return _build(height, width, device, dtype)
-
-
-def _taps(height: int, width: int, x: Tensor, way: Literal["forward", "inverse"]) -> Taps:
-    # operator.index makes a plain number of a size that torch.compile would leave open.
-    size = (operator.index(height), operator.index(width))
-    return Taps(*(_constant(*size, x.device, x.dtype, way, part) for part in ("position", "weight")))
-
-
-# A plan is pure geometry: under torch.compile it is a constant of the graph, not work to trace.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _constant(height: int, width: int, device: torch.device, dtype: torch.dtype, way: str, part: str) -> Tensor:
-    tensor: Tensor = getattr(getattr(polar_plan(height, width, device, dtype), way), part)
-    return tensor
 
 
 def _build(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
@@ -135,6 +127,19 @@ def resample(x: Tensor, taps: Taps, size: tuple[int, int]) -> Tensor:
     for k in range(1, 4):
         out.addcmul_(flat.gather(1, position[k].expand(flat.shape[0], -1)), weight[k])
     return out.reshape(*x.shape[:-2], *size)
+
+
+# To torch.compile a warp is one opaque operation: traced through, the plan would be rebuilt at every call.
+@torch.library.custom_op("whorl::polar_resample", mutates_args=())
+def _compiled(x: Tensor, height: int, width: int, inverse: bool) -> Tensor:
+    plan, n = polar_plan(height, width, x.device, x.dtype), max(height, width)
+    return resample(x, plan.inverse, (height, width)) if inverse else resample(x, plan.forward, (n, n))
+
+
+@_compiled.register_fake
+def _(x: Tensor, height: int, width: int, inverse: bool) -> Tensor:
+    n = max(height, width)
+    return x.new_empty(*x.shape[:-2], *((height, width) if inverse else (n, n)))
 
 
 def _bilinear(row: Tensor, column: Tensor, height: int, width: int, *, wrap_columns: bool = False) -> Taps:

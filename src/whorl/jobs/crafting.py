@@ -86,8 +86,7 @@ def craft(
     """Attack pictures and save what comes out as 8-bit PNG files, with a manifest.
 
     A picture that the folder already holds, made with the same settings, weights and seed from the same pixels, is
-    kept. What a picture becomes does not depend on the batch that it is in, so it does not matter where an earlier run
-    was interrupted.
+    kept. Run again with the same batch size, an interrupted run ends with the same files as one that never was.
 
     Args:
         name: one of ``whorl.attack_names()``.
@@ -116,6 +115,8 @@ def craft(
         "models": [_identify(member) for member in members(model)],
         "target": target,
         "seed": seed,
+        # Another version may make another picture of the same settings, and the two must not be mixed.
+        "whorl_version": whorl.__version__,
     }
     details = {
         "repr": repr(attack),
@@ -138,7 +139,7 @@ def craft(
             report(stage, len(done.ids) + len(done.left_out), total)
     except KeyboardInterrupt as error:
         raise Interrupted(
-            f"{len(done.ids)} of {total} pictures are in {done.folder}. Run the same command again to go on."
+            f"{len(entry.content['images'])} pictures are in {done.folder}. Run the same command again to go on."
         ) from error
     finally:
         entry.write()
@@ -156,21 +157,22 @@ def _craft_missing(
     target: int | None,
     seed: int,
 ) -> None:
-    """Attack those pictures of a batch that are not done, and save them."""
+    """Attack a batch unless all of it is done, and save what is missing."""
     x, y, ids = batch
     hashes = [pixels_sha256(picture) for picture in x]
     missing = [i for i, name in enumerate(ids) if not entry.has(name, hashes[i])]
     if missing:
-        chosen, labels = x[missing].to(device_of(model)), y[missing]
-        goal: dict[str, Tensor] = {"y": labels} if target is None else {"target": torch.full_like(labels, target)}
+        goal: dict[str, Tensor] = {"y": y} if target is None else {"target": torch.full_like(y, target)}
         start = time.perf_counter()
-        adv, info = attack(model, chosen, **goal, seed=seed, ids=[ids[i] for i in missing], return_info=True)
+        # The whole batch, even if a part is done: convolutions round differently in batches of different size, and an
+        # attack that takes signs makes another picture of it. So an interrupted run ends exactly like any other.
+        adv, info = attack(model, x.to(device_of(model)), **goal, seed=seed, ids=ids, return_info=True)
         adv = adv.cpu()  # waits for the device, so that the time is the attack's
-        seconds = (time.perf_counter() - start) / len(missing)
-        spent = [0] * len(missing) if info.grad_evals is None else info.grad_evals.tolist()
-        for i, picture, count in zip(missing, adv, spent, strict=True):
-            save_image(entry.picture(ids[i]), picture)
-            entry.add(ids[i], label=int(y[i]), clean_sha256=hashes[i], grad_evals=count, seconds=round(seconds, 4))
+        seconds = round((time.perf_counter() - start) / len(ids), 4)
+        spent = [0] * len(ids) if info.grad_evals is None else info.grad_evals.tolist()
+        for i in missing:
+            save_image(entry.picture(ids[i]), adv[i])
+            entry.add(ids[i], label=int(y[i]), clean_sha256=hashes[i], grad_evals=spent[i], seconds=seconds)
     done.ids += ids
     done.kept += len(ids) - len(missing)
     done.left_out += batch.bad

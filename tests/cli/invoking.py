@@ -1,0 +1,22 @@
+"""Run a command in this process, as in a log: whatever terminal the tests run on does not show."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from typer.testing import CliRunner
+
+from whorl.cli import app
+
+_TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+
+def invoke(*arguments: str, **environment: str) -> Any:
+    """Give the result, with ``exit_code``, ``stdout`` and ``stderr``."""
+    return CliRunner().invoke(app, arguments, env=dict.fromkeys(_TERMINAL) | environment)
+
+
+def plain_environment(**more: str) -> dict[str, str]:
+    """The same for another process."""
+    return {name: value for name, value in os.environ.items() if name not in _TERMINAL} | more
