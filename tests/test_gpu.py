@@ -88,8 +88,8 @@ def test_peak_extra_memory_is_three_buffers(name: str) -> None:
     before = torch.cuda.memory_allocated()
     ESTIMATORS[name](gradient)
     extra = torch.cuda.max_memory_allocated() - before
-    # a circular blur holds a copy widened by the kernel's reach: 14 of 256 columns, 30 for the widest kernel
-    assert extra <= 3 * gradient.nbytes * (1 + 30 / 256)
+    # the allocator rounds each buffer up to 2 MiB
+    assert extra <= 3 * (gradient.nbytes + 2**21)
 
 
 @pytest.mark.parametrize("name", ["pgd", "ai-dim", "eot", "ai-ram"])

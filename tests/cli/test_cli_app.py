@@ -13,9 +13,9 @@ import whorl
 from cli.invoking import invoke
 from whorl.artifacts import cache_home
 from whorl.cli import app
-from whorl.jobs.catalog import attack_catalog, defense_catalog, model_catalog
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import converted
+from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
 COMMANDS = ["attack", "attacks", "defenses", "demo", "models"]
 

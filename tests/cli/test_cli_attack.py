@@ -19,8 +19,8 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation.grid import to_8_bits
-from whorl.jobs import crafting
 from whorl.models.weights import state_dict_sha256
+from whorl.runs import crafting
 
 COUNT = 6
 

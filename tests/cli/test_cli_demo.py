@@ -18,10 +18,10 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.jobs.demo import ATTACKS, SOURCE, TARGETS
-from whorl.jobs.figure import FOOLED, FRAME, GUTTER, HEADER, MARGIN, RIGHT, SIDE, Panel, Tile, draw
-from whorl.jobs.results import COLUMNS, Cell, mean_rate, write_results
-from whorl.jobs.showcase import POSES, _telling, draw_showcase
+from whorl.runs.demo import ATTACKS, SOURCE, TARGETS
+from whorl.runs.figure import FOOLED, FRAME, GUTTER, HEADER, MARGIN, RIGHT, SIDE, Panel, Tile, draw
+from whorl.runs.results import COLUMNS, Cell, mean_rate, write_results
+from whorl.runs.showcase import POSES, _telling, draw_showcase
 
 DESIGNED = (
     "attack,source,target,defense,angle,scale,shift_x,shift_y,eps,"

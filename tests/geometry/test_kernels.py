@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import reference
 from reference import noise
 from whorl.errors import WhorlError
-from whorl.geometry import blur, gaussian_kernel, uniform_kernel
+from whorl.geometry import blur, gaussian_kernel, kernels, uniform_kernel
 
 Sigma = Literal["printed", "reference"] | float
 
@@ -220,3 +220,21 @@ def test_a_separable_kernel_costs_two_lines_not_a_square(circular: bool) -> None
     lines = work(x, weights(31, 31, separable=True), circular=circular)
     square = work(x, weights(31, 31, separable=False), circular=circular)
     assert lines < square / 5
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 17, 23), (3, 1, 9, 12), (1, 2, 20, 5)], ids=str)
+@pytest.mark.parametrize("size", [(3, 7), (15, 15), (1, 31)], ids=str)
+@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("circular", [True, False])
+def test_the_convolution_that_gpus_use_gives_the_same(
+    shape: tuple[int, ...], size: tuple[int, int], separable: bool, circular: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, dtype=torch.float64, generator=generator)
+    rows, columns = (torch.rand(side, dtype=torch.float64, generator=generator) for side in size)
+    kernel = torch.outer(rows, columns)
+    if not separable:
+        kernel = kernel + torch.rand(size, dtype=torch.float64, generator=generator)
+    expected = blur(x, kernel, circular=circular)
+    monkeypatch.setattr(kernels, "_as_convolution", lambda _: True)
+    torch.testing.assert_close(blur(x, kernel, circular=circular), expected, rtol=1e-12, atol=1e-12)

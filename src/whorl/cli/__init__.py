@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls a function of :mod:`whorl.jobs`, and shows what came back.
+"""The command line: each command parses, calls a function of :mod:`whorl.runs`, and shows what came back.
 
 A command is a function in a module of this folder, decorated with ``app.command``; importing the module adds it.
 """

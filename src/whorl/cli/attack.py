@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 import whorl
-from whorl import jobs
+from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress, table
 from whorl.cli.options import Device, Seed, parse_eps, split_models
@@ -57,11 +57,11 @@ def attack(
     settings = {key: value for key, value in given.items() if value is not None}
     # Everything that can be wrong with the command is checked before a network is loaded, or even downloaded.
     whorl.attack(name, **settings)
-    pictures = jobs.Pictures(folder=data, limit=limit, size=size, skip_bad=skip_bad)
+    pictures = runs.Pictures(folder=data, limit=limit, size=size, skip_bad=skip_bad)
     pictures.count()
-    source = jobs.load_source(split_models(model), jobs.find_device(device))
+    source = runs.load_source(split_models(model), runs.find_device(device))
     with progress() as report:
-        done = jobs.craft(
+        done = runs.craft(
             name,
             source,
             pictures,
@@ -77,7 +77,7 @@ def attack(
     _show(done)
 
 
-def _show(done: jobs.Crafted) -> None:
+def _show(done: runs.Crafted) -> None:
     headings = ("network", "pictures", "recognised clean", "fooled", "success rate", "95% interval")
     summary = table(*headings, numbers=True)
     for name, counts in done.counts.items():

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from whorl.jobs.progress import Report
+from whorl.runs.progress import Report
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from whorl import jobs
+from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress, table
 from whorl.cli.options import Device, Seed
-from whorl.jobs.demo import ATTACKS, SOURCE, TARGETS
+from whorl.runs.demo import ATTACKS, SOURCE, TARGETS
 
 _NEXT = """\
 Try next:
@@ -31,11 +31,11 @@ def demo(
 ) -> None:
     """Attack one network with four attacks, turn and scale the pictures, and see which of three networks are fooled."""
     with progress() as report:
-        done = jobs.demo(out, images=images, seed=seed, device=device, command=typed(ctx), report=report)
+        done = runs.demo(out, images=images, seed=seed, device=device, command=typed(ctx), report=report)
     _show(done)
 
 
-def _show(done: jobs.Demo) -> None:
+def _show(done: runs.Demo) -> None:
     asked = [f"{target} (white-box)" if target == SOURCE else target for target in TARGETS]
     summary = table("attack", *asked, numbers=True)
     for attack in ATTACKS:

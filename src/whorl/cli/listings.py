@@ -7,7 +7,7 @@ from dataclasses import asdict
 from whorl.cli.app import app
 from whorl.cli.console import output, show_json, table
 from whorl.cli.options import AsJson
-from whorl.jobs import catalog
+from whorl.runs import catalog
 
 
 @app.command(epilog="Example: whorl attacks --json")

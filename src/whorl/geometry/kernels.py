@@ -90,10 +90,9 @@ def blur(x: Tensor, kernel: Tensor | Kernel, *, circular: bool = False) -> Tenso
     """
     k = kernel if isinstance(kernel, Kernel) else factor(kernel)
     if k.matrix is not None:
-        return _blur_matrix(x, k.matrix, circular)
-    # Columns first: wrapping them takes a widened copy, which is gone again before the rows need a buffer.
-    x = _blur_line(x, k.columns, -1, circular=circular)
-    return _blur_line(x, k.rows, -2, circular=False)
+        return _shifted_sum(x, k.matrix, circular=circular)
+    x = _shifted_sum(x, (k.columns,), circular=circular)
+    return _shifted_sum(x, tuple((weight,) for weight in k.rows), circular=False)
 
 
 def factor(weights: Tensor) -> Kernel:
@@ -148,34 +147,29 @@ def _bell(side: int, sigma: float) -> Tensor:
     return weights / weights.sum()
 
 
-def _blur_line(x: Tensor, weights: Weights, dim: int, *, circular: bool) -> Tensor:
-    if weights == (1.0,):
+def _shifted_sum(x: Tensor, matrix: tuple[Weights, ...], *, circular: bool) -> Tensor:
+    if matrix == ((1.0,),):
         return x
-    if _as_convolution(x) and not circular:
-        return _convolve(x, (weights,) if dim == -1 else tuple((w,) for w in weights))
-    if _as_convolution(x):
-        reach = len(weights) // 2
-        return _convolve(_wrap_columns(x, reach), (weights,), pad=False)
-    # On a CPU fifteen shifted additions beat every convolution, and need no padded copy.
-    out = torch.zeros_like(x)
-    for offset, weight in _offsets(weights):
-        _add_shifted(out, x, offset, dim, weight, circular=circular)
+    # On a CPU fifteen shifted additions beat every convolution. Where a convolution is faster, it sees zeros beyond the
+    # ends, and only what wraps around the seam is left to add. Neither takes a padded copy.
+    convolved = _as_convolution(x)
+    out = _convolve(x, matrix) if convolved else torch.zeros_like(x)
+    height, width = x.shape[-2:]
+    for down, row in enumerate(matrix, start=-(len(matrix) // 2)):
+        for right, weight in enumerate(row, start=-(len(row) // 2)):
+            for wrap in _wraps(right, width) if circular else (0,):
+                top, bottom = max(0, -down), min(height, height - down)
+                left, end = max(0, wrap - right), min(width, width + wrap - right)
+                if weight == 0 or top >= bottom or left >= end or (convolved and wrap == 0):
+                    continue
+                source = x[..., top + down : bottom + down, left + right - wrap : end + right - wrap]
+                out[..., top:bottom, left:end].add_(source, alpha=weight)
     return out
 
 
-def _offsets(weights: Weights) -> list[tuple[int, float]]:
-    reach = len(weights) // 2
-    return [(offset - reach, weight) for offset, weight in enumerate(weights) if weight != 0]
-
-
-def _add_shifted(out: Tensor, x: Tensor, offset: int, dim: int, weight: float, *, circular: bool) -> None:
-    """Add ``weight * x[p + offset]`` to ``out[p]`` along ``dim``; circular or zero beyond the ends."""
-    length = x.shape[dim]
-    for wrap in _wraps(offset, length) if circular else (0,):
-        start, stop = max(0, wrap - offset), min(length, length + wrap - offset)
-        if start < stop:
-            source = x.narrow(dim, start + offset - wrap, stop - start)
-            out.narrow(dim, start, stop - start).add_(source, alpha=weight)
+def _wraps(offset: int, length: int) -> range:
+    """The multiples of ``length`` that some position p + offset, 0 ≤ p < length, must be reduced by."""
+    return range((offset // length) * length, ((length - 1 + offset) // length) * length + 1, length)
 
 
 def _as_convolution(x: Tensor) -> bool:
@@ -184,42 +178,13 @@ def _as_convolution(x: Tensor) -> bool:
     return x.is_cuda and not torch.compiler.is_compiling() and x.shape[0] * x.shape[1] > 1
 
 
-def _wraps(offset: int, length: int) -> range:
-    """The multiples of ``length`` that some position p + offset, 0 ≤ p < length, must be reduced by."""
-    return range((offset // length) * length, ((length - 1 + offset) // length) * length + 1, length)
-
-
-def _blur_matrix(x: Tensor, matrix: tuple[Weights, ...], circular: bool) -> Tensor:
-    if not _as_convolution(x):
-        height, out = x.shape[-2], torch.zeros_like(x)
-        for down, row in enumerate(matrix, start=-(len(matrix) // 2)):
-            start, stop = max(0, -down), min(height, height - down)
-            for right, weight in _offsets(row) if start < stop else ():
-                part = x.narrow(-2, start + down, stop - start)
-                _add_shifted(out.narrow(-2, start, stop - start), part, right, -1, weight, circular=circular)
-        return out
-    if not circular:
-        return _convolve(x, matrix)
-    reach_rows, reach_columns = len(matrix) // 2, len(matrix[0]) // 2
-    return _convolve(F.pad(_wrap_columns(x, reach_columns), (0, 0, reach_rows, reach_rows)), matrix, pad=False)
-
-
-def _wrap_columns(x: Tensor, reach: int) -> Tensor:
-    width = x.shape[-1]
-    if reach <= width:
-        return torch.cat((x[..., width - reach :], x, x[..., :reach]), dim=-1)
-    return x[..., torch.arange(-reach, width + reach, device=x.device) % width]
-
-
-def _convolve(x: Tensor, matrix: tuple[Weights, ...], *, pad: bool = True) -> Tensor:
-    shape = x.shape
-    if shape[1] == 1:
-        x = x.transpose(0, 1)
-    weight = _weight_tensor(matrix, x.device, x.dtype)
-    padding = (len(matrix) // 2, len(matrix[0]) // 2) if pad else (0, 0)
+def _convolve(x: Tensor, matrix: tuple[Weights, ...]) -> Tensor:
+    if x.shape[1] == 1:
+        # The images of a batch serve as channels where there is but one.
+        return _convolve(x.transpose(0, 1), matrix).transpose(0, 1)
+    weight = _weight_tensor(matrix, x.device, x.dtype).expand(x.shape[1], 1, -1, -1)
     with torch.autocast(x.device.type, enabled=False):
-        out = F.conv2d(x, weight.expand(x.shape[1], 1, -1, -1), padding=padding, groups=x.shape[1])
-    return out.transpose(0, 1) if shape[1] == 1 else out
+        return F.conv2d(x, weight, padding=(len(matrix) // 2, len(matrix[0]) // 2), groups=x.shape[1])
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl.evaluation import Pose
-from whorl.jobs.figure import Panel, Tile, draw
+from whorl.runs.figure import Panel, Tile, draw
 from whorl.models import Classifier
 
 POSES = {

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from whorl.errors import WhorlError
-from whorl.jobs.folder import Json, RunFolder
+from whorl.runs.folder import Json, RunFolder
 
 
 class Entry:

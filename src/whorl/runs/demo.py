@@ -11,13 +11,13 @@ from pathlib import Path
 from torch import Tensor
 
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
-from whorl.jobs.crafting import Crafted, craft
-from whorl.jobs.folder import RunFolder, as_json
-from whorl.jobs.pictures import Loaded, spread_samples
-from whorl.jobs.progress import Report, silent
-from whorl.jobs.results import Cell, mean_rate, write_results
-from whorl.jobs.setup import find_device
-from whorl.jobs.showcase import draw_showcase
+from whorl.runs.crafting import Crafted, craft
+from whorl.runs.folder import RunFolder, as_json
+from whorl.runs.pictures import Loaded, spread_samples
+from whorl.runs.progress import Report, silent
+from whorl.runs.results import Cell, mean_rate, write_results
+from whorl.runs.setup import find_device
+from whorl.runs.showcase import draw_showcase
 from whorl.models import Classifier, load_model
 
 SOURCE = "resnet18"

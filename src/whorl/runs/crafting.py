@@ -16,11 +16,11 @@ import whorl
 from whorl.attacks import Attack
 from whorl.data import BadImage, Images, save_image
 from whorl.evaluation import SuccessRate
-from whorl.jobs.entry import Entry
-from whorl.jobs.folder import RunFolder, as_json, environment, pixels_sha256
-from whorl.jobs.pictures import Source
-from whorl.jobs.progress import Report, silent
-from whorl.jobs.setup import device_of, members
+from whorl.runs.entry import Entry
+from whorl.runs.folder import RunFolder, as_json, environment, pixels_sha256
+from whorl.runs.pictures import Source
+from whorl.runs.progress import Report, silent
+from whorl.runs.setup import device_of, members
 from whorl.models import Classifier, Ensemble
 from whorl.models.weights import state_dict_sha256
 

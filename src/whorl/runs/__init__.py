@@ -1,0 +1,26 @@
+"""What the commands do, as functions that a notebook can call: craft pictures into a run folder, run the demo.
+
+from whorl import runs, load_model
+
+done = runs.craft("ai-dim", load_model("resnet18"), runs.Pictures(limit=8), "runs/mine")
+print(done.counts["resnet18"].rate)
+"""
+
+from whorl.runs.crafting import Crafted, Interrupted, craft
+from whorl.runs.demo import Demo, demo
+from whorl.runs.folder import RunFolder
+from whorl.runs.pictures import Loaded, Pictures
+from whorl.runs.setup import find_device, load_source
+
+__all__ = [
+    "Crafted",
+    "Demo",
+    "Interrupted",
+    "Loaded",
+    "Pictures",
+    "RunFolder",
+    "craft",
+    "demo",
+    "find_device",
+    "load_source",
+]
