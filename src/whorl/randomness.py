@@ -41,7 +41,7 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
     True
     """
     check_ids(ids, x.shape[0])
-    base = _mix(torch.tensor(_wrap(seed), dtype=torch.int64, device=x.device) + _GOLDEN)
+    base = _mix(torch.full((), _wrap(seed), dtype=torch.int64, device=x.device) + _GOLDEN)
     if ids is None:
         pixels = (x.detach().flatten(1) * 255).round().to(torch.int64)
         place = torch.arange(pixels.shape[1], device=x.device) * _GOLDEN

@@ -28,7 +28,6 @@ def picture(name: str) -> Tensor:
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1) / 255
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the NIPS17 images are not there")
 @pytest.mark.parametrize("name", AT_LEAST)
