@@ -17,7 +17,7 @@ from whorl.models.networks import NETWORKS
 from whorl.models.weights import converted
 from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
-COMMANDS = ["attack", "attacks", "defenses", "demo", "models"]
+COMMANDS = ["attack", "attacks", "defenses", "demo", "evaluate", "models"]
 
 
 def test_the_commands_are_pinned() -> None:

@@ -1,50 +1,19 @@
-"""Transform first, then ask: success rates over poses of the picture."""
+"""Transform first, then ask: several attacks on several targets over several poses, in one pass over the images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.pose import PAPER_POSES, Pose
 from whorl.evaluation.success import SuccessRate
-from whorl.geometry.affine import affine
-from whorl.transforms import REFERENCE_SIDE
+from whorl.evaluation.tally import Batch, Evaluation, Tally
 
-
-@dataclass(frozen=True, kw_only=True)
-class Pose:
-    """How the picture is turned, scaled and moved before the network sees it.
-
-    >>> Pose(angle=30, scale=0.7, shift=(20, 20)).apply(torch.rand(1, 3, 32, 32)).shape
-    torch.Size([1, 3, 32, 32])
-    """
-
-    angle: float = 0.0
-    """Degrees, clockwise on screen."""
-    scale: float = 1.0
-    """Factor; above 1 enlarges."""
-    shift: tuple[float, float] = (0.0, 0.0)
-    """(right, down) in pixels of a 299-pixel picture; scales with the picture."""
-
-    def apply(self, x: Tensor) -> Tensor:
-        """Transform (B, C, H, W) images; the identity leaves them untouched."""
-        if self == Pose():
-            return x
-        height, width = x.shape[-2:]
-        right, down = self.shift
-        moved = (right * width / REFERENCE_SIDE, down * height / REFERENCE_SIDE)
-        return affine(x, angle=self.angle, scale=self.scale, shift=moved)
-
-
-PAPER_POSES: tuple[Pose, ...] = (
-    *(Pose(angle=angle) for angle in (-30, -15, 0, 15, 30)),
-    *(Pose(angle=30, scale=scale, shift=(20, 20)) for scale in (0.5, 0.7, 1.0, 1.3, 1.5)),
-    *(Pose(angle=25, scale=0.7, shift=(shift, shift)) for shift in (5, 20)),
-)
-"""The twelve transforms of the paper's tables 1 to 3."""
+Targets = Mapping[str, Callable[[Tensor], Tensor]]
+"""Name to network, (B, C, H, W) in [0, 1] to logits: classifiers, ensembles, defended ones."""
 
 
 def to_8_bits(x: Tensor) -> Tensor:
@@ -57,8 +26,50 @@ def to_8_bits(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def evaluate(
+    targets: Targets,
+    batches: Iterable[tuple[Tensor, Mapping[str, Tensor], Tensor, Sequence[str]]],
+    *,
+    poses: Sequence[Pose] = PAPER_POSES,
+    keep_outcomes: bool = False,
+) -> Evaluation:
+    """Count successes of several attacks on several targets over several poses, batch by batch.
+
+    One pass over the images: each is warped once a pose for all targets, the clean side is shared by all attacks, and
+    no batch is held once it is counted, so a data set of any size needs the memory of one batch.
+
+    Args:
+        targets: name to network.
+        batches: ``(x, {attack: adversarial}, y, ids)``, see :class:`Batch`, on the targets' device. All batches have
+            the same attacks.
+        poses: transforms to apply, each counted once.
+        keep_outcomes: whether to keep what became of each image (a byte for each image, attack, target and pose), so
+            that attacks can be compared.
+
+    Raises:
+        WhorlError: there are no batches, or the parts of one do not fit together.
+
+    >>> x, y = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3])
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    >>> halves = [(x[i : i + 2], {"none": x[i : i + 2]}, y[i : i + 2], ["a", "b"]) for i in (0, 2)]
+    >>> evaluate({"mine": net}, halves, poses=[Pose()]).counts["none", "mine", Pose()].n
+    4
+    """
+    poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
+    tally: Tally | None = None
+    for x, adversarial, y, ids in batches:
+        batch = Batch(x, adversarial, y, ids)
+        tally = tally or Tally(tuple(adversarial), tuple(targets), poses, keep_outcomes)
+        _check(batch, tally.attacks)
+        rounded = {name: to_8_bits(images) for name, images in adversarial.items()}
+        tally.add(batch, rounded, *_ask(targets, x, rounded, y, poses))
+    if tally is None:
+        raise WhorlError("expected at least one batch of images, got none.")
+    return tally.result()
+
+
 def success_rates(
-    targets: Mapping[str, Callable[[Tensor], Tensor]],
+    targets: Targets,
     x: Tensor,
     adversarial: Mapping[str, Tensor],
     y: Tensor,
@@ -66,9 +77,7 @@ def success_rates(
     poses: Sequence[Pose] = PAPER_POSES,
     batch_size: int = 64,
 ) -> dict[tuple[str, str, Pose], SuccessRate]:
-    """Count successes of several attacks on several targets over several poses.
-
-    Each picture is warped once a pose for all targets, and the clean side is shared by all attacks.
+    """Count successes on images that are in memory; see ``evaluate``.
 
     Args:
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
@@ -81,21 +90,46 @@ def success_rates(
     Returns:
         Counts by (attack, target, pose).
     """
+    whole = Batch(x, adversarial, y, [str(i) for i in range(len(x))])
+    _check(whole, tuple(adversarial))
+    return evaluate(targets, _split(whole, batch_size), poses=poses).counts
+
+
+def _split(whole: Batch, size: int) -> Iterator[Batch]:
+    if size < 1:
+        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+    for start in range(0, len(whole.x), size):
+        part = slice(start, start + size)
+        adversarial = {name: images[part] for name, images in whole.adversarial.items()}
+        yield Batch(whole.x[part], adversarial, whole.y[part], whole.ids[part])
+
+
+def _check(batch: Batch, attacks: tuple[str, ...]) -> None:
+    x, adversarial, y, ids = batch
+    if tuple(adversarial) != attacks:
+        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
     for name, images in adversarial.items():
         if images.shape != x.shape:
             raise WhorlError(
                 f"adversarial images of {name!r} must match x, {tuple(x.shape)}; got {tuple(images.shape)}."
             )
-    rounded = {name: to_8_bits(images) for name, images in adversarial.items()}
-    counts = {(a, t, p): SuccessRate() for a in adversarial for t in targets for p in poses}
-    for start in range(0, len(x), batch_size):
-        part = slice(start, start + batch_size)
-        for pose in poses:
-            seen = pose.apply(x[part])
-            clean = {name: target(seen).argmax(1) for name, target in targets.items()}
-            for attack, images in rounded.items():
-                seen = pose.apply(images[part])
-                for name, target in targets.items():
-                    batch = SuccessRate.of(clean=clean[name], adversarial=target(seen).argmax(1), y=y[part])
-                    counts[attack, name, pose] += batch
-    return counts
+    if y.shape != x.shape[:1] or len(ids) != len(x):
+        raise WhorlError(
+            f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
+        )
+
+
+def _ask(
+    targets: Targets, x: Tensor, adversarial: Mapping[str, Tensor], y: Tensor, poses: Sequence[Pose]
+) -> tuple[Tensor, Tensor]:
+    """Which answers are right: of clean images, (targets, poses, B), and of all attacks', (attacks, ...the same)."""
+    clean = torch.empty(len(targets), len(poses), len(x), dtype=torch.bool, device=x.device)
+    attacked = torch.empty(len(adversarial), *clean.shape, dtype=torch.bool, device=x.device)
+    for p, pose in enumerate(poses):
+        versions = zip((clean, *attacked), (x, *adversarial.values()), strict=True)
+        for right, images in versions:
+            seen = pose.apply(images)
+            for t, target in enumerate(targets.values()):
+                right[t, p] = target(seen).argmax(1) == y
+    # Moved once a batch, not once a cell: the device is never waited for in between.
+    return clean.cpu(), attacked.cpu()

@@ -79,15 +79,20 @@ class SuccessRate:
         """Share of all images whose clean version is classified correctly, in [0, 1]."""
         return self.n_clean_correct / self.n if self.n else math.nan
 
-    def interval(self, z: float = 1.96) -> tuple[float, float]:
+    def interval(self, z: float = 1.96, *, poses: int = 1) -> tuple[float, float]:
         """Wilson's interval of the success rate, for ``z`` standard deviations (1.96 is 95%).
+
+        Args:
+            z: standard deviations.
+            poses: how many times each image was counted, where poses are pooled. One image in twelve poses is not
+                twelve images, so the interval is as wide as for the images alone.
 
         >>> [round(v, 3) for v in SuccessRate(100, 100, 100, 0).interval()]
         [0.963, 1.0]
         """
-        m = self.n_clean_correct
-        if not m:
+        if not self.n_clean_correct:
             return (math.nan, math.nan)
+        m = self.n_clean_correct / poses
         centre = (self.rate + z * z / (2 * m)) / (1 + z * z / m)
         half = z / (1 + z * z / m) * math.sqrt(self.rate * (1 - self.rate) / m + z * z / (4 * m * m))
         return (max(0.0, centre - half), min(1.0, centre + half))

@@ -16,13 +16,13 @@ import whorl
 from whorl.attacks import Attack
 from whorl.data import BadImage, Images, save_image
 from whorl.evaluation import SuccessRate
+from whorl.models import Classifier, Ensemble
+from whorl.models.weights import state_dict_sha256
 from whorl.runs.entry import Entry
 from whorl.runs.folder import RunFolder, as_json, environment, pixels_sha256
 from whorl.runs.pictures import Source
 from whorl.runs.progress import Report, silent
 from whorl.runs.setup import device_of, members
-from whorl.models import Classifier, Ensemble
-from whorl.models.weights import state_dict_sha256
 
 # On a CPU a larger batch is no faster, and an interruption costs a batch.
 _CPU_BATCH, _GPU_BATCH = 4, 64

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
+from whorl.models import Classifier, load_model
 from whorl.runs.crafting import Crafted, craft
 from whorl.runs.folder import RunFolder, as_json
 from whorl.runs.pictures import Loaded, spread_samples
@@ -18,7 +19,6 @@ from whorl.runs.progress import Report, silent
 from whorl.runs.results import Cell, mean_rate, write_results
 from whorl.runs.setup import find_device
 from whorl.runs.showcase import draw_showcase
-from whorl.models import Classifier, load_model
 
 SOURCE = "resnet18"
 TARGETS = ("resnet18", "mobilenet_v2", "efficientnet_lite0")

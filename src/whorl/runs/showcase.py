@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from whorl.evaluation import Pose
-from whorl.runs.figure import Panel, Tile, draw
 from whorl.models import Classifier
+from whorl.runs.figure import Panel, Tile, draw
 
 POSES = {
     "as it is": Pose(),

@@ -1,0 +1,185 @@
+"""``whorl evaluate``: score adversarial pictures that lie in folders, whoever made them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from whorl.cli.app import app
+from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.options import AsJson, Device, Seed, split_models
+from whorl.errors import WhorlError
+from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.runs.evaluating import Evaluated, Summary, evaluate_pictures
+from whorl.runs.pairing import PairedPictures
+from whorl.runs.results import COLUMNS, write_results
+from whorl.runs.setup import find_device
+from whorl.runs.targets import UNDEFENDED, load_targets
+
+ABOVE_LIMIT = 1
+_EXAMPLES = """
+Example: whorl evaluate photos/ runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2 --size 224
+
+Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg --angles -30,0,30 --fail-above 60
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def evaluate(
+    clean: Annotated[Path, typer.Argument(help="Labelled clean pictures, or a CSV list.", show_default=False)],
+    adversarial: Annotated[
+        list[Path],
+        typer.Argument(help="Adversarial pictures, named as the clean ones; a folder an attack.", show_default=False),
+    ],
+    model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
+    defense: Annotated[
+        str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
+    ] = UNDEFENDED,
+    angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
+    scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
+    shifts: Annotated[
+        str | None, typer.Option(help="Pixels of a 299-pixel picture, right and down alike, joined by commas.")
+    ] = None,
+    pose_set: Annotated[
+        str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of the three above.")
+    ] = None,
+    size: Annotated[int | None, typer.Option(help="Resize all pictures to this side in pixels.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many clean pictures.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out pictures that are unreadable or in one folder only.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the counts of each pose.")] = None,
+    fail_above: Annotated[
+        float | None, typer.Option(help="Exit with 1 if a mean success rate is above so many percent.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn, scale and move clean and adversarial pictures alike, and count how often networks are fooled.
+
+    Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
+    """
+    chosen = _poses(angles, scales, shifts, pose_set)
+    if fail_above is not None and not 0 <= fail_above <= 100:
+        raise WhorlError(f"--fail-above must lie in [0, 100], a percentage; got {fail_above:g}.")
+    if out is not None and out.is_dir():
+        raise WhorlError(f"expected the path of a CSV file to write, got the folder {out}.")
+    where = find_device(device)
+    # What can be wrong with the folders is found before a network is loaded, or even downloaded.
+    pictures = PairedPictures(
+        clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
+    )
+    targets = load_targets(split_models(model), _listed(defense), device=where, seed=seed)
+    with progress() as report:
+        done = evaluate_pictures(pictures, targets, poses=chosen, report=report)
+    if out is not None:
+        write_results(out, done.cells)
+    if as_json:
+        show_json(_content(done))
+    else:
+        _show(done, out)
+    for bad in done.left_out:
+        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    failed = [] if fail_above is None else done.above(fail_above)
+    for summary in failed:
+        said = f"{summary.attack}, asked of {summary.target}: {summary.mean:.1%} is above {fail_above:g}%"
+        messages().print(Text(f"failed: {said}", style="red"))
+    if failed:
+        raise typer.Exit(ABOVE_LIMIT)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _poses(angles: str | None, scales: str | None, shifts: str | None, name: str | None) -> tuple[Pose, ...]:
+    given = {"angles": angles, "scales": scales, "shifts": shifts}
+    grid = {option: _numbers(option, text) for option, text in given.items() if text is not None}
+    if name is not None and (grid or name.lower() != "paper"):
+        raise WhorlError(f"expected --poses paper, or --angles, --scales and --shifts instead; got --poses {name}.")
+    return poses(**grid) if grid else PAPER_POSES
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in _listed(text)]
+    except ValueError as error:
+        raise WhorlError(f"--{option} must be numbers joined by commas, such as 0,30; got {text!r}.") from error
+
+
+def _show(done: Evaluated, out: Path | None) -> None:
+    several = any(summary.versus_first for summary in done.summaries)
+    headings = ("attack", "target", "clean right", "mean", "95% interval", "lowest", "highest", "L∞ mean", "L∞ max")
+    summary_table = table(*headings, *(["against the first"] if several else []))
+    for summary in done.summaries:
+        low, high = summary.interval
+        distance = summary.distance
+        cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), _percent(summary.mean)]
+        cells += ["–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
+        cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
+        summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
+    console = output()
+    n, count = len(done.ids), len(done.poses)
+    console.print(f"Success rates of {n} pictures, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
+    console.print(summary_table)
+    if out is not None:
+        console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
+
+
+def _percent(rate: float) -> str:
+    return "–" if math.isnan(rate) else f"{rate:.1%}"
+
+
+def _verdict(comparison: Comparison | None) -> str:
+    """Say whether an attack differs from the first, by McNemar's test over the pictures."""
+    if comparison is None:
+        return ""
+    if not comparison.differs():
+        return f"not told apart (p = {comparison.p_value:.2g})"
+    return f"{'better' if comparison.b > comparison.c else 'worse'} (p = {comparison.p_value:.2g})"
+
+
+def _content(done: Evaluated) -> dict[str, Any]:
+    """Everything as plain JSON; rates that are undefined are null."""
+    return {
+        "n": len(done.ids),
+        "summary": [_summary(summary) for summary in done.summaries],
+        "comparisons": [
+            {"first": first, "second": second, "target": target, **_comparison(comparison)}
+            for (first, second, target), comparison in done.comparisons.items()
+        ],
+        "cells": [
+            {name: None if value == "" else value for name, value in zip(COLUMNS, cell.row(), strict=True)}
+            for cell in done.cells
+        ],
+        "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
+    }
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    defined = not math.isnan(summary.mean)
+    distance = summary.distance
+    return {
+        "attack": summary.attack,
+        "target": summary.target,
+        "clean_accuracy": summary.pooled.clean_accuracy,
+        "mean": summary.mean if defined else None,
+        "interval": list(summary.interval) if defined else None,
+        "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
+        "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
+        "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
+        "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {**vars(comparison), "p_value": comparison.p_value, "differs": comparison.differs()}

@@ -1,0 +1,113 @@
+"""A folder of adversarial pictures, whoever made them: which picture belongs to which clean one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from whorl.data.layouts import list_images
+from whorl.data.pictures import SUFFIXES
+from whorl.errors import WhorlError
+from whorl.runs.folder import Json, RunFolder, folder_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdversarialFolder:
+    """Adversarial pictures by the ids of the clean ones, and what is known of how they were made.
+
+    Attributes:
+        path: the folder.
+        files: id to picture.
+        attack: its name, if a manifest has it; else the folder's.
+        source: network that it was crafted on; empty if unknown.
+        eps: radius of the ball; None if unknown, or if nothing bounds the attack.
+        crafted: what the manifest says of each picture; empty if there is none.
+    """
+
+    path: Path
+    files: dict[str, Path]
+    attack: str
+    source: str = ""
+    eps: float | None = None
+    crafted: Json = field(default_factory=dict, repr=False)
+
+    @property
+    def label(self) -> str:
+        """What to call it in a table."""
+        return f"{self.attack} on {self.source}" if self.source else self.attack
+
+    def spent(self, fact: str, ids: Sequence[str]) -> float | None:
+        """Add up what crafting some pictures took; None unless it is known of all of them."""
+        if not all(fact in self.crafted.get(name, ()) for name in ids):
+            return None
+        return float(sum(self.crafted[name][fact] for name in ids))
+
+
+def open_adversarial(path: Path) -> AdversarialFolder:
+    """List the adversarial pictures of a folder; none is opened.
+
+    Args:
+        path: any folder of pictures whose paths in it, without suffix, are the clean pictures' ids, as ``whorl attack``
+            writes them below ``adv/<attack>/<source>/``, and as class folders have them; or the NIPS17 layout.
+
+    Raises:
+        WhorlError: there is no such folder, or no picture in it.
+    """
+    if not path.is_dir():
+        raise WhorlError(f"{path}: no such folder. Expected a folder of adversarial pictures.")
+    if (path / "images.csv").is_file():
+        files = {entry.id: entry.path for entry in list_images(path)}
+    else:
+        files = _pictures(path)
+    if not files:
+        raise WhorlError(f"{path} holds no pictures. Expected adversarial ones, named by the clean pictures' ids.")
+    return _with_manifest(AdversarialFolder(path=path, files=files, attack=path.resolve().name))
+
+
+def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
+    """Name folders that would share a label by their paths.
+
+    Raises:
+        WhorlError: a folder is there twice.
+    """
+    listed = list(folders)
+    labels, paths = Counter(folder.label for folder in listed), Counter(folder.path.resolve() for folder in listed)
+    for folder in listed:
+        if paths[folder.path.resolve()] > 1:
+            raise WhorlError(f"{folder.path} is given more than once. Name each folder of adversarial pictures once.")
+    return [replace(folder, attack=str(folder.path)) if labels[folder.label] > 1 else folder for folder in listed]
+
+
+def _pictures(folder: Path) -> dict[str, Path]:
+    found = (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file())
+    names = {path.relative_to(folder): path for path in found if not path.name.startswith(".")}
+    stems = Counter(name.with_suffix("").as_posix() for name in names)
+    # As data sets do it: with suffix where two would share an id.
+    return {
+        name.as_posix() if stems[name.with_suffix("").as_posix()] > 1 else name.with_suffix("").as_posix(): path
+        for name, path in names.items()
+    }
+
+
+def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
+    """Add what the manifest of a run folder says, if the pictures lie in one."""
+    place = folder.path.resolve()
+    if len(place.parents) < 3 or place.parents[1].name != "adv":
+        return folder
+    crafted: Json = {}
+    with suppress(WhorlError):  # somebody else's manifest
+        crafted = RunFolder(place.parents[2]).read()["crafted"]
+    for entry in crafted.values():
+        if entry["attack"] == place.parent.name and folder_name(entry["source"]) == place.name:
+            eps = entry["settings"].get("eps")
+            return replace(
+                folder,
+                attack=entry["attack"],
+                source=entry["source"],
+                eps=eps if isinstance(eps, float) else None,
+                crafted=entry["images"],
+            )
+    return folder

@@ -1,0 +1,150 @@
+"""Clean pictures and their adversarial versions side by side, read a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from whorl.data import BadImage, Images, iter_images, load_image
+from whorl.data.layouts import list_images
+from whorl.errors import WhorlError
+from whorl.evaluation import Batch
+from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
+from whorl.runs.progress import Report, silent
+
+# On a CPU a larger batch is no faster; on a GPU it fills the device.
+_CPU_BATCH, _GPU_BATCH = 8, 64
+_NAMED = 3  # how many pictures an error names
+
+
+class PairedPictures:
+    """Batches for ``whorl.evaluation.evaluate``; attacks go by the labels of their folders.
+
+    Settings, and which pictures are there, are checked at once; pictures as they are reached.
+
+    Args:
+        clean: labelled pictures in any layout of ``whorl.load_images``.
+        adversarial: one folder for each attack; see ``open_adversarial``.
+        device: where to put them.
+        batch_size: pictures at a time; None for 8 on a CPU and 64 on a GPU.
+        limit: take only the first so many clean pictures.
+        size: side in pixels to resize all pictures to.
+        skip_bad: leave out pictures that are missing in some folder, unreadable or of another size, instead of stopping
+            at the first. A picture left out of one folder is left out of all: attacks are compared on the same ones.
+
+    Attributes:
+        folders: the adversarial ones.
+        left_out: pictures that were left out so far.
+
+    Raises:
+        WhorlError: a bad setting or folder, or an adversarial picture without a clean one or the other way round.
+    """
+
+    def __init__(
+        self,
+        clean: str | Path,
+        adversarial: Sequence[str | Path],
+        *,
+        device: torch.device | None = None,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        size: int | None = None,
+        skip_bad: bool = False,
+    ) -> None:
+        self.folders = told_apart(open_adversarial(Path(path)) for path in adversarial)
+        self.device = device or torch.device("cpu")
+        self.size, self.skip_bad = size, skip_bad
+        self.left_out: list[BadImage] = []
+        if batch_size is None:
+            batch_size = _GPU_BATCH if self.device.type == "cuda" else _CPU_BATCH
+        self._images = iter_images(clean, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad)
+        listed = [entry.id for entry in list_images(Path(clean))]
+        self._wanted, known = listed[:limit], frozenset(listed)
+        for folder in self.folders:
+            extra = [name for name in folder.files if name not in known]
+            if skip_bad:
+                reasons = {name: f"{folder.files[name]}: there is no clean picture {name!r}" for name in extra}
+                self.left_out += [BadImage(path=folder.files[name], id=name, reason=reasons[name]) for name in extra]
+            else:
+                self._require_same(folder, extra, Path(clean))
+
+    def batches(self, report: Report = silent) -> Iterator[Batch]:
+        """Read them, once.
+
+        Args:
+            report: told of each batch.
+        """
+        stage, seen, used, total = "asking", 0, 0, len(self._wanted)
+        report(stage, seen, total)
+        for images in self._images:
+            self.left_out += images.bad
+            batch = self._pair(images)
+            if batch.ids:
+                yield batch
+            seen, used = seen + len(images.ids) + len(images.bad), used + len(batch.ids)
+            report(stage, seen, total)
+        if not used:
+            raise WhorlError(f"none of the {total} pictures can be used. One of them: {self.left_out[-1].reason}")
+
+    def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: Path) -> None:
+        missing = [name for name in self._wanted if name not in folder.files]
+        if missing:
+            raise WhorlError(
+                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean pictures: {_some(missing)}. It holds "
+                f"{_some(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
+            )
+        if extra:
+            raise WhorlError(
+                f"{folder.path} holds what {clean} does not: {_some(extra)}. Remove it, or leave it out (skip_bad)."
+            )
+
+    def _pair(self, images: Images) -> Batch:
+        versions: dict[str, list[Tensor]] = {folder.label: [] for folder in self.folders}
+        good: list[int] = []
+        for i, name in enumerate(images.ids):
+            read = self._read_all(name, images.x[i])
+            if read is not None:
+                good.append(i)
+                for label, picture in read.items():
+                    versions[label].append(picture)
+        stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items() if column}
+        x, y = images.x[good].to(self.device), images.y[good].to(self.device)
+        return Batch(x, stacked, y, [images.ids[i] for i in good])
+
+    def _read_all(self, name: str, clean: Tensor) -> dict[str, Tensor] | None:
+        """Read a picture's adversarial versions by label; None if it is to be left out."""
+        versions = {}
+        for folder in self.folders:
+            try:
+                versions[folder.label] = self._read(folder, name, clean)
+            except WhorlError as error:
+                if not self.skip_bad:
+                    raise
+                path = folder.files.get(name, folder.path / f"{name}.png")
+                self.left_out.append(BadImage(path=path, id=name, reason=str(error)))
+                return None
+        return versions
+
+    def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
+        if name not in folder.files:
+            raise WhorlError(f"{folder.path}: there is no picture {name!r}.")
+        picture = load_image(folder.files[name], size=self.size)
+        if picture.shape != clean.shape:
+            raise WhorlError(
+                f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean picture; got "
+                f"{tuple(picture.shape[1:])}. Resize both (size) to what the attack worked at."
+            )
+        return picture
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name the first few and count the rest.
+
+    >>> _some(["a", "b", "c", "d", "e"])
+    "'a', 'b', 'c' and 2 more"
+    """
+    more = len(names) - _NAMED
+    return ", ".join(map(repr, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,275 @@
+"""``whorl evaluate``: two folders in, rates and an exit code out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from cli.invoking import invoke, plain_environment
+from cli.toy_networks import classifier, small
+from conftest import pictures, small_net
+from whorl.data import load_image, save_image
+from whorl.evaluation import PAPER_POSES, success_rates
+from whorl.runs.results import COLUMNS
+
+COUNT = 8
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Path:
+    """Eight small pictures with the labels that the network gives them."""
+    x = pictures(COUNT)
+    labels = small()(x).argmax(1).tolist()
+    for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
+        save_image(tmp_path / "clean" / str(label) / f"{i}.png", picture)
+    return tmp_path / "clean"
+
+
+@pytest.fixture
+def run(clean: Path, tmp_path: Path) -> Path:
+    """A run folder of ``whorl attack``."""
+    craft = ["attack", "pgd", "--model", "python:cli.toy_networks:small", "--eps", "32/255"]
+    assert invoke(*craft, "--data", str(clean), "--out", str(tmp_path / "run")).exit_code == 0
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def strong(run: Path, tmp_path: Path) -> Path:
+    """The same pictures as anyone's, without a manifest."""
+    shutil.copytree(run / "adv" / "pgd" / "small", tmp_path / "strong")
+    return tmp_path / "strong"
+
+
+@pytest.fixture
+def weak(clean: Path, tmp_path: Path) -> Path:
+    """Pictures that nothing was done to."""
+    shutil.copytree(clean, tmp_path / "weak")
+    return tmp_path / "weak"
+
+
+def evaluate(*arguments: str | Path, model: str = "small", **environment: str) -> Any:
+    models = ",".join(f"python:cli.toy_networks:{part}" for part in model.split(","))
+    return invoke("evaluate", *map(str, arguments), "--model", models, **environment)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_scores_what_whorl_attack_wrote(clean: Path, run: Path, tmp_path: Path) -> None:
+    folder, out = run / "adv" / "pgd" / "small", tmp_path / "results.csv"
+    result = evaluate(clean, folder, "--out", out, "--batch-size", str(COUNT), model="small,other")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines() == [f"asking: 0/{COUNT}", f"asking: {COUNT}/{COUNT}"]
+    x, y, ids = whorl.load_images(clean)
+    adv = torch.stack([load_image(folder / f"{name}.png") for name in ids])
+    targets = {"small": small(), "other": classifier(small_net(seed=5), "other")}
+    counts = success_rates(targets, x, {"pgd": adv}, y)
+    written = rows(out)
+    assert tuple(written[0]) == COLUMNS
+    assert len(written) == len(counts) == 2 * len(PAPER_POSES)
+    for row, ((_, target, pose), count) in zip(written, counts.items(), strict=True):
+        assert (row["attack"], row["source"], row["target"], row["defense"]) == ("pgd", "small", target, "none")
+        assert (float(row["angle"]), float(row["scale"])) == (pose.angle, pose.scale)
+        assert (float(row["shift_x"]), float(row["shift_y"])) == pose.shift
+        assert (int(row["n"]), int(row["n_clean_correct"]), int(row["n_success"])) == (
+            count.n,
+            count.n_clean_correct,
+            count.n_success,
+        )
+        assert float(row["eps"]) == 32 / 255
+        assert int(row["grad_evals"]) == 10 * COUNT
+
+
+def test_a_separate_script_reproduces_the_table(clean: Path, strong: Path, weak: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.csv"
+    grid = ["--angles", "-30,0,30", "--scales", "0.7,1", "--shifts", "0,20"]
+    assert evaluate(clean, strong, weak, *grid, "--out", out).exit_code == 0
+    here = Path(__file__).parent
+    recounted = subprocess.run(
+        [sys.executable, here / "recount.py", clean, strong, weak],
+        env=plain_environment(PYTHONPATH=str(here.parent)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert recounted.stdout == out.read_text()
+    assert any(float(row["asr"]) not in (0, 1) for row in rows(out))
+
+
+def test_the_table_says_which_differences_are_real(clean: Path, strong: Path, weak: Path) -> None:
+    result = evaluate(clean, weak, strong, "--angles", "0")
+    heading, columns, first, second = result.stdout.splitlines()
+    assert heading == "Success rates of 8 pictures, 1 pose; L∞ in levels of 255"
+    assert columns.split()[-3:] == ["against", "the", "first"]
+    assert first.split()[:4] == ["weak", "small", "100.0%", "0.0%"]
+    assert second.split()[:7] == ["strong", "small", "100.0%", "100.0%", "67.6%", "to", "100.0%"]
+    assert second.split()[-5:] == ["32.0", "better", "(p", "=", "0.0078)"]
+    assert (
+        "not told apart (p = 0.5)"
+        in evaluate(clean, weak, strong, "--angles", "0", "--limit", "2", "--skip-bad").stdout
+    )
+
+
+def test_json_holds_everything_and_nothing_else(clean: Path, strong: Path, weak: Path) -> None:
+    result = evaluate(clean, strong, weak, "--json", "--defense", "none,jpeg+bitdepth", "--angles", "0,30")
+    content = json.loads(result.stdout)
+    assert content["n"] == COUNT
+    assert [(row["attack"], row["target"]) for row in content["summary"]] == [
+        (attack, target) for attack in ("strong", "weak") for target in ("small", "small+jpeg+bitdepth")
+    ]
+    first = content["summary"][0]
+    right = [cell["n_clean_correct"] for cell in content["cells"][:2]]
+    assert first["clean_accuracy"] == sum(right) / (2 * COUNT)
+    assert first["mean"] == (first["lowest"]["asr"] + first["highest"]["asr"]) / 2
+    assert first["linf"]["max"] == pytest.approx(32 / 255)
+    assert 0 < first["l2"]["mean"] <= first["l2"]["max"]
+    assert len(content["cells"]) == 2 * 2 * 2
+    assert content["cells"][2]["defense"] == "jpeg+bitdepth"
+    assert content["cells"][0]["grad_evals"] is None
+    compared = content["comparisons"][0]
+    assert (compared["first"], compared["second"], compared["target"]) == ("strong", "weak", "small")
+    assert compared["b"] + compared["c"] <= compared["n"] <= COUNT
+    assert compared["differs"] == (compared["p_value"] < 0.05)
+    assert content["left_out"] == []
+
+
+@pytest.mark.parametrize(("limit", "code"), [("99", 1), ("100", 0)])
+def test_fails_above_a_limit(limit: str, code: int, clean: Path, strong: Path, weak: Path) -> None:
+    result = evaluate(clean, strong, weak, "--angles", "0", "--fail-above", limit)
+    assert result.exit_code == code
+    failed = [line for line in result.stderr.splitlines() if line.startswith("failed: ")]
+    assert failed == ["failed: strong, asked of small: 100.0% is above 99%"] * code
+
+
+def test_a_rate_that_is_undefined_never_passes(clean: Path, strong: Path) -> None:
+    for folder in sorted(path for path in clean.iterdir()):
+        folder.rename(clean / str(int(folder.name) + 100))
+    shutil.rmtree(strong)
+    shutil.copytree(clean, strong)
+    result = evaluate(clean, strong, "--fail-above", "60")
+    assert result.exit_code == 2
+    assert "recognises no clean picture in any pose" in result.stderr
+    assert json.loads(evaluate(clean, strong, "--json").stdout)["summary"][0]["mean"] is None
+    assert "–" in evaluate(clean, strong).stdout
+
+
+def test_the_nips17_layout(tmp_path: Path) -> None:
+    x = pictures(3)
+    labels = small()(x).argmax(1).tolist()
+    for folder in ("clean", "adv"):
+        for i, picture in enumerate(x):
+            save_image(tmp_path / folder / "images" / f"{i}.png", picture if folder == "clean" else 1 - picture)
+        table = "".join(f"{i},{label + 1}\n" for i, label in enumerate(labels))
+        (tmp_path / folder / "images.csv").write_text(f"ImageId,TrueLabel\n{table}")
+    whole = evaluate(tmp_path / "clean", tmp_path / "adv", "--json")
+    pictures_only = evaluate(tmp_path / "clean", tmp_path / "adv" / "images", "--json")
+    assert whole.exit_code == pictures_only.exit_code == 0
+    counts = [[row["n_success"] for row in json.loads(result.stdout)["cells"]] for result in (whole, pictures_only)]
+    assert counts[0] == counts[1]
+
+
+def test_folders_of_one_name_are_told_apart(clean: Path, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "again")
+    folders = [place / "adv" / "pgd" / "small" for place in (run, tmp_path / "again")]
+    content = json.loads(evaluate(clean, *folders, "--json", "--angles", "0").stdout)
+    assert [cell["attack"] for cell in content["cells"]] == [str(folder) for folder in folders]
+    assert "is given more than once" in evaluate(clean, run, run).stderr
+
+
+def test_somebody_else_s_manifest_is_not_read(clean: Path, run: Path) -> None:
+    (run / "manifest.json").write_text('{"format": 99}')
+    [row] = json.loads(evaluate(clean, run / "adv" / "pgd" / "small", "--json", "--angles", "0").stdout)["cells"]
+    assert (row["attack"], row["source"], row["eps"], row["seconds"]) == ("small", None, None, None)
+
+
+def test_names_that_differ_in_suffix_only(tmp_path: Path) -> None:
+    x = pictures(2)
+    for folder in ("clean", "same", "crafted"):
+        save_image(tmp_path / folder / "0" / "a.png", x[0])
+        save_image(tmp_path / folder / "0" / "b.png", x[1])
+    for folder in ("clean", "same"):
+        (tmp_path / folder / "0" / "b.png").rename(tmp_path / folder / "0" / "a.bmp")
+    for old, new in (("a.png", "a.png.png"), ("b.png", "a.bmp.png")):  # as whorl attack names them
+        (tmp_path / "crafted" / "0" / old).rename(tmp_path / "crafted" / "0" / new)
+    result = evaluate(tmp_path / "clean", tmp_path / "same", tmp_path / "crafted", "--json", "--angles", "0")
+    assert [row["linf"]["max"] for row in json.loads(result.stdout)["summary"]] == [0, 0]
+
+
+def test_missing_and_extra_pictures_are_named_or_left_out(clean: Path, strong: Path, weak: Path) -> None:
+    gone = sorted(strong.rglob("*.png"))[0]
+    name = gone.relative_to(strong).with_suffix("").as_posix()
+    gone.unlink()
+    save_image(weak / "more.png", pictures(1)[0])
+    result = evaluate(clean, strong, weak)
+    assert result.exit_code == 2
+    assert f"lacks 1 of {COUNT} clean pictures: {name!r}." in result.stderr
+    assert f"{weak} holds what {clean} does not: 'more'." in evaluate(clean, weak).stderr
+    result = evaluate(clean, strong, weak, "--skip-bad", "--json", "--angles", "0")
+    assert result.exit_code == 0
+    content = json.loads(result.stdout)
+    assert {bad["id"] for bad in content["left_out"]} == {name, "more"}
+    assert [cell["n"] for cell in content["cells"]] == [COUNT - 1] * 2
+    assert f"left out: {strong}: there is no picture {name!r}" in result.stderr
+
+
+def test_unreadable_pictures_and_other_sizes(clean: Path, strong: Path) -> None:
+    bad, other, *_ = sorted(strong.rglob("*.png"))
+    bad.write_bytes(b"not a picture")
+    save_image(other, pictures(1, 3, 20, 20)[0])
+    assert f"error: {bad}: cannot be read as a picture" in evaluate(clean, strong).stderr
+    result = evaluate(clean, strong, "--skip-bad", "--angles", "0")
+    assert f"left out: {other}: expected (height, width) (18, 18), as the clean picture; got (20, 20)." in result.stderr
+    assert "Success rates of 6 pictures" in result.stdout
+    bad.unlink()
+    assert "Success rates of 7 pictures" in evaluate(clean, strong, "--skip-bad", "--size", "16").stdout
+
+
+def test_nothing_left_is_an_error(clean: Path, tmp_path: Path) -> None:
+    save_image(tmp_path / "adv" / "else.png", pictures(1)[0])
+    result = evaluate(clean, tmp_path / "adv", "--skip-bad")
+    assert result.exit_code == 2
+    assert f"none of the {COUNT} pictures can be used" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--poses", "mine"], "expected --poses paper, or --angles, --scales and --shifts instead"),
+        (["--poses", "paper", "--angles", "0"], "expected --poses paper, or"),
+        (["--angles", "0;30"], "--angles must be numbers joined by commas, such as 0,30; got '0;30'"),
+        (["--angles", "nan"], "must be finite numbers"),
+        (["--scales", "0"], "scales must be above 0; got 0"),
+        (["--shifts", ","], "shifts must hold at least one value"),
+        (["--fail-above", "101"], "--fail-above must lie in [0, 100]"),
+        (["--defense", "jpg"], "unknown defense 'jpg'. Did you mean 'jpeg'?"),
+        (["--defense", "none,none"], "two targets are called 'small'"),
+        (["--defense", ","], "expected a model and a defence at least"),
+        (["--limit", "0"], "limit must be a whole number from 1"),
+        (["--batch-size", "0"], "batch_size must be a whole number from 1"),
+        (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:N"),
+        (["--out", "."], "expected the path of a CSV file to write, got the folder ."),
+        (["nowhere"], "nowhere: no such folder. Expected a folder of adversarial pictures."),
+    ],
+)
+def test_bad_input_is_one_clear_line(more: list[str], message: str, clean: Path, weak: Path) -> None:
+    result = evaluate(clean, weak, *more)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not result.stdout
+
+
+def test_an_empty_folder(clean: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert f"{tmp_path / 'empty'} holds no pictures" in evaluate(clean, tmp_path / "empty").stderr

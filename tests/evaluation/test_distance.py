@@ -1,0 +1,39 @@
+"""Distances against picture by picture, value by value."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from conftest import pictures
+from whorl import WhorlError
+from whorl.evaluation import Distance
+
+
+def test_is_the_definition_and_adds_up() -> None:
+    clean, adversarial = pictures(5, 3, 4, 6), pictures(5, 3, 4, 6, seed=2)
+    changes = [(b - a).flatten().tolist() for a, b in zip(clean, adversarial, strict=True)]
+    linf = [max(map(abs, change)) for change in changes]
+    l2 = [math.sqrt(sum(value * value for value in change)) for change in changes]
+    whole = Distance.of(clean, adversarial)
+    pooled = Distance.of(clean[:2], adversarial[:2]) + Distance.of(clean[2:], adversarial[2:])
+    for distance in (whole, pooled):
+        assert distance.n == 5
+        assert (distance.linf_max, distance.linf_mean) == pytest.approx((max(linf), sum(linf) / 5))
+        assert (distance.l2_max, distance.l2_mean) == pytest.approx((max(l2), sum(l2) / 5))
+
+
+def test_nothing_adds_nothing() -> None:
+    none = Distance.of(torch.zeros(0, 3, 4, 4), torch.zeros(0, 3, 4, 4))
+    some = Distance.of(torch.zeros(1, 3, 4, 4), torch.ones(1, 3, 4, 4))
+    assert none == Distance()
+    assert none + some == some
+    assert math.isnan(none.linf_mean)
+    assert math.isnan(none.l2_mean)
+
+
+def test_shapes_must_agree() -> None:
+    with pytest.raises(WhorlError, match=r"of one shape; got \(2, 3, 4, 4\) and \(1, 3, 4, 4\)"):
+        Distance.of(torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4))
