@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from whorl.errors import unknown_name
 
@@ -40,4 +40,7 @@ def _show(value: object) -> str:
             return f"{as_pixels}/255"
     if isinstance(value, Tensor):
         return f"<{'x'.join(map(str, value.shape))} tensor>"
+    if isinstance(value, nn.Module):
+        # A network's own repr is a page long.
+        return f"<{getattr(value, 'name', type(value).__name__)}>"
     return repr(value)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import whorl
+from whorl.attacks.objectives import margin
 from whorl.evaluation.grid import to_8_bits
 
 SHORT: dict[str, dict[str, int]] = {
@@ -29,8 +30,8 @@ def photographs(clf: whorl.Classifier) -> tuple[Tensor, Tensor, list[str]]:
     return x[right], y[right], [ids[i] for i in right]
 
 
-@pytest.mark.parametrize("name", whorl.attack_names())
-def test_every_attack_fools_a_real_network(
+@pytest.mark.parametrize("name", [*whorl.attack_names(kind="gradient"), *whorl.attack_names(kind="minimal")])
+def test_every_white_box_attack_fools_a_real_network(
     name: str, clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]
 ) -> None:
     x, y, ids = photographs
@@ -44,6 +45,46 @@ def test_every_attack_fools_a_real_network(
         adv = to_8_bits(adv)
         assert float((adv - x).abs().max()) <= 16 / 255 + 1e-6
     assert int((clf(adv).argmax(1) != y).sum()) >= 2
+
+
+@pytest.mark.parametrize("name", [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")])
+def test_every_black_box_attack_goes_on_from_a_transfer_attack(
+    name: str, clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]
+) -> None:
+    x, y, ids = photographs[0][:1], photographs[1][:1], photographs[2][:1]
+    start = whorl.attack("fgsm")
+    score = name in whorl.attack_names(kind="score")
+    short = {"samples": 4} if score else {"bisections": 4}
+    atk = whorl.attack(name, init=start, surrogate=clf, budget=20, **short)
+    adv, info = atk(clf, x, y, ids=ids, return_info=True)
+    assert info.queries is not None
+    assert bool(info.success.all())
+    assert torch.equal(clf(adv).argmax(1) != y, info.success)
+    # The start is fooling already: one query says so, and labels alone bring it nearer.
+    if score:
+        assert info.queries.tolist() == [1]
+    else:
+        assert float((adv - x).norm()) < float((start(clf, x, y, ids=ids) - x).norm())
+
+
+def test_nes_beats_noise_on_a_real_network(
+    clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]
+) -> None:
+    x, y, ids = photographs[0][:2], photographs[1][:2], photographs[2][:2]
+    eps, budget = 4 / 255, 148
+    nes = whorl.attack("nes", eps=eps, samples=20, budget=budget, learning_rate=eps / 4, chunk=16)
+    adv, info = nes(clf, x, y, ids=ids, return_info=True)
+    assert info.queries is not None
+    assert int(info.queries.max()) <= budget
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.full(y.shape, -torch.inf)
+    with torch.no_grad():
+        for _ in range(budget):
+            # At the corners of the ball, where noise is strongest.
+            corner = torch.randint(0, 2, x.shape, generator=generator) * 2 - 1
+            noise = torch.maximum(noise, margin(clf((x + eps * corner).clamp(0, 1)), y))
+        reached = margin(clf(adv), y)
+    assert bool((reached > noise).all())
 
 
 def test_batches_of_one_and_three_agree(clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]) -> None:

@@ -1,17 +1,25 @@
-"""Attacks: one loop for all gradient attacks, built from parts, and the ones that seek the smallest perturbation."""
+"""Attacks: one loop for all gradient attacks, the ones that seek the smallest perturbation, and the black-box ones."""
 
-from whorl.attacks.contract import Attack, AttackInfo
+from whorl.attacks.contract import Attack, AttackInfo, Crafted, Trace
 from whorl.attacks.cw import CarliniWagner
+from whorl.attacks.decision import DecisionAttack
 from whorl.attacks.deepfool import DeepFool
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.presets import attack, attack_names, describe
+from whorl.attacks.queries import TargetError
+from whorl.attacks.score import ScoreAttack
 
 __all__ = [
     "Attack",
     "AttackInfo",
     "CarliniWagner",
+    "Crafted",
+    "DecisionAttack",
     "DeepFool",
     "GradientAttack",
+    "ScoreAttack",
+    "TargetError",
+    "Trace",
     "attack",
     "attack_names",
     "describe",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,20 @@ RANGE_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
+class Trace:
+    """The course of a black-box attack. Each field is (steps, B); an image that is done keeps its last values."""
+
+    queries: Tensor
+    """int64: images the target had seen by then."""
+    loss: Tensor
+    """What the attack raises, such as the margin, at the current image; NaN where the target gives labels alone."""
+    distance: Tensor
+    """Norm of the current perturbation."""
+
+
+@dataclass(frozen=True)
 class AttackInfo:
-    """What an attack did to each image of a batch; every field is a (B,) tensor, or None where it does not apply."""
+    """What an attack did to each image of a batch; a field is a (B,) tensor, or None where it does not apply."""
 
     success: Tensor
     """bool: the attacked model answers as the attack wants, on the images as returned."""
@@ -32,13 +44,30 @@ class AttackInfo:
     """int64: input gradients spent."""
     queries: Tensor | None = None
     """int64: images the target saw."""
+    trace: Trace | None = None
+    """Step by step, where the attack was asked for it."""
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """What :meth:`Attack.craft` hands back: (B, C, H, W) images, and what they cost."""
+
+    images: Tensor
+    grad_evals: Tensor | None = None
+    queries: Tensor | None = None
+    success: Tensor | None = None
+    """(B,) bool; None lets the caller ask the model. A black-box attack knows, and must not spend a query on it."""
+    trace: Trace | None = None
 
 
 class Attack(Record, ABC):
     """A frozen record of settings, callable on a model and a batch. Subclasses say how to craft."""
 
+    black_box: ClassVar[bool] = False
+    """Whether the attack sees its model's answers alone, and counts them."""
+
     @abstractmethod
-    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Attack a checked, non-empty batch.
 
         Args:
@@ -49,7 +78,7 @@ class Attack(Record, ABC):
             ids: one per image, or None.
 
         Returns:
-            (B, C, H, W) adversarial images and (B,) int64 input gradients spent on each.
+            Adversarial images and what was spent on each.
         """
 
     @overload
@@ -93,7 +122,7 @@ class Attack(Record, ABC):
 
         Args:
             model: network from (B, C, H, W) images in [0, 1] to (B, classes) logits, or an ensemble of them. It is held
-                in eval mode meanwhile.
+                in eval mode meanwhile. A black-box attack takes anything that answers so, with or without gradients.
             x: (B, C, H, W) in [0, 1].
             y: (B,) true labels, to be left (untargeted).
             target: (B,) labels to be reached instead (targeted).
@@ -104,18 +133,23 @@ class Attack(Record, ABC):
         Returns:
             (B, C, H, W) adversarial images in [0, 1], dtype of ``x``; with ``return_info`` a pair.
         """
-        with _ready(model):
+        with ready(model):
             checked = check_images(x)
             goal = Goal.of(checked, y, target)
             check_device(model, checked)
             check_ids(ids, len(checked))
             if not checked.numel():
-                adv, spent, success = checked, goal.labels, goal.labels.bool()
+                none = goal.labels
+                made = Crafted(checked, grad_evals=none, queries=none if self.black_box else None, success=none.bool())
             else:
-                adv, spent = self.craft(model, checked, goal, seed=seed, ids=ids)
-                success = goal.reached(answers(model, adv, goal)) if return_info else goal.labels.bool()
-        adv = adv.to(x.dtype)
-        return (adv, AttackInfo(success=success, grad_evals=spent)) if return_info else adv
+                made = self.craft(model, checked, goal, seed=seed, ids=ids)
+            adv = made.images.to(x.dtype)
+            if not return_info:
+                return adv
+            success = made.success
+            if success is None:
+                success = goal.reached(answers(model, made.images, goal))
+        return adv, AttackInfo(success=success, grad_evals=made.grad_evals, queries=made.queries, trace=made.trace)
 
 
 def check_images(x: Tensor) -> Tensor:
@@ -184,7 +218,7 @@ def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
 
 
 @contextmanager
-def _ready(model: Model) -> Iterator[None]:
+def ready(model: Model) -> Iterator[None]:
     """Hold a model in eval mode with gradients enabled, and put every part back as it was."""
     training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
     with torch.inference_mode(False), torch.enable_grad():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Model, check_finite, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network_dtype
 from whorl.attacks.gradient import Adam, largest
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
@@ -51,7 +51,7 @@ class CarliniWagner(Attack):
             raise WhorlError(f"confidence must be >= 0; got {self.confidence}.")
         as_estimator(self.estimator)
 
-    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - draws nothing
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
         """Search over c. The nearest image found comes back; where none was found, the image itself."""
         c = torch.full_like(goal.labels, self.initial_c, dtype=x.dtype)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
@@ -64,7 +64,7 @@ class CarliniWagner(Attack):
             low = torch.where(found, low, torch.maximum(low, c))
             c = torch.where(high.isinf(), c * 10, (low + high) / 2)
         check_finite(finite, ids)
-        return best.image, spent
+        return Crafted(best.image, grad_evals=spent)
 
     def _descend(
         self, model: Model, x: Tensor, goal: Goal, c: Tensor, best: Nearest, finite: Tensor, spent: Tensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Model, answers, check_finite, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, network_dtype
 from whorl.attacks.gradient import largest
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
@@ -40,7 +40,7 @@ class DeepFool(Attack):
             raise WhorlError(f"overshoot must be >= 0; got {self.overshoot}.")
         as_estimator(self.estimator)
 
-    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - draws nothing
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
         """Walk. What is as wanted already comes back unchanged; what never gets there comes back as far as it came."""
         precision = network_dtype(model, x)
         way = torch.zeros_like(x)
@@ -76,7 +76,7 @@ class DeepFool(Attack):
             way = torch.where(active[:, None, None, None], way + step, way)
             adv = (x + (1 + self.overshoot) * way).clamp(0, 1)
         check_finite(finite, ids)
-        return adv, spent
+        return Crafted(adv, grad_evals=spent)
 
     def _rivals(self, logits: Tensor, goal: Goal) -> Tensor:
         """(B, k) classes whose boundary may be crossed: the target, or the likeliest classes other than the label."""

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Model, check_finite, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network_dtype
 from whorl.attacks.norms import NormName, find_norm
 from whorl.attacks.objectives import Goal, Loss, LossName, find_loss
 from whorl.errors import WhorlError
@@ -86,7 +86,7 @@ class GradientAttack(Attack):
             raise WhorlError(f"input must be callable on (images, keys), such as DiverseInput(); got {self.input!r}.")
         find_norm(self.norm), find_loss(self.loss), as_estimator(self.estimator)
 
-    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> tuple[Tensor, Tensor]:
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Run the loop. Nothing in it waits for the device."""
         random = self.random_start or self.input is not plain
         keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
@@ -108,7 +108,7 @@ class GradientAttack(Attack):
             moved = project(adv + alpha * update(g))
             adv = torch.where(reached[:, None, None, None], adv, moved) if self.early_stop else moved
         check_finite(finite, ids)
-        return adv, torch.full_like(goal.labels, self.steps * self.samples)
+        return Crafted(adv, grad_evals=torch.full_like(goal.labels, self.steps * self.samples))
 
     def _eps_for(self, x: Tensor) -> Tensor:
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:

@@ -44,19 +44,21 @@ def l2_size(v: Tensor) -> Tensor:
     return size
 
 
-def _column(values: Tensor) -> Tensor:
-    return values[:, None, None, None]
+def column(values: Tensor) -> Tensor:
+    """Per-image numbers, (..., B), shaped to multiply images: (..., B, 1, 1, 1)."""
+    return values[..., None, None, None]
 
 
-def _unit(v: Tensor) -> Tensor:
+def unit(v: Tensor) -> Tensor:
+    """Each image of (B, C, H, W) scaled to Euclidean length 1; zero stays zero."""
     # A subnormal length would overflow when divided by: treat it as zero.
-    return v / _column(l2_size(v).clamp_min(torch.finfo(v.dtype).tiny))
+    return v / column(l2_size(v).clamp_min(torch.finfo(v.dtype).tiny))
 
 
 def _ball_l2(x: Tensor, eps: Tensor) -> Callable[[Tensor], Tensor]:
     def project(z: Tensor) -> Tensor:
         delta = z - x
-        length = _column(l2_size(delta)).clamp_min(torch.finfo(x.dtype).tiny)
+        length = column(l2_size(delta)).clamp_min(torch.finfo(x.dtype).tiny)
         # Clipping after shrinking moves every pixel towards the image's own, so it cannot leave the ball again.
         return (x + delta * (eps / length).clamp(max=1)).clamp(0, 1)
 
@@ -73,9 +75,9 @@ def _random_linf(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
 
 
 def _random_l2(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
-    direction = _unit(normal(substream(keys, 0), like.shape[1:]).to(like.dtype))
+    direction = unit(normal(substream(keys, 0), like.shape[1:]).to(like.dtype))
     radius = uniform(substream(keys, 1)).to(like.dtype) ** (1 / math.prod(like.shape[1:]))
-    return direction * _column(radius) * eps
+    return direction * column(radius) * eps
 
 
 NORMS: dict[str, Norm] = {
@@ -86,5 +88,5 @@ NORMS: dict[str, Norm] = {
         random=_random_linf,
         size=lambda v: v.flatten(1).abs().amax(dim=1),
     ),
-    "l2": Norm(name="l2", steepest=_unit, ball=_ball_l2, random=_random_l2, size=l2_size),
+    "l2": Norm(name="l2", steepest=unit, ball=_ball_l2, random=_random_l2, size=l2_size),
 }

@@ -7,13 +7,15 @@ from typing import Any, Literal
 
 from whorl.attacks.contract import Attack
 from whorl.attacks.cw import CarliniWagner
+from whorl.attacks.decision import DecisionAttack, EvolutionaryWalk
 from whorl.attacks.deepfool import DeepFool
 from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.score import FiniteDifferences, GaussianSearch, PriorGuided, ScoreAttack, Tanh
 from whorl.errors import unknown_name
 from whorl.estimators import AffineInvariant, TranslationInvariant
 from whorl.transforms import DiverseInput, RandomAffine
 
-Kind = Literal["gradient", "minimal"]
+Kind = Literal["gradient", "minimal", "score", "decision"]
 
 _fgsm = GradientAttack(steps=1)
 _pgd = GradientAttack(random_start=True)
@@ -31,6 +33,18 @@ GRADIENT: Mapping[str, GradientAttack] = {
     "ai-ram": _ram.with_(estimator=AffineInvariant()),
 }
 MINIMAL: Mapping[str, Attack] = {"deepfool": DeepFool(), "cw": CarliniWagner()}
+SCORE: Mapping[str, Attack] = {
+    "nes": ScoreAttack(),
+    "spsa": ScoreAttack(gradient=FiniteDifferences(draw="signs"), optimizer="adam"),
+    "nattack": ScoreAttack(
+        gradient=GaussianSearch(), space=Tanh(), optimizer="ascent", sigma=0.1, learning_rate=0.02, plateau=None
+    ),
+    "prgf": ScoreAttack(gradient=PriorGuided(), samples=50),
+}
+DECISION: Mapping[str, Attack] = {
+    "boundary": DecisionAttack(),
+    "evolutionary": DecisionAttack(walk=EvolutionaryWalk()),
+}
 
 DESCRIPTIONS: Mapping[str, str] = {
     "fgsm": "one step of eps along the gradient's sign",
@@ -38,9 +52,15 @@ DESCRIPTIONS: Mapping[str, str] = {
     "mim": "projected steps with momentum",
     "dim": "momentum and diverse inputs",
     "eot": "mean gradient over 50 random affine transforms, 50 steps",
-    "ram": "momentum and one random affine transform per step",
+    "ram": "momentum and one random affine draw a step",
     "deepfool": "nearest linearised boundary, L2",
     "cw": "smallest L2 perturbation by Adam, binary search over c",
+    "nes": "sign steps, gradient from antithetic Gaussian queries",
+    "spsa": "Adam, gradient from antithetic random-sign queries",
+    "nattack": "a Gaussian in tanh space that follows the best scores",
+    "prgf": "queries that lean towards a surrogate's gradient",
+    "boundary": "random walk along the boundary, labels alone, L2",
+    "evolutionary": "evolution strategy along the boundary, labels alone, L2",
 }
 
 
@@ -57,7 +77,7 @@ def attack(name: str, **settings: Any) -> Attack:
     >>> attack("AI-DIM", eps=8 / 255, steps=20)
     GradientAttack(eps=8/255, steps=20, input=DiverseInput(), estimator=AffineInvariant(), momentum=1.0)
     """
-    everything: dict[str, Attack] = {**GRADIENT, **MINIMAL}
+    everything: dict[str, Attack] = {**GRADIENT, **MINIMAL, **SCORE, **DECISION}
     found = everything.get(name.lower())
     if found is None:
         raise unknown_name("attack", name, everything, hint="`whorl attacks` lists all.")
@@ -68,16 +88,23 @@ def attack_names(kind: Kind | None = None) -> list[str]:
     """List the attacks' names.
 
     Args:
-        kind: ``"gradient"`` for those bounded by eps, ``"minimal"`` for those that seek the smallest perturbation.
+        kind: ``"gradient"`` for those bounded by eps, ``"minimal"`` for those that seek the smallest perturbation,
+            ``"score"`` for those that need nothing of their target but scores, ``"decision"`` for those that
+            need labels alone.
 
     >>> attack_names(kind="minimal")
     ['deepfool', 'cw']
     """
-    kinds: dict[str, list[str]] = {"gradient": list(GRADIENT), "minimal": list(MINIMAL)}
+    kinds: dict[str, list[str]] = {
+        "gradient": list(GRADIENT),
+        "minimal": list(MINIMAL),
+        "score": list(SCORE),
+        "decision": list(DECISION),
+    }
     if kind is None:
         return [name for names in kinds.values() for name in names]
     if kind not in kinds:
-        raise unknown_name("kind of attack", kind, kinds, hint="A kind is 'gradient' or 'minimal'.")
+        raise unknown_name("kind of attack", kind, kinds, hint=f"Kinds: {', '.join(kinds)}.")
     return kinds[kind]
 
 

@@ -1,0 +1,195 @@
+"""A target that answers and nothing more: every image it sees is counted, and what it answers is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dtype
+from whorl.attacks.norms import Norm
+from whorl.attacks.objectives import Goal, Loss
+from whorl.errors import WhorlError
+
+# On a CPU a larger batch is no faster, only larger; on a GPU this many pixel values fill it without filling its memory.
+_CPU_IMAGES_PER_PASS = 32
+_GPU_VALUES_PER_PASS = 2**25
+
+
+class TargetError(WhorlError):
+    """A target that failed under attack. What was reached until then is kept.
+
+    Attributes:
+        adv: (B, C, H, W) best images so far.
+        info: what they cost, as an attack would have returned it. To go on, give ``adv`` as the next attack's ``init``
+            and take ``info.queries`` off its budget.
+    """
+
+    adv: Tensor | None = None
+    info: AttackInfo | None = None
+
+
+class Target:
+    """Asks a model about images, a pass at a time, and counts for whom.
+
+    Args:
+        model: from (n, C, H, W) images to (n, classes) scores or, where ``labels_suffice``, to (n,) integer labels.
+        x: (B, C, H, W) the images under attack.
+        goal: of the attack.
+        budget: most queries for each image. The caller asks :meth:`affords` first; nothing here enforces it.
+        chunk: images per pass; None for as many as fit.
+        labels_suffice: whether labels will do in place of scores.
+    """
+
+    def __init__(
+        self, model: Model, x: Tensor, goal: Goal, *, budget: int, chunk: int | None, labels_suffice: bool = False
+    ) -> None:
+        self.model, self.goal, self.budget, self.labels_suffice = model, goal, budget, labels_suffice
+        fits = max(1, _GPU_VALUES_PER_PASS // x[0].numel()) if x.is_cuda else _CPU_IMAGES_PER_PASS
+        self.chunk = fits if chunk is None else chunk
+        self.queries = torch.zeros_like(goal.labels)
+        self.step = 0
+        self._classes: int | None = None
+
+    def affords(self, rows: Tensor, cost: int) -> Tensor:
+        """(n,) bool: which of the images ``rows`` can pay for ``cost`` more queries."""
+        return self.queries[rows] + cost <= self.budget
+
+    def objective(self, images: Tensor, rows: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+        """Ask for scores.
+
+        Args:
+            images: (n, C, H, W).
+            rows: (n,) which image of the batch each of them is asked for.
+            loss: of the scores.
+
+        Returns:
+            (n,) what the attack raises, and (n,) bool: whether the answer is the wanted one.
+        """
+        scores = self._ask(images, rows)
+        goal = self._goal_of(rows)
+        return goal.objective(scores, loss), goal.reached(scores)
+
+    def reached(self, images: Tensor, rows: Tensor) -> Tensor:
+        """Ask for labels: (n, C, H, W) images for the batch's ``rows`` to (n,) bool, the answer is the wanted one."""
+        answer = self._ask(images, rows)
+        goal = self._goal_of(rows)
+        return goal.reached(answer) if answer.dim() == 2 else (answer == goal.labels) == goal.targeted
+
+    def _goal_of(self, rows: Tensor) -> Goal:
+        return Goal(self.goal.labels[rows], self.goal.targeted, self.goal.highest)
+
+    def _ask(self, images: Tensor, rows: Tensor) -> Tensor:
+        passes = zip(images.split(self.chunk), rows.split(self.chunk), strict=True)
+        return torch.cat([self._one_pass(*part) for part in passes])
+
+    def _one_pass(self, images: Tensor, rows: Tensor) -> Tensor:
+        # Counted before the call: a target that raises has been sent them all the same.
+        self.queries.index_add_(0, rows, torch.ones_like(rows))
+        try:
+            with torch.no_grad():
+                answer = self.model(images.to(network_dtype(self.model, images)))
+        except Exception as error:
+            raise self._failed(f"it raised {type(error).__name__}: {str(error).rstrip('.')}") from error
+        if not isinstance(answer, Tensor):
+            raise self._failed(f"it must return a tensor; got {type(answer).__name__}")
+        if self.labels_suffice and answer.dim() == 1 and not answer.is_floating_point():
+            if answer.shape != rows.shape:
+                raise self._failed(f"it must return ({len(rows)},) labels; got {tuple(answer.shape)}")
+            return answer.to(rows.device)
+        try:
+            self._goal_of(rows).check_classes(answer)
+        except WhorlError as error:
+            # At first the labels may be to blame; later the target has changed, and work would be lost.
+            if self._classes is None:
+                raise
+            raise self._failed(str(error).rstrip(".")) from error
+        self._classes = answer.shape[1] if self._classes is None else self._classes
+        if answer.shape[1] != self._classes:
+            raise self._failed(f"it gave {self._classes} classes before and {answer.shape[1]} now")
+        if not bool(answer.isfinite().all()):
+            raise self._failed("its scores must be finite; got NaN or infinity")
+        return answer.to(images)
+
+    def _failed(self, what: str) -> TargetError:
+        return TargetError(
+            f"the target failed in step {self.step}, after at most {int(self.queries.max())} queries an image: {what}. "
+            "The best images so far are on this error, as .adv and .info."
+        )
+
+
+class Progress:
+    """The best each image has come to, and the way there.
+
+    Args:
+        x: (B, C, H, W) the images under attack.
+        best: (B, C, H, W) what to return of an image until something better is offered.
+        target: whose queries are counted.
+        norm: in which distances are measured.
+        trace: whether to keep the way.
+        grad_evals: (B,) int64 input gradients spent on surrogates; grown in place.
+    """
+
+    def __init__(self, x: Tensor, best: Tensor, target: Target, norm: Norm, *, trace: bool, grad_evals: Tensor) -> None:
+        self.x, self.target, self.norm, self.grad_evals = x, target, norm, grad_evals
+        self.best = best.clone()
+        self.value = torch.full_like(target.goal.labels, -torch.inf, dtype=x.dtype)
+        self.success = torch.zeros_like(target.goal.labels, dtype=torch.bool)
+        self._loss = torch.full_like(self.value, torch.nan)
+        self._distance = norm.size(best - x)
+        self._keeps_trace = trace
+        self._course: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def offer(
+        self, rows: Tensor, images: Tensor, value: Tensor, success: Tensor, *, loss: Tensor | None = None
+    ) -> None:
+        """Take (n, C, H, W) ``images`` for the ``rows`` where their (n,) ``value`` is the highest yet.
+
+        ``success`` belongs to the images; ``loss`` is what the trace shows, none where nothing but labels is known.
+        """
+        better = value > self.value[rows]
+        chosen = rows[better]
+        self.best[chosen], self.value[chosen], self.success[chosen] = images[better], value[better], success[better]
+        if self._keeps_trace:
+            self._distance[rows] = self.norm.size(images - self.x[rows])
+            if loss is not None:
+                self._loss[rows] = loss
+            self._course.append((self.target.queries.clone(), self._loss.clone(), self._distance.clone()))
+
+    def crafted(self) -> Crafted:
+        """Hand back the best images."""
+        trace = Trace(*(torch.stack(part) for part in zip(*self._course, strict=True))) if self._course else None
+        return Crafted(
+            self.best, grad_evals=self.grad_evals, queries=self.target.queries, success=self.success, trace=trace
+        )
+
+    @contextmanager
+    def kept_on_failure(self) -> Iterator[None]:
+        """Put the best images so far onto the error, should the target fail meanwhile."""
+        try:
+            yield
+        except TargetError as error:
+            made = self.crafted()
+            error.adv = made.images
+            error.info = AttackInfo(
+                success=self.success, grad_evals=made.grad_evals, queries=made.queries, trace=made.trace
+            )
+            raise
+
+
+def check_whole(record: object, *names: str, least: int = 1) -> None:
+    """Refuse settings of a record that are not whole numbers of at least ``least``; None passes."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            raise WhorlError(f"{name} must be a whole number >= {least}; got {value!r}.")
+
+
+def check_above_zero(record: object, *names: str) -> None:
+    """Refuse settings of a record that are not numbers above 0; None passes."""
+    for name in names:
+        value = getattr(record, name)
+        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+            raise WhorlError(f"{name} must be a number above 0; got {value!r}.")
