@@ -317,7 +317,7 @@ def test_paths_that_lead_out_of_the_cache_are_refused(member: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "version"), [("--index-url", "1"), ("a/b", "1"), ("", "1"), ("demo", "1 --pre"), ("demo", "")]
+    ("package", "version"), [("--upgrade", "1"), ("a/b", "1"), ("", "1"), ("demo", "1 --pre"), ("demo", "")]
 )
 def test_names_that_pip_would_read_as_options_are_refused(package: str, version: str) -> None:
     with pytest.raises(WhorlError, match="must be letters"):
