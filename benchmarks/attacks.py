@@ -221,7 +221,7 @@ def measure(task: Task, entries: Sequence[Entry], repeats: int) -> tuple[list[An
         key = f"{entry.library} {entry.name}"
         try:
             counted[key] = (entry, passes(entry, task))
-        except Exception as error:
+        except Exception as error:  # a peer may fail in any way; only our own failure ends the run
             if entry.library == WHORL:
                 raise
             failed[key] = _reason(error)

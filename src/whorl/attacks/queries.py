@@ -91,7 +91,7 @@ class Target:
         try:
             with torch.no_grad():
                 answer = self.model(images.to(network_dtype(self.model, images)))
-        except Exception as error:
+        except Exception as error:  # the target is anyone's code, and whatever it raises must not lose the work so far
             raise self._failed(f"it raised {type(error).__name__}: {str(error).rstrip('.')}") from error
         if not isinstance(answer, Tensor):
             raise self._failed(f"it must return a tensor; got {type(answer).__name__}")
