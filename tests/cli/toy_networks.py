@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from pathlib import Path
 
 from torch import Tensor, nn
 
@@ -24,6 +27,21 @@ def oddly_named() -> Classifier:
 
 def slow() -> Classifier:
     return classifier(nn.Sequential(Sleep(), small_net()), "slow")
+
+
+def mortal() -> Classifier:
+    return classifier(nn.Sequential(KillOnce(), small_net()), "mortal")
+
+
+class KillOnce(nn.Module):
+    """Kills the process that it runs in if the file that WHORL_TEST_KILL names is there, and removes the file first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = os.environ.get("WHORL_TEST_KILL")
+        if order and Path(order).exists():
+            Path(order).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
 
 
 class Sleep(nn.Module):

@@ -55,6 +55,10 @@ def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
     count = len(_SHA256)
     if n is not None and not (isinstance(n, int) and 1 <= n <= count):
         raise WhorlError(f"there are {count} samples; expected n from 1 to {count}, got {n!r}.")
-    paths = list(fetch(SAMPLES).values())[:n]
-    entries = [Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in paths]
-    return collect(entries, size=checked_size(size))
+    return collect(list_samples()[:n], size=checked_size(size))
+
+
+def list_samples() -> list[Entry]:
+    """List the bundled photographs, as ``list_images`` lists a folder; the first call fetches them."""
+    paths = fetch(SAMPLES).values()
+    return [Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in paths]

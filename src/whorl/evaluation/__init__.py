@@ -2,7 +2,7 @@
 
 from whorl.evaluation.compare import Comparison, Outcomes, compare
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.grid import evaluate, success_rates
+from whorl.evaluation.grid import evaluate, success_rates, to_8_bits
 from whorl.evaluation.pose import PAPER_POSES, Pose, poses
 from whorl.evaluation.success import SuccessRate
 from whorl.evaluation.tally import Batch, Evaluation
@@ -20,4 +20,5 @@ __all__ = [
     "evaluate",
     "poses",
     "success_rates",
+    "to_8_bits",
 ]

@@ -7,20 +7,30 @@ print(done.counts["resnet18"].rate)
 """
 
 from whorl.runs.crafting import Crafted, Interrupted, craft
+from whorl.runs.declaration import AttackSpec, Data, Declaration, Grid, declare, read_declaration
 from whorl.runs.demo import Demo, demo
+from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Loaded, Pictures
 from whorl.runs.setup import find_device, load_source
 
 __all__ = [
+    "AttackSpec",
     "Crafted",
+    "Data",
+    "Declaration",
     "Demo",
+    "Done",
+    "Grid",
     "Interrupted",
     "Loaded",
     "Pictures",
     "RunFolder",
     "craft",
+    "declare",
     "demo",
     "find_device",
     "load_source",
+    "read_declaration",
+    "run",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from whorl.data.layouts import list_images
 from whorl.data.pictures import SUFFIXES
 from whorl.errors import WhorlError
+from whorl.runs.cells import records_below
 from whorl.runs.folder import Json, RunFolder, folder_name
 
 
@@ -108,6 +109,16 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
                 attack=entry["attack"],
                 source=entry["source"],
                 eps=eps if isinstance(eps, float) else None,
-                crafted=entry["images"],
+                crafted=_facts(place.parents[2] / entry["cells"]) if "cells" in entry else entry["images"],
             )
     return folder
+
+
+def _facts(cells: Path) -> Json:
+    """What an experiment's records say of each picture."""
+    facts: Json = {}
+    for record in records_below(cells):
+        each = {"seconds": record["seconds"] / max(1, len(record["ids"]))}
+        spent = record["grad_evals"] or [0] * len(record["ids"])
+        facts |= {name: each | {"grad_evals": count} for name, count in zip(record["ids"], spent, strict=True)}
+    return facts

@@ -34,6 +34,8 @@ class Entry:
         """
         entry = cls(folder, {**identity, **details, "images": {}})
         earlier = folder.read()["crafted"].get(entry.key)
+        if earlier is not None and "cells" in earlier:
+            raise WhorlError(f"{entry.key} in {folder.path} belongs to an experiment. Choose another folder (out).")
         if earlier is None or not earlier["images"]:
             return entry
         other = differences(earlier, identity)

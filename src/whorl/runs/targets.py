@@ -35,6 +35,28 @@ class Target:
         return self.model if self.defense == UNDEFENDED else f"{self.model}+{self.defense}"
 
 
+def split_target(name: str) -> tuple[str, tuple[str, ...]]:
+    """Split a target's name into the network's and its defences, the one nearest to the network first.
+
+    Raises:
+        WhorlError: nothing is left for the network.
+
+    >>> split_target("resnet18+jpeg+bitdepth")
+    ('resnet18', ('jpeg', 'bitdepth'))
+    """
+    model, layers = name.strip(), list[str]()
+    while "+" in model:
+        rest, _, last = model.rpartition("+")
+        if last.strip().lower() not in defense_names():
+            if ":" in model:  # an address, such as that of a file, may hold anything
+                break
+            raise unknown_name("defense", last.strip(), defense_names(), hint="`whorl defenses` lists all.")
+        model, layers = rest.strip(), [last.strip().lower(), *layers]
+    if not model or model.lower() in defense_names():
+        raise WhorlError(f"expected the name of a model, alone or as in resnet18+jpeg; got {name!r}.")
+    return model, tuple(layers)
+
+
 def load_targets(
     models: Sequence[str], defenses: Sequence[str] = (UNDEFENDED,), *, device: torch.device, seed: int = 0
 ) -> list[Target]:

@@ -1,0 +1,79 @@
+"""Settings of attacks as text and tables can hold them: ``"16/255"``, ``{type = "AffineInvariant", sigma = 0.7}``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import whorl
+from whorl.attacks import Attack
+from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import AffineInvariant, Chain, TranslationInvariant
+from whorl.transforms import DiverseInput, RandomAffine
+
+# Checked before they are worked out: Fraction takes 1e999999999, underscores, and the digits of any script.
+_NUMBER = re.compile(r"([0-9]{1,9}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e-?[0-9]{1,2})?")
+_FRACTIONS = ("eps", "alpha")
+_PARTS: dict[str, Callable[..., Any]] = {
+    part.__name__: part for part in (AffineInvariant, TranslationInvariant, DiverseInput, RandomAffine)
+}
+
+
+def parse_eps(text: str, *, norm: str = "linf") -> float:
+    """Read the bound of a perturbation.
+
+    Args:
+        text: a fraction or a decimal, in units of the [0, 1] range.
+        norm: for "linf" it is at most 1; an L2 ball may well be larger.
+
+    >>> parse_eps("16/255") == 16 / 255
+    True
+    """
+    parts = [part.strip().lower() for part in text.split("/")]
+    if len(parts) > 2 or not all(_NUMBER.fullmatch(part) for part in parts) or (parts[1:] and not Fraction(parts[1])):
+        raise WhorlError(f"eps must be a fraction or a decimal, such as 16/255 or 0.06; got {text!r}.")
+    value = Fraction(parts[0]) / Fraction(parts[-1] if parts[1:] else 1)
+    if norm == "linf" and value > 1:
+        levels = f"{parts[0]}/255" if value <= 255 and len(parts) == 1 else "16/255"
+        raise WhorlError(f"eps must lie in [0, 1], the range of a pixel; got {text}. Did you mean {levels}?")
+    return float(value)
+
+
+def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
+    """Make an attack of a name and a table of settings.
+
+    Args:
+        name: one of ``whorl.attack_names()``.
+        settings: as ``whorl.attack`` takes them. ``eps`` and ``alpha`` may be fractions as text; an estimator or an
+            input transform is a table that names its type, or a list of such tables, one applied after the other.
+
+    Raises:
+        WhorlError: an unknown name, or a setting that the attack or its part does not take.
+
+    >>> build_attack("dim", {"eps": "8/255", "estimator": {"type": "AffineInvariant", "sigma": 0.7}}).estimator
+    AffineInvariant(sigma=0.7)
+    """
+    return whorl.attack(name, **{key: _value(key, value, settings) for key, value in settings.items()})
+
+
+def _value(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
+    if key in _FRACTIONS and isinstance(value, str):
+        return parse_eps(value, norm=str(settings.get("norm", "linf")))
+    if isinstance(value, Mapping):
+        return _part(key, value)
+    if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+        return Chain(*(_part(key, item) for item in value))
+    return value
+
+
+def _part(key: str, table: Mapping[str, Any]) -> Any:
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    kind = given.pop("type", None)
+    if kind not in _PARTS:
+        raise unknown_name(f"type of {key}", str(kind), _PARTS, hint=f"Expected one of {', '.join(_PARTS)}.")
+    try:
+        return _PARTS[kind](**given)
+    except TypeError as error:
+        raise WhorlError(f"{key}: {kind} does not take these settings: {error}.") from error

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whorl import WhorlError, runs
+from whorl.evaluation import PAPER_POSES, Pose
+
+GOOD: dict[str, Any] = {"name": "mine", "sources": ["resnet18"], "attacks": ["dim"], "targets": ["mobilenet_v2"]}
+
+BAD = [
+    ({"attack": ["dim"]}, "attack is not known"),
+    ({"data": {"folder": "samples", "limt": 3}}, "data.limt is not known"),
+    ({"attacks": ["dmi"]}, "unknown attack 'dmi'. Did you mean 'dim'"),
+    ({"attacks": []}, "attacks:"),
+    ({"attacks": [{"name": "dim", "settings": {"epsilon": 1}}]}, "unknown setting 'epsilon'"),
+    ({"attacks": [{"name": "dim", "settings": {"eps": "16"}}]}, "Did you mean 16/255?"),
+    ({"attacks": [{"name": "dim", "settings": {"estimator": {"type": "Afine"}}}]}, "Expected one of AffineInvariant"),
+    (
+        {"attacks": [{"name": "dim", "settings": {"estimator": {"type": "AffineInvariant", "size": 3}}}]},
+        "does not take",
+    ),
+    ({"attacks": [{"name": "dim", "label": "../up"}]}, "label must be letters"),
+    ({"attacks": ["dim", "DIM"]}, "dim on resnet18 twice"),
+    ({"targets": ["resnet18+jpg"]}, "unknown defense 'jpg'. Did you mean 'jpeg'?"),
+    ({"targets": ["resnet18", "resnet18"]}, "got resnet18 twice"),
+    ({"targets": ["jpeg"]}, "expected the name of a model"),
+    ({"poses": ["papr"]}, "poses.0"),
+    ({"poses": [{"angles": []}]}, "angles must hold at least one value"),
+    ({"poses": [{"scales": [0]}]}, "scales must be above 0"),
+    ({"batch_size": 0}, "batch_size"),
+    ({"seed": "zero"}, "seed"),
+    ({"name": "a/b"}, "name"),
+    ({"data": {"limit": 0}}, "data.limit"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BAD, ids=[said for _, said in BAD])
+def test_bad_declarations_name_what_is_wrong(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(WhorlError) as caught:
+        runs.declare(**(GOOD | change))
+    assert said in str(caught.value)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(WhorlError, match=r"(?s)sources is missing.*colour is not known"):
+        runs.declare(name="mine", attacks=["dim"], targets=["resnet18"], colour="red")
+
+
+def test_a_file_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        """
+        name = "mine"
+        sources = ["resnet18", "resnet18+mobilenet_v2"]
+        targets = ["efficientnet_lite0", "efficientnet_lite0+jpeg"]
+        poses = ["paper", {angles = [0, 45]}]
+        [data]
+        folder = "photos"
+        [[attacks]]
+        name = "dim"
+        [[attacks]]
+        name = "ai-dim"
+        label = "narrow"
+        settings = {eps = "8/255", estimator = {type = "AffineInvariant", sigma = 0.7}}
+        """
+    )
+    declared = runs.read_declaration(path)
+    assert declared.data.folder == str(tmp_path / "photos")
+    assert declared.all_poses() == (*PAPER_POSES, Pose(angle=45))
+    assert [(spec.title, source) for spec, source in declared.versions()] == [
+        ("dim", "resnet18"),
+        ("dim", "resnet18+mobilenet_v2"),
+        ("narrow", "resnet18"),
+        ("narrow", "resnet18+mobilenet_v2"),
+    ]
+    built: Any = declared.attacks[1].build()
+    assert (built.eps, built.estimator.sigma) == (8 / 255, 0.7)
+
+
+def test_several_estimators_go_one_after_the_other() -> None:
+    chain = [{"type": "TranslationInvariant"}, {"type": "AffineInvariant", "translation": False}]
+    spec = runs.AttackSpec(name="mim", settings={"estimator": chain})
+    built: Any = spec.build()
+    assert [type(part).__name__ for part in built.estimator.parts] == ["TranslationInvariant", "AffineInvariant"]
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"name = ", "is not TOML"), (b"\xff\xfe", "cannot be read")])
+def test_files_that_are_no_declaration(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(WhorlError, match=said):
+        runs.read_declaration(path)
+    with pytest.raises(WhorlError, match="cannot be read"):
+        runs.read_declaration(tmp_path / "none.toml")
