@@ -18,7 +18,7 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.runs.demo import ATTACKS, SOURCE, TARGETS
+from whorl.runs.demo import demo_declaration
 from whorl.runs.figure import FOOLED, FRAME, GUTTER, HEADER, MARGIN, RIGHT, SIDE, Panel, Tile, draw
 from whorl.runs.results import COLUMNS, Cell, mean_rate, write_results
 from whorl.runs.showcase import POSES, _telling, draw_showcase
@@ -32,27 +32,33 @@ DESIGNED = (
 def test_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "whorl", "demo", "--images=1", f"--out={tmp_path / 'run'}", "--device=cpu"]
     environment = plain_environment(OMP_NUM_THREADS="1")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
-    assert "mean success rate (%) over the paper's 12 poses" in done.stdout
-    assert "n = 1; recognised as they are: 1 by resnet18" in done.stdout
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:6]] == list(ATTACKS)
-    assert "asking in 12 poses: 12/12" in done.stderr
+    declared = demo_declaration(images=1)
+    attacks, poses = [spec.title for spec in declared.attacks], declared.all_poses()
+    assert f"mean success rate (%) over {len(poses)} poses, n = 1" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == attacks == ["dim", "ai-dim"]
+    assert "writing the report: 1/1" in done.stderr
 
     text = (tmp_path / "run" / "results.csv").read_text()
     assert text.splitlines()[0] == DESIGNED
     rows = list(csv.DictReader(text.splitlines()))
-    assert len(rows) == len(ATTACKS) * len(TARGETS) * len(PAPER_POSES)
-    at_identity = [row for row in rows if row["target"] == SOURCE and (row["angle"], row["scale"]) == ("0", "1.0")]
-    assert [row["n_success"] for row in at_identity] == ["1"] * len(ATTACKS)
+    assert len(rows) == len(attacks) * len(declared.targets) * len(poses)
+    at_identity = [
+        row for row in rows if row["target"] == "resnet18" and (row["angle"], row["scale"]) == ("0.0", "1.0")
+    ]
+    assert [row["n_success"] for row in at_identity] == ["1"] * len(attacks)
     assert {row["grad_evals"] for row in rows} == {"10"}
 
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert list(manifest["crafted"]) == [f"{name}/{SOURCE}" for name in ATTACKS]
-    assert list(manifest["evaluated"]["targets"]) == list(TARGETS)
+    assert list(manifest["crafted"]) == [f"{name}/resnet18" for name in attacks]
+    assert list(manifest["targets"]) == list(declared.targets)
     with Image.open(tmp_path / "run" / "demo.png") as picture:
         assert picture.format == "PNG"
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "ai-dim" in report
+    assert "whorl demo --images=1" in report
 
 
 def cell(counts: SuccessRate, pose: Pose | None = None) -> Cell:

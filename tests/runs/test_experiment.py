@@ -275,3 +275,12 @@ def test_killed_ten_times_and_resumed(data: Path, tmp_path: Path) -> None:
     assert table(out) == table(whole)
     assert made(out) == made(whole)
     assert run(slow, out).computed == 0
+
+
+def test_fewer_pictures_keep_what_lies_beyond(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(declared(data), out)
+    assert run(declared(data, data={"folder": str(data), "limit": 4}), out).computed == 0
+    assert run(declared(data), out).computed == 0
+    assert run(declared(data, batch_size=3), out).computed == 6  # other chunks; only the last is the same
+    assert run(declared(data), out).computed == 9

@@ -1,4 +1,4 @@
-"""``whorl demo``: the main job on real networks and photographs, in a minute or two."""
+"""``whorl demo``: the main job on real networks and photographs, in a few minutes."""
 
 from __future__ import annotations
 
@@ -10,47 +10,45 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress, table
-from whorl.cli.options import Device, Seed
-from whorl.runs.demo import ATTACKS, SOURCE, TARGETS
+from whorl.cli.console import output, progress
+from whorl.cli.options import Device, Figures, Seed
+from whorl.cli.outcome import show_files, show_means
 
 _NEXT = """\
 Try next:
   whorl attack ai-dim --model resnet18,mobilenet_v2 --out runs/mine   craft on two networks at once
+  whorl paper table1 --limit 8 --quick                                a table of the paper, ours beside the printed
   whorl attacks                                                       all attacks
   whorl models                                                        all networks"""
+_FEW = 50
 
 
 @app.command(epilog="Example: whorl demo --images 4")
 def demo(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
-    images: Annotated[int, typer.Option(help="How many of the 20 bundled photographs to take.")] = 8,
+    images: Annotated[
+        int | None, typer.Option(help="Take the first so many of the 20 bundled photographs.", show_default=False)
+    ] = None,
+    figures: Figures = False,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Attack one network with four attacks, turn and scale the pictures, and see which of three networks are fooled."""
+    """Attack a network with and without the affine-invariant gradient, turn and scale the pictures, see who errs."""
+    from whorl.report import report_experiment
+
     with progress() as report:
-        done = runs.demo(out, images=images, seed=seed, device=device, command=typed(ctx), report=report)
-    _show(done)
-
-
-def _show(done: runs.Demo) -> None:
-    asked = [f"{target} (white-box)" if target == SOURCE else target for target in TARGETS]
-    summary = table("attack", *asked, numbers=True)
-    for attack in ATTACKS:
-        summary.add_row(attack, *(f"{100 * done.mean(attack, target):.1f}" for target in TARGETS))
-    right = ", ".join(f"{count} by {target}" for target, count in done.clean.items())
-    console = output()
-    console.print(f"Crafted on {SOURCE}: mean success rate (%) over the paper's 12 poses", style="bold")
-    console.print(summary)
-    console.print(
-        f"n = {done.n}; recognised as they are: {right}. That is few: each photograph counts for {100 / done.n:.0f} "
-        "points or more, so read directions, not digits.",
-        style="dim",
-    )
+        made = runs.demo(out, images=images, seed=seed, device=device, command=typed(ctx), report=report)
+        files = report_experiment(made.done, device=device, figures=figures, report=report)
+    show_means(made.done)
+    n, console = len(made.done.ids), output()
+    if n < _FEW:
+        console.print(
+            f"n = {n}. That is few: each photograph counts for {100 / n:.0f} points or more, so read directions, not "
+            "digits.",
+            style="dim",
+        )
     console.print()
-    for what, path in (("picture", done.figure), ("rates", done.results), ("run folder", done.folder)):
-        console.print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
-    console.print(f"took {done.seconds:.0f} s\n")
+    show_files({"picture": made.figure, **files, "rates": made.done.results, "run folder": made.done.folder})
+    console.print(Text(f"took {made.done.seconds:.0f} s\n"))
     console.print(_NEXT, soft_wrap=True)

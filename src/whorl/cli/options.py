@@ -9,10 +9,13 @@ import typer
 
 from whorl.runs.settings import parse_eps
 
-__all__ = ["AsJson", "Device", "Seed", "parse_eps", "split_models"]
+__all__ = ["AsJson", "Device", "EngineName", "Figures", "Seed", "Workers", "parse_eps", "split_models"]
 
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
+EngineName = Annotated[str, typer.Option("--engine", help="local (this process) or ray (a cluster).")]
+Workers = Annotated[int | None, typer.Option(help="Of the engine ray; one on each CPU or GPU by default.")]
+Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 # The rest of a list of numbers inside an address, as in mean=0.5,0.5,0.5&std=...

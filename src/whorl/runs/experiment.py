@@ -52,6 +52,7 @@ class Done:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
+    _recognised: dict[tuple[Path, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def declaration(self) -> Declaration:
@@ -84,10 +85,17 @@ class Done:
         poses = self.plan.poses if pose is None else (pose,)
         if target not in self.plan.targets or not set(poses) <= set(self.plan.poses):
             raise WhorlError(f"{target!r} was not asked in {list(map(str, poses))}; see the declaration.")
-        one, other = (_find(self.plan, label, source) for label in (first, second))
-        clean = _outcomes(self.plan, _find(self.plan, None, ""), target, poses)
-        pair = (Outcomes(clean, _outcomes(self.plan, version, target, poses)) for version in (one, other))
-        return compare(*pair)
+        rows = [self.plan.poses.index(one) for one in poses]
+        versions = _find(self.plan, None, ""), _find(self.plan, first, source), _find(self.plan, second, source)
+        clean, one, other = (self._outcomes(version, target)[rows] for version in versions)
+        return compare(Outcomes(clean, one), Outcomes(clean, other))
+
+    def _outcomes(self, version: Version, target: str) -> torch.Tensor:
+        """Who is recognised in which pose, (poses, N) bool; read from the records once."""
+        key = (version.place, target)
+        if key not in self._recognised:
+            self._recognised[key] = _outcomes(self.plan, version, target)
+        return self._recognised[key]
 
 
 def run(
@@ -188,11 +196,12 @@ def _note(folder: RunFolder, plan: Plan, networks: Networks, command: Sequence[s
 
 
 def _forget_strangers(folder: RunFolder, plan: Plan) -> None:
-    """Remove records of chunks that the plan no longer has, such as those of another batch size."""
+    """Remove records that cut the same pictures into other chunks; those of pictures beyond the limit stay."""
     known = {task.record(plan.folder) for task in plan.tasks}
+    count = max(task.number + len(task.pictures) for task in plan.tasks)
     for version in plan.versions:
         for path in (folder.path / "cells" / version.place).glob("*.json"):
-            if path not in known:
+            if path not in known and not (path.stem.isdecimal() and int(path.stem) >= count):
                 path.unlink()
 
 
@@ -279,13 +288,12 @@ def _find(plan: Plan, label: str | None, source: str) -> Version:
     raise WhorlError(f"there is no attack {label!r} on {source!r} in this experiment; see its declaration.")
 
 
-def _outcomes(plan: Plan, version: Version, target: str, poses: Sequence[Pose]) -> torch.Tensor:
-    """Who is recognised, (poses, N) bool."""
-    key, rows = plan.target_keys[target], [""] * len(poses)
+def _outcomes(plan: Plan, version: Version, target: str) -> torch.Tensor:
+    key, rows = plan.target_keys[target], [""] * len(plan.poses)
     for task in plan.tasks:
         if task.version == version:
             record = plan.record(task)
             if record is None:
                 raise WhorlError(f"{task.record(plan.folder)} is gone. Run the experiment again.")
-            rows = [row + record.recognised(key, pose) for row, pose in zip(rows, poses, strict=True)]
+            rows = [row + record.recognised(key, pose) for row, pose in zip(rows, plan.poses, strict=True)]
     return torch.tensor([[digit == "1" for digit in row] for row in rows])

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from whorl.data import Images, iter_images, load_samples
 from whorl.data.layouts import list_images
 from whorl.data.samples import SAMPLES
@@ -71,6 +69,7 @@ class Pictures:
 class Loaded:
     """Pictures in memory.
 
+    >>> import torch
     >>> x, y = torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2])
     >>> [batch.ids for batch in Loaded(Images(x, y, ["a", "b", "c"])).batches(2)]
     [['a', 'b'], ['c']]
@@ -92,17 +91,3 @@ class Loaded:
     def describe(self) -> dict[str, Any]:
         """Say that they came from memory, and their size."""
         return {"folder": None, "size": list(self.images.x.shape[-2:])}
-
-
-def spread_samples(count: int) -> Images:
-    """Take so many of the bundled photographs, evenly spread over all of them.
-
-    >>> spread_samples(2).ids
-    ['imagenet_00_243', 'imagenet_10_541']
-    """
-    total = len(SAMPLES.files)
-    if not 1 <= count <= total:
-        raise WhorlError(f"there are {total} samples; expected a number from 1 to {total}, got {count}.")
-    x, y, ids = load_samples(size=SAMPLE_SIDE)
-    chosen = [i * total // count for i in range(count)]
-    return Images(x[torch.tensor(chosen)], y[torch.tensor(chosen)], [ids[i] for i in chosen])

@@ -1,0 +1,177 @@
+"""``whorl paper``: the paper's tables and figures, ours beside the printed ones."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from whorl import paper as suite
+from whorl.cli.app import app, typed
+from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers
+from whorl.cli.outcome import show_files
+from whorl.errors import WhorlError
+from whorl.paper.compared import Block, Compared
+from whorl.paper.declaring import rows_of_each
+from whorl.paper.writing import (
+    LEGEND,
+    as_json,
+    cost_lines,
+    heading,
+    held_against,
+    markdown,
+    text_of,
+    write_csv,
+    write_text,
+)
+
+LIST = "list"
+_EXAMPLES = """
+Example: whorl paper list
+
+Example: whorl paper table1 table2 table3 --data photos/ --quick
+
+Example: whorl paper table6 --profile paper --data nips17/ --device cuda --markdown table6.md
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def paper(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str], typer.Argument(help="list, or tables and figures, such as table1 figure4.", show_default=False)
+    ],
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="Networks: offline (the zoo's), paper (the paper's own, from a hub), or a TOML file of yours."
+        ),
+    ] = "offline",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Resize pictures to this side in pixels; 224 offline, 299 for the paper's.")
+    ] = None,
+    attacks: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
+    without: Annotated[str | None, typer.Option(help="Leave these rows out, joined by commas, such as eot.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="EOT with 100 gradients a picture instead of 2,500, and called eot-quick.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; by default one for all tables on the same pictures.")
+    ] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the comparison to this Markdown file too.")
+    ] = None,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write every figure to this CSV file too.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write an HTML report of each too.")] = False,
+    figures: Figures = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+    ] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json_: AsJson = False,
+) -> None:
+    """Run tables and figures of the paper, and show our figures beside the printed ones.
+
+    Tables that share a run folder share their adversarial pictures. Interrupted with Ctrl-C or otherwise, the same
+    command goes on where it stopped.
+    """
+    if LIST in names:
+        if names != [LIST]:
+            raise WhorlError(f"list stands alone; got {' '.join(names)}.")
+        return _list(as_json_)
+    items = [suite.load(name) for name in names]
+    # Everything that can be wrong with the command is said before the first table has taken its hour.
+    suite.load_profile(profile)
+    chosen = rows_of_each(items, _split(attacks), _split(without))
+    done: list[Compared] = []
+    for item, rows in zip(items, chosen, strict=True):
+        with progress() as tell:
+            made = suite.reproduce(
+                item.name,
+                out,
+                profile=profile,
+                data=data,
+                limit=limit,
+                size=size,
+                seed=seed,
+                batch_size=batch_size,
+                attacks=rows,
+                quick=quick,
+                device=device,
+                engine=engine,
+                workers=workers,
+                command=typed(ctx),
+                page=report or figures,
+                figures=figures,
+                report=tell,
+            )
+        done.append(made.compared)
+        if not as_json_:
+            _show(made)
+    if markdown_file is not None:
+        write_text(markdown_file, "\n".join(markdown(one, command=shlex.join(typed(ctx))) for one in done))
+    if csv_file is not None:
+        write_csv(csv_file, done)
+    return show_json([as_json(one) for one in done]) if as_json_ else None
+
+
+def _list(as_json_: bool) -> None:
+    items = [suite.load(name) for name in suite.names()]
+    if as_json_:
+        entries = [
+            {"name": item.name, "title": item.title, "about": item.about, "rows": item.rows, "waits": item.waits}
+            for item in items
+        ]
+        return show_json(entries)
+    listing = table("name", "what it shows", "rows", "poses", "status")
+    for item in items:
+        status = "ready" if item.available else f"comes with {item.waits}"
+        listing.add_row(item.name, item.title, str(len(item.rows)), str(len(item.all_poses())), status)
+    return output().print(listing)
+
+
+def _show(made: suite.Reproduced) -> None:
+    compared, console = made.compared, output()
+    console.print(Text(heading(compared), style="bold"))
+    console.print(Text(f"{compared.item.about}\n{'; '.join(compared.players)}."), soft_wrap=True)
+    for block in compared.blocks:
+        console.print()
+        console.print(Text(block.title, style="bold"))
+        console.print(_table(block))
+    console.print()
+    for line in cost_lines(compared.costs):
+        console.print(Text(line), soft_wrap=True)
+    if compared.summary:
+        console.print(Text(compared.summary, style="bold"), soft_wrap=True)
+    for one in compared.differing:
+        console.print(Text(f"  the other way round: {one}", style="red"), soft_wrap=True)
+    legend = f"{LEGEND} {held_against(compared)}" if compared.item.printed else ""
+    for line in filter(None, (legend, *compared.notes)):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+    show_files({**made.files, "run folder": made.folder})
+    for name, reason in made.done.left_out if made.done else ():
+        messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
+    console.print()
+
+
+def _table(block: Block) -> Table:
+    shown = table("attack", *block.columns, numbers=True)
+    for line in block.lines:
+        shown.add_row(line.attack, *(text_of(value, block.digits) for value in line.values))
+    return shown
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())

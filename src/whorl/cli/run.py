@@ -1,0 +1,78 @@
+"""``whorl run``: an experiment that a file declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from whorl import runs
+from whorl.cli.app import app, typed
+from whorl.cli.console import output, progress, show_json
+from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
+from whorl.cli.outcome import show_files, show_means
+from whorl.runs.results import COLUMNS
+
+_EXAMPLES = """
+Example: whorl run mine.toml --out runs/mine
+
+Example: whorl run mine.toml --engine ray --workers 8 --device cuda
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def run(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A TOML file that declares the experiment.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    figures: Figures = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    device: Device = "auto",
+    seed: Annotated[int | None, typer.Option(help="Instead of the declaration's.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Craft, transform, ask and count what a file declares; run it again to go on, or after changing the file.
+
+    Only what is missing is done. The folder holds the pictures, results.csv, manifest.json and report.html.
+    """
+    declared = runs.read_declaration(file)
+    if seed is not None:
+        declared = declared.model_copy(update={"seed": seed})
+    files: dict[str, Path] = {}
+    with progress() as tell:
+        done = runs.run(
+            declared,
+            out or Path("runs") / declared.name,
+            device=device,
+            engine=engine,
+            workers=workers,
+            command=typed(ctx),
+            report=tell,
+        )
+        if report or figures:
+            from whorl.report import report_experiment
+
+            files = report_experiment(done, device=device, figures=figures, report=tell)
+    if as_json:
+        return show_json(_content(done))
+    show_means(done)
+    show_files({**files, "rates": done.results, "run folder": done.folder})
+    return output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
+
+
+def _content(done: runs.Done) -> dict[str, Any]:
+    """Everything as plain JSON; rates that are undefined are null."""
+    return {
+        "name": done.declaration.name,
+        "n": len(done.ids),
+        "folder": str(done.folder),
+        "cells": [
+            {name: None if value == "" else value for name, value in zip(COLUMNS, cell.row(), strict=True)}
+            for cell in done.cells
+        ],
+        "left_out": [{"id": name, "reason": reason} for name, reason in done.left_out],
+    }

@@ -1,0 +1,156 @@
+"""From a table or figure of the paper to a declaration that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from whorl.errors import WhorlError, unknown_name
+from whorl.paper.casting import Profile, cast, load_profile
+from whorl.paper.item import Item
+from whorl.runs.declaration import SAMPLES, AttackSpec, Data, Declaration
+
+QUICK_SUFFIX = "-quick"
+QUICK_EOT = {"samples": 10, "steps": 10}
+"""100 gradients a picture instead of 2,500."""
+
+
+def declaration(
+    item: Item,
+    profile: str | Path | Profile = "offline",
+    *,
+    data: str | Path | None = None,
+    limit: int | None = None,
+    size: int | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    attacks: Sequence[str] = (),
+    without: Sequence[str] = (),
+    quick: bool = False,
+    present: Collection[str] | None = None,
+) -> Declaration:
+    """Declare a table or figure as a run.
+
+    Args:
+        item: the table or figure.
+        profile: who stands for the paper's networks.
+        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        limit: take only the first so many.
+        size: side in pixels to resize to; the profile's if None.
+        seed: of all randomness.
+        batch_size: pictures at a time.
+        attacks: rows to run; all if empty.
+        without: rows to leave out.
+        quick: whether EOT takes 100 gradients a picture instead of 2,500; its row is then called ``eot-quick``.
+        present: names of networks that are there; ``whorl.model_names()`` if None.
+
+    Raises:
+        WhorlError: it cannot be run yet, a row is unknown, or none is left.
+
+    >>> from whorl.paper import load
+    >>> declared = declaration(load("table3"), limit=2, without=["eot"], present=())
+    >>> declared.targets, len(declared.attacks), len(declared.all_poses())
+    (('resnet18', 'mobilenet_v2', 'efficientnet_lite0'), 8, 2)
+    """
+    check_available(item)
+    if item.kind == "queries":
+        raise WhorlError(f"{item.name} counts queries, which a declaration cannot say. Use whorl.paper.reproduce.")
+    chosen, who = load_profile(profile), cast(item, load_profile(profile), present)
+    return Declaration(
+        name=item.name,
+        title=f"{_spaced(item.name)}: {item.title}",
+        about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
+        seed=seed,
+        data=Data(
+            folder=SAMPLES if data is None else str(Path(data).resolve()),
+            limit=limit,
+            size=chosen.size if size is None else size,
+        ),
+        sources=tuple(dict.fromkeys(name for _, name in who.sources)),
+        attacks=tuple(_quick(spec) if quick else spec for spec in chosen_rows(item, attacks, without)),
+        targets=tuple(dict.fromkeys(name for _, name in who.targets)),
+        poses=(item.grid,) if item.grid is not None else tuple(shown.grid for shown in item.poses),
+        batch_size=batch_size,
+    )
+
+
+def check_available(item: Item) -> None:
+    """Refuse a slot.
+
+    Raises:
+        WhorlError: it cannot be run yet.
+    """
+    if not item.available:
+        raise WhorlError(f"{item.name} ({item.title}) is not available yet: it comes with {item.waits}.")
+
+
+def rows_of_each(
+    items: Sequence[Item], attacks: Sequence[str] = (), without: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    """Choose rows of several tables by one pair of lists: a row must be in one of them at least, not in all.
+
+    Args:
+        items: tables and figures.
+        attacks: rows to run; all if empty.
+        without: rows to leave out.
+
+    Returns:
+        For each item, the rows to run.
+
+    Raises:
+        WhorlError: an item cannot be run yet, a row is in none of them, or an item has no row left.
+
+    >>> from whorl.paper import load
+    >>> rows_of_each([load("table4"), load("figure4")], without=["eot"])
+    [('ai-dim',), ('dim', 'ai-dim')]
+    """
+    known = list(dict.fromkeys(row for item in items for row in item.rows))
+    for name in (*attacks, *without):
+        if name.lower() not in known:
+            raise unknown_name("row", name, known, hint=f"There are: {', '.join(known)}.")
+    chosen = []
+    for item in items:
+        check_available(item)
+        own = [name for name in attacks if name.lower() in item.rows]
+        if attacks and not own:
+            raise WhorlError(f"no row of {item.name} is left; it has: {', '.join(item.rows)}.")
+        left = chosen_rows(item, own, [name for name in without if name.lower() in item.rows])
+        chosen.append(tuple(spec.title for spec in left))
+    return chosen
+
+
+def row_of(label: str) -> str:
+    """The paper's row that an attack of ours stands for.
+
+    >>> row_of("eot-quick"), row_of("ai-dim")
+    ('eot', 'ai-dim')
+    """
+    return label.removesuffix(QUICK_SUFFIX)
+
+
+def chosen_rows(item: Item, attacks: Sequence[str], without: Sequence[str]) -> list[AttackSpec]:
+    """Pick rows by name: those of ``attacks``, or all, less those of ``without``.
+
+    Raises:
+        WhorlError: a row is unknown, or none is left.
+    """
+    for name in (*attacks, *without):
+        if name.lower() not in item.rows:
+            raise unknown_name("row", name, item.rows, hint=f"{item.name} has: {', '.join(item.rows)}.")
+    wanted = {name.lower() for name in attacks or item.rows} - {name.lower() for name in without}
+    left = [spec for spec in item.attacks if spec.title in wanted]
+    if not left:
+        raise WhorlError(f"no row of {item.name} is left; it has: {', '.join(item.rows)}.")
+    return left
+
+
+def _quick(spec: AttackSpec) -> AttackSpec:
+    if spec.name != "eot":
+        return spec
+    return AttackSpec(name=spec.name, label=f"{spec.title}{QUICK_SUFFIX}", settings=spec.settings | QUICK_EOT)
+
+
+def _spaced(name: str) -> str:
+    """Write a name as the paper does: ``Table 1``."""
+    letters = name.rstrip("0123456789")
+    return f"{letters.capitalize()} {name.removeprefix(letters)}"

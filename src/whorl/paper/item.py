@@ -1,0 +1,227 @@
+"""One table or figure of the paper: who plays in it, what is asked, and what the paper printed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from whorl.errors import unknown_name
+from whorl.evaluation import Pose, poses
+from whorl.runs.declaration import AttackSpec, Grid
+
+if TYPE_CHECKING:
+    from whorl.paper.casting import Profile
+    from whorl.runs.declaration import Declaration
+
+Kind = Literal["table", "mean", "surface", "gallery", "queries", "slot"]
+"""What an item shows: a figure for each pose (table), or the mean over all; success over a grid (surface); pictures
+(gallery); success and queries of score-based attacks (queries); or nothing yet (slot)."""
+Groups = tuple[tuple[float, ...], ...]
+"""What the paper printed in one row: for each pose, a figure for each target."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Part(_Table):
+    """A network of the paper, by the part that it plays.
+
+    Attributes:
+        role: the key under which a profile says what stands for it.
+        heading: its name in the paper.
+    """
+
+    role: str
+    heading: str
+
+
+class Shown(_Table):
+    """A pose with what the paper calls it.
+
+    Attributes:
+        label: the heading.
+        angle: degrees, clockwise on screen.
+        scale: factor.
+        shift: right and down alike, in pixels of a 299-pixel picture.
+    """
+
+    label: str
+    angle: float = 0.0
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    shift: float = 0.0
+
+    @property
+    def pose(self) -> Pose:
+        """The pose itself."""
+        return Pose(angle=self.angle, scale=self.scale, shift=(self.shift, self.shift))
+
+    @property
+    def grid(self) -> Grid:
+        """The pose as a declaration takes it."""
+        return Grid(angles=(self.angle,), scales=(self.scale,), shifts=(self.shift,))
+
+
+class Cut(_Table):
+    """A line through a surface: all angles at one scale, or all scales at one angle (degrees)."""
+
+    scale: float | None = None
+    angle: float | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.scale is None) == (self.angle is None):
+            raise ValueError("a cut is at one scale or at one angle")
+        return self
+
+    @property
+    def label(self) -> str:
+        """As in ``s=0.6``."""
+        return f"θ={self.angle:g}°" if self.scale is None else f"s={self.scale:g}"
+
+
+class Item(_Table):
+    """A table or a figure of the paper.
+
+    Attributes:
+        name: as in ``table1``.
+        kind: what it shows, see ``Kind``.
+        title: a line.
+        about: what is asked, and where the paper is unclear.
+        waits: of a slot: what it needs before it can be run.
+        sources: networks that pictures are crafted on.
+        targets: networks that are asked.
+        attacks: its rows.
+        orderings: pairs of rows of which the paper says that the first is above the second.
+        poses: its poses; a surface has a grid instead.
+        grid: the angles and scales of a surface.
+        cuts: lines through it.
+        printed: by source's role and row, what the paper printed, in percent. Empty where it printed a picture.
+        printed_seconds: by row, what 1,000 pictures cost the authors.
+        printed_queries: by row, likewise shaped, mean queries.
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    about: str
+    waits: str = ""
+    sources: Annotated[tuple[Part, ...], Field(min_length=1)]
+    targets: Annotated[tuple[Part, ...], Field(min_length=1)]
+    attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1)]
+    orderings: tuple[tuple[str, str], ...] = ()
+    poses: tuple[Shown, ...] = ()
+    grid: Grid | None = None
+    cuts: tuple[Cut, ...] = ()
+    printed: Mapping[str, Mapping[str, Groups]] = Field(default_factory=dict)
+    printed_seconds: Mapping[str, float] = Field(default_factory=dict)
+    printed_queries: Mapping[str, Groups] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.kind == "slot") != bool(self.waits):
+            raise ValueError("a slot, and nothing else, says what it waits for")
+        if (self.grid is None) == (not self.poses):
+            raise ValueError("expected either poses or a grid")
+        rows, roles = set(self.rows), {part.role for part in self.sources}
+        for pair in self.orderings:
+            if not rows.issuperset(pair):
+                raise ValueError(f"the ordering {pair} names a row that is not there")
+        if not roles.issuperset(self.printed):
+            raise ValueError(f"printed figures are of {sorted(self.printed)}, sources are {sorted(roles)}")
+        groups = 1 if self.kind == "mean" else len(self.poses)
+        for table in (*self.printed.values(), self.printed_queries):
+            if table and set(table) != rows:
+                raise ValueError(f"printed rows are {sorted(table)}, attacks are {sorted(rows)}")
+            for row, printed in table.items():
+                if len(printed) != groups or any(len(group) != len(self.targets) for group in printed):
+                    raise ValueError(f"{row} must have {groups} groups of {len(self.targets)} printed figures")
+        return self
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What the rows are called: the attacks' labels."""
+        return tuple(spec.title for spec in self.attacks)
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be run."""
+        return self.kind != "slot"
+
+    def all_poses(self) -> tuple[Pose, ...]:
+        """Every pose, in order."""
+        if self.grid is not None:
+            return poses(angles=self.grid.angles, scales=self.grid.scales, shifts=self.grid.shifts)
+        return tuple(shown.pose for shown in self.poses)
+
+    def declaration(self, profile: str | Path | Profile = "offline", **options: Any) -> Declaration:
+        """Declare it as a run; see :func:`whorl.paper.declaring.declaration` for the options."""
+        from whorl.paper.declaring import declaration  # it needs this module
+
+        return declaration(self, profile, **options)
+
+    def printed_value(self, source: str, row: str, target: str, pose: int | None) -> float | None:
+        """Look up a printed figure.
+
+        Args:
+            source: the source's role.
+            row: the attack's label.
+            target: the target's role.
+            pose: its place in ``poses``; None for the mean over them.
+
+        Returns:
+            Percent; None where the paper printed none.
+        """
+        groups = self.printed.get(source, {}).get(row)
+        if groups is None:
+            return None
+        column = [part.role for part in self.targets].index(target)
+        if pose is not None and self.kind != "mean":
+            return groups[pose][column]
+        return sum(group[column] for group in groups) / len(groups)
+
+
+def load(name: str) -> Item:
+    """Get a table or a figure by name.
+
+    Args:
+        name: as in ``table1``, ``Table 1`` or ``figure4``; :func:`names` lists all.
+
+    Raises:
+        WhorlError: there is none of that name; the message has the nearest ones.
+
+    >>> load("Table 1").printed_value("white", "ai-dim", "black", 0)
+    88.8
+    """
+    plain = name.strip().lower().replace(" ", "").replace("_", "").replace("-", "")
+    plain = plain.replace("fig.", "figure") if plain.startswith("fig.") else plain
+    if plain not in names():
+        raise unknown_name("table or figure", name, names(), hint="`whorl paper list` lists all.")
+    return _items()[plain]
+
+
+def names() -> tuple[str, ...]:
+    """Name every table and figure, tables first.
+
+    >>> names()[:3]
+    ('table1', 'table2', 'table3')
+    """
+    return tuple(_items())
+
+
+@cache
+def _items() -> dict[str, Item]:
+    listed = [file for file in (files(__package__) / "items").iterdir() if file.name.endswith(".toml")]
+    items = [Item.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))) for file in listed]
+    return {item.name: item for item in sorted(items, key=_place)}
+
+
+def _place(item: Item) -> tuple[bool, int]:
+    """Tables before figures, each by number."""
+    return (item.name.startswith("figure"), int(item.name.removeprefix("table").removeprefix("figure")))

@@ -1,0 +1,229 @@
+"""Table 7: score-based attacks, by what they start from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whorl.data import Images, load_images, load_samples
+from whorl.evaluation import Comparison
+from whorl.paper.casting import Cast, Profile, cast
+from whorl.paper.compared import Block, Compared, Line, Value
+from whorl.paper.declaring import chosen_rows
+from whorl.paper.item import Item, Part
+from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.runs.progress import Report, silent
+from whorl.runs.setup import find_device
+
+if TYPE_CHECKING:
+    from whorl.runs.query_table import QueryRow
+
+    _Rows = Mapping[tuple[str, str], QueryRow]
+
+NO_START = "none"
+BUDGET = 10_000
+
+_Spent = Mapping[str, Mapping[str, int]]
+"""By "row target" and picture, queries; a failure counts one more than the budget."""
+
+
+def reproduce_queries(
+    item: Item,
+    out: Path,
+    profile: Profile,
+    *,
+    data: str | Path | None = None,
+    limit: int | None = None,
+    size: int | None = None,
+    seed: int = 0,
+    attacks: Sequence[str] = (),
+    without: Sequence[str] = (),
+    budget: int = BUDGET,
+    device: str = "auto",
+    report: Report = silent,
+) -> Compared:
+    """Run table 7, going on where an earlier run stopped, and put it beside what the paper printed.
+
+    Args:
+        item: table 7.
+        out: folder of its results.
+        profile: who stands for the paper's networks.
+        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        limit: take only the first so many.
+        size: side in pixels to resize to; the profile's if None.
+        seed: of all randomness.
+        attacks: rows to run; all if empty.
+        without: rows to leave out.
+        budget: most queries for each picture.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        report: told of each attack that is done.
+    """
+    from whorl.runs.query_table import table7
+
+    who, images = cast(item, profile), _images(data, limit, size or profile.size)
+    [(_, surrogates)], targets = who.sources, tuple(dict.fromkeys(name for _, name in who.targets))
+    starts: dict[str, list[str]] = {}
+    for spec in chosen_rows(item, attacks, without):
+        starts.setdefault(spec.name, []).append(_start(spec.title))
+    rows: list[QueryRow] = []
+    for attack, own in starts.items():
+        made = table7(
+            images,
+            out,
+            attacks=(attack,),
+            starts=own,
+            targets=targets,
+            # An address, such as that of a file, may hold a "+" of its own.
+            surrogates=[surrogates] if ":" in surrogates else surrogates.split("+"),
+            budget=budget,
+            seed=seed,
+            device=find_device(device),
+            report=report,
+        )
+        rows += made.rows
+    return compare_queries(item, rows, _spent(out / "images.jsonl", budget), who, profile.name, budget=budget)
+
+
+def compare_queries(
+    item: Item, rows: Sequence[QueryRow], spent: _Spent, who: Cast, profile: str, *, budget: int = BUDGET
+) -> Compared:
+    """Put success rates and queries beside the paper's.
+
+    Rows are ordered by queries: on each picture that both were tried on, the one that took fewer has its vote.
+
+    Args:
+        item: table 7.
+        rows: ours.
+        spent: by row and target (``"nes-ai-dim efficientnet_lite0+jpeg"``) and picture, queries; one more than the
+            budget for a failure.
+        who: the players.
+        profile: its name.
+        budget: most queries for each picture.
+    """
+    ours = {(row.label, row.target): row for row in rows}
+    labels = [row for row in item.rows if any(label == row for label, _ in ours)]
+    orderings = tuple(_orderings(item, ours, spent, who))
+    missing = [row for row in item.rows if row not in labels]
+    notes = [*who.notes, "Rows are held against each other by queries, fewer being better: +100 is 100 queries fewer."]
+    notes += [f"Not run: {', '.join(missing)}."] if missing else []
+    notes += [f"At most {budget:,} queries a picture, not {BUDGET:,}."] if budget != BUDGET else []
+    return Compared(
+        item=item,
+        profile=profile,
+        pictures=max((row.n_images for row in rows), default=0),
+        players=tuple(who.lines()),
+        blocks=(_rates(item, ours, labels, who), _queries(item, ours, labels, who, _marks(orderings))),
+        orderings=orderings,
+        costs=(),
+        notes=tuple(notes),
+    )
+
+
+def _rates(item: Item, ours: _Rows, labels: Sequence[str], who: Cast) -> Block:
+    def value(label: str, part: Part, name: str) -> Value:
+        row, printed = ours.get((label, name)), item.printed[who.sources[0][0].role]
+        return Value(
+            ours=100 * row.asr if row and row.asr is not None else None,
+            printed=printed[label][0][_column(item, part)],
+            n=row.n if row else 0,
+        )
+
+    return _block("success rate, %", labels, who, value)
+
+
+def _queries(item: Item, ours: _Rows, labels: Sequence[str], who: Cast, marks: Mapping[tuple[str, str], str]) -> Block:
+    def value(label: str, part: Part, name: str) -> Value:
+        row = ours.get((label, name))
+        return Value(
+            ours=None if row is None else row.mean_queries,
+            printed=item.printed_queries[label][0][_column(item, part)],
+            n=0 if row is None else row.n_success,
+            marks=marks.get((label, name), ""),
+        )
+
+    return _block("mean queries of the successes", labels, who, value, digits=0)
+
+
+def _block(
+    title: str, labels: Sequence[str], who: Cast, value: Callable[[str, Part, str], Value], digits: int = 1
+) -> Block:
+    [(source, surrogates)] = who.sources
+    return Block(
+        title=f"{title}, starts crafted on {source.heading} → {surrogates}",
+        source=surrogates,
+        targets=tuple(name for _, name in who.targets),
+        columns=tuple(f"{part.heading} → {name}" for part, name in who.targets),
+        lines=tuple(
+            Line(attack=label, values=tuple(value(label, *target) for target in who.targets)) for label in labels
+        ),
+        digits=digits,
+    )
+
+
+def _column(item: Item, part: Part) -> int:
+    return [one.role for one in item.targets].index(part.role)
+
+
+def _orderings(item: Item, ours: Mapping[tuple[str, str], QueryRow], spent: _Spent, who: Cast) -> Iterator[Ordering]:
+    for part, name in who.targets:
+        for first, second in item.orderings:
+            pair = [ours.get((label, name)) for label in (first, second)]
+            if None in pair:
+                continue
+            comparison = _fewer(spent.get(f"{first} {name}", {}), spent.get(f"{second} {name}", {}))
+            means = [row.mean_queries if row else None for row in pair]
+            printed = difference(*(item.printed_queries[label][0][_column(item, part)] for label in (second, first)))
+            yield Ordering(
+                first=first,
+                second=second,
+                where=name,
+                ours=difference(means[1], means[0]),
+                printed=printed,
+                comparison=comparison if comparison.n else None,
+                verdict=judge(printed, comparison),
+            )
+
+
+def _fewer(first: Mapping[str, int], second: Mapping[str, int]) -> Comparison:
+    """Let each picture vote for the attack that took fewer queries.
+
+    >>> _fewer({"a": 1, "b": 5, "c": 9}, {"a": 3, "b": 5, "d": 1})
+    Comparison(n=2, b=1, c=0)
+    """
+    shared = first.keys() & second.keys()
+    leads = [first[name] - second[name] for name in shared]
+    return Comparison(n=len(shared), b=sum(lead < 0 for lead in leads), c=sum(lead > 0 for lead in leads))
+
+
+def _marks(orderings: Sequence[Ordering]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for one in orderings:
+        found[one.first, one.where] = found.get((one.first, one.where), "") + MARKS[one.verdict]
+    return found
+
+
+def _start(label: str) -> str:
+    """What a row starts from.
+
+    >>> _start("nes-ai-dim"), _start("nes")
+    ('ai-dim', 'none')
+    """
+    return label.partition("-")[2] or NO_START
+
+
+def _spent(path: Path, budget: int) -> _Spent:
+    """Read what each picture took, from the lines that the table's run leaves."""
+    spent: dict[str, dict[str, int]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record: dict[str, Any] = json.loads(line) if line.endswith("}") else {}  # the last one may be torn
+        if record.get("counts"):
+            label = record["attack"] if record["start"] == NO_START else f"{record['attack']}-{record['start']}"
+            took = record["queries"] if record["success"] else budget + 1
+            spent.setdefault(f"{label} {record['target']}", {})[record["id"]] = took
+    return spent
+
+
+def _images(data: str | Path | None, limit: int | None, size: int | None) -> Images:
+    return load_samples(limit, size=size or 224) if data is None else load_images(data, limit=limit, size=size)

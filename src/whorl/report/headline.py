@@ -1,0 +1,224 @@
+"""What was found, in a few honest sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from whorl.evaluation import Comparison
+from whorl.report.content import Content
+from whorl.report.lines import Line, View, attacks, lines, pairs, views
+from whorl.runs.results import Cell, mean_rate
+
+FEW = 100
+"""Below so many pictures, an interval is some twenty points wide, and the words say so."""
+_NAMED = 4  # of so many targets at most are the names written out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The finding in one sentence, and what must be known along with it."""
+
+    statement: str
+    details: tuple[str, ...] = ()
+
+
+def headline(content: Content) -> Headline:
+    """Say which attack does best on networks that it never saw, by how much, and how sure that is.
+
+    Attacks are ranked by their mean success rate over the poses and targets that all of them were measured on. Targets
+    that an attack was crafted on count only where there are no others.
+    """
+    measured = lines(content.cells)
+    if not measured:
+        return Headline(statement="Nothing was measured.")
+    scope, chosen = _scope(measured)
+    shared = _shared(chosen)
+    notes = (*_undefined(content.cells), *_few(content.cells))
+    names = attacks(chosen)
+    if not shared:
+        means = ", ".join(f"{name} {_percent(_mean(_of(chosen, name)), content.cells)}" for name in names)
+        statement = f"The attacks were measured on different targets or poses, so none is called the best: {means}."
+        return Headline(statement=statement, details=notes)
+    means_by_name = {name: _mean(_of(shared, name)) for name in names}
+    if all(math.isnan(mean) for mean in means_by_name.values()):
+        statement = "No target recognised any clean picture, so there is no success rate to report."
+        return Headline(statement=statement, details=_few(content.cells))
+    where = _where(scope, shared)
+    ranked = sorted(names, key=lambda name: -means_by_name[name])
+    best, first = ranked[0], means_by_name[ranked[0]]
+    if len(ranked) == 1:
+        statement = f"{best} fools {scope} in {_percent(first, content.cells)} of cases, {where}."
+        return Headline(statement=statement, details=notes)
+    second, behind = ranked[1], means_by_name[ranked[1]]
+    lead = _points(first - behind, content.cells)
+    if not float(lead):
+        statement = f"{best} and {second} are level on {scope}: {_percent(first, content.cells)}, {where}."
+    else:
+        statement = (
+            f"{best} fools {scope} most often: in {_percent(first, content.cells)} of cases, {where}; "
+            f"{_counted(lead, 'point')} more than {second}."
+        )
+    tested = _tested(best, second, views(shared), content.comparisons)
+    gains = _gains({best, second}, means_by_name, views(shared), content)
+    return Headline(statement=statement, details=(*tested, *gains, *notes))
+
+
+def _scope(measured: Mapping[Line, tuple[Cell, ...]]) -> tuple[str, dict[Line, tuple[Cell, ...]]]:
+    """What the ranking is about, in words, and its lines."""
+    known = {line: own for line, own in measured.items() if line.view.source}
+    unseen = {line: own for line, own in known.items() if not line.view.white_box}
+    if unseen:
+        return "networks that it was not crafted on", unseen
+    if known:
+        return "the network that it was crafted on", known
+    return "the targets (where it was crafted is not recorded)", dict(measured)
+
+
+def _shared(chosen: Mapping[Line, tuple[Cell, ...]]) -> dict[Line, tuple[Cell, ...]]:
+    """The cells whose view and pose every attack has."""
+    places = [
+        {(line.view, cell.pose) for line, own in chosen.items() if line.attack == name for cell in own}
+        for name in attacks(chosen)
+    ]
+    common = set.intersection(*places)
+    kept = {line: tuple(cell for cell in own if (line.view, cell.pose) in common) for line, own in chosen.items()}
+    return {line: own for line, own in kept.items() if own}
+
+
+def _of(chosen: Mapping[Line, tuple[Cell, ...]], name: str) -> list[tuple[Cell, ...]]:
+    return [own for line, own in chosen.items() if line.attack == name]
+
+
+def _mean(by_view: Sequence[tuple[Cell, ...]]) -> float:
+    """Mean over views of the mean over poses."""
+    means = [mean for mean in (mean_rate(own) for own in by_view) if not math.isnan(mean)]
+    return sum(means) / len(means) if means else math.nan
+
+
+def _where(scope: str, shared: Mapping[Line, tuple[Cell, ...]]) -> str:
+    """Over what the mean was taken."""
+    poses = {cell.pose for own in shared.values() for cell in own}
+    seen, sources = views(shared), {view.source for view in views(shared)}
+    over_poses = f"the mean over {len(poses)} poses" if len(poses) > 1 else f"at {next(iter(poses))}"
+    targets = sorted({view.target for view in seen})
+    if len(targets) > 1:
+        link = "and" if len(poses) > 1 else "as the mean over"
+        over_poses += f" {link} {len(targets)} targets"
+    elif "crafted on" in scope:
+        over_poses += f" of {targets[0]}" if len(poses) > 1 else f" on {targets[0]}"
+    return over_poses + (f" from {len(sources)} sources" if len(sources) > 1 else "")
+
+
+def _tested(
+    best: str, second: str, seen: Sequence[View], comparisons: Mapping[tuple[str, str, str, str], Comparison]
+) -> tuple[str, ...]:
+    """Whether a paired test tells the two apart, target by target."""
+    several = len({view.source for view in seen}) > 1
+    real: list[str] = []
+    against: list[str] = []
+    open_: list[str] = []
+    for view, found in _compared(best, second, seen, comparisons):
+        group = open_ if not found.differs() else real if found.b > found.c else against
+        group.append(f"{view if several else view.target} (p {_p_value(found.p_value)})")
+    parts = []
+    if real:
+        parts.append(f"{best} is ahead beyond chance on {_named(real)}")
+    if open_:
+        parts.append(f"the two cannot be told apart on {_named(open_)}")
+    if against:
+        parts.append(f"{second} is ahead beyond chance on {_named(against)}")
+    if not parts:
+        return ("Whether the two differ by more than chance was not tested.",)
+    return (f"Compared picture by picture (McNemar's exact test, 5%), {'; '.join(parts)}.",)
+
+
+def _compared(
+    first: str, second: str, seen: Sequence[View], comparisons: Mapping[tuple[str, str, str, str], Comparison]
+) -> Iterator[tuple[View, Comparison]]:
+    """The comparisons of two attacks, whichever way round they were made."""
+    for view in seen:
+        found = comparisons.get((first, second, view.source, view.target))
+        turned = comparisons.get((second, first, view.source, view.target))
+        if found is not None:
+            yield view, found
+        elif turned is not None:
+            yield view, Comparison(n=turned.n, b=turned.c, c=turned.b)
+
+
+def _gains(
+    told: set[str],
+    means: Mapping[str, float],
+    seen: Sequence[View],
+    content: Content,
+) -> tuple[str, ...]:
+    """What the affine-invariant gradient adds to each attack, losses included, and on how many targets that is real."""
+    parts = []
+    for plain, invariant in pairs(list(means)):
+        change = means[invariant] - means[plain]
+        if math.isnan(change) or {plain, invariant} == told:
+            continue
+        size = _points(abs(change), content.cells)
+        if not float(size):
+            parts.append(f"{invariant} is level with {plain}")
+            continue
+        ahead, behind = (invariant, plain) if change > 0 else (plain, invariant)
+        found = [one for _, one in _compared(ahead, behind, seen, content.comparisons)]
+        real = sum(1 for one in found if one.differs() and one.b > one.c)
+        beyond = f" (beyond chance on {real} of {_counted(str(len(found)), 'target')})" if found else ""
+        verb = "gains" if change > 0 else "loses"
+        parts.append(f"{invariant} {verb} {_counted(size, 'point')} against {plain}{beyond}")
+    return (f"On the same targets and poses, {'; '.join(parts)}.",) if parts else ()
+
+
+def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
+    without = sum(1 for cell in cells if not cell.counts.n_clean_correct)
+    if not without:
+        return ()
+    return (
+        f"In {without} of {len(cells)} cells the target recognised no clean picture: they have no success rate "
+        "and no part in a mean.",
+    )
+
+
+def _few(cells: Sequence[Cell]) -> tuple[str, ...]:
+    least, most = min(cell.counts.n for cell in cells), max(cell.counts.n for cell in cells)
+    span = f"{least}" if least == most else f"{least} to {most}"
+    count = f"{span} picture{'s' if most != 1 else ''}"
+    if least >= FEW:
+        return (f"Measured on {count}.",)
+    return (f"Few pictures: measured on {count}, so a handful of answers decides. Take the figures as a first look.",)
+
+
+def _digits(cells: Sequence[Cell]) -> int:
+    """Tenths of a point mean nothing where one picture weighs more than a point."""
+    return 1 if min(cell.counts.n for cell in cells) >= FEW else 0
+
+
+def _percent(share: float, cells: Sequence[Cell]) -> str:
+    if math.isnan(share):
+        return "no rate"
+    digits = _digits(cells)
+    # 99.97% is not all.
+    if share < 1 and round(100 * share, digits) == 100:
+        return f"more than {100 - 10**-digits:.{digits}f}%"
+    return f"{100 * share:.{digits}f}%"
+
+
+def _points(share: float, cells: Sequence[Cell]) -> str:
+    return f"{100 * share:.{_digits(cells)}f}"
+
+
+def _counted(number: str, word: str) -> str:
+    return f"{number} {word}{'' if number == '1' else 's'}"
+
+
+def _named(group: Sequence[str]) -> str:
+    if len(group) > _NAMED:
+        return f"{len(group)} targets"
+    return group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]}"
+
+
+def _p_value(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}" if p < 0.1 else f"= {p:.2f}"

@@ -1,0 +1,173 @@
+"""Figures and galleries as files for papers: PNG, PDF and whatever else the browser writes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from whorl.artifacts import atomic_write
+from whorl.errors import WhorlError
+from whorl.report.content import Content, Encoded, Gallery, Version
+from whorl.report.drawings import Drawing, drawings
+from whorl.report.escaping import figure_text
+from whorl.runs.figure import Panel, Tile, draw
+from whorl.runs.progress import Report, silent
+
+FORMATS = ("png", "pdf", "svg")
+WIDTH, SURFACE_WIDTH = 760, 820
+_SCALE = 3  # pixels of a PNG for each of the layout's: about 300 dots an inch at the width of a column
+_SHEET: dict[str, dict[str, Any]] = {
+    "png": {"format": "PNG", "optimize": True},
+    "pdf": {"format": "PDF", "resolution": 150, "quality": 95},
+}
+_PAPER: tuple[str, ...] = ("png", "pdf")
+
+
+def save_figures(
+    folder: str | Path, content: Content, formats: Sequence[str] = _PAPER, *, report: Report = silent
+) -> list[Path]:
+    """Write every figure of a report, and every gallery, as files.
+
+    Figures are drawn by a browser without a window, a second or two each. In a PDF or an SVG, lines and words stay
+    sharp at any size; surfaces are pixels there too. Galleries are pixels, and become no SVG.
+
+    Args:
+        folder: where to; made if it is not there.
+        content: the report.
+        formats: any of "png", "pdf" and "svg".
+        report: told of each file.
+
+    Returns:
+        The files, figures first, in the report's order.
+
+    Raises:
+        WhorlError: an unknown format, kaleido or a browser is missing, or a file cannot be written.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise WhorlError(f"unknown format {name!r} for figures; expected some of {', '.join(FORMATS)}.")
+    endings, place = tuple(dict.fromkeys(formats)), Path(folder)
+    figures = {place / f"{one.name}.{end}": _options(one, end) for one in drawings(content.cells) for end in endings}
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _render(figures, report)
+        sheets = [
+            path
+            for number, gallery in enumerate(content.galleries, start=1)
+            for path in _save_gallery(place / f"gallery-{number:02d}", gallery, endings)
+        ]
+    except OSError as error:
+        raise WhorlError(
+            f"cannot write to {place} ({error}). Choose a folder that is writable and has space."
+        ) from error
+    return [*figures, *sheets]
+
+
+def _render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -> None:
+    """Draw all in one browser, and write each as it is done."""
+    if not figures:
+        return
+    try:
+        from kaleido import Kaleido
+    except ImportError as error:
+        raise WhorlError(
+            "figures as files need kaleido, which is not installed. Install it with: pip install 'whorl[figures]'"
+        ) from error
+
+    async def draw_all() -> None:
+        # Formulas would be fetched from the network; there are none.
+        async with Kaleido(n=1, mathjax=False) as browser:
+            for done, (path, (figure, options)) in enumerate(figures.items()):
+                report("drawing figures", done, len(figures))
+                data = await browser.calc_fig(figure, opts=options)
+                with atomic_write(path) as file:
+                    file.write(data)
+        report("drawing figures", len(figures), len(figures))
+
+    # In a thread of its own, since a notebook already runs a loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            pool.submit(asyncio.run, draw_all()).result()
+        except RuntimeError as error:  # all that kaleido raises about a missing or failing browser is one
+            raise WhorlError(
+                f"figures as files are drawn by Chrome or Chromium, which could not be started ({_first_line(error)}). "
+                "Install one (Debian: apt install chromium; anywhere: kaleido_get_chrome), or name its program in the "
+                "environment variable BROWSER_PATH."
+            ) from error
+
+
+def _options(one: Drawing, ending: str) -> tuple[Any, dict[str, Any]]:
+    from plotly.graph_objects import Figure
+
+    figure = Figure(one.figure)
+    title = {
+        "text": figure_text(one.title),
+        "x": 0.02,
+        "xanchor": "left",
+        "font": {"size": 15},
+        "y": 0.97,
+        "yanchor": "top",
+    }
+    figure.update_layout(title=title, paper_bgcolor="white", plot_bgcolor="white")
+    top = figure.layout.margin.t + 40
+    figure.update_layout(margin={"t": top})
+    width = SURFACE_WIDTH if one.kind == "surface" else WIDTH
+    size = {"width": width, "height": figure.layout.height + 40}
+    return figure, {"format": ending, "scale": _SCALE if ending == "png" else 1, **size}
+
+
+def _save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str]) -> list[Path]:
+    blank = Tile(picture=torch.ones(3, 1, 1))
+    panels = []
+    for example in gallery.examples:
+        rows: dict[str, tuple[Tile | None, ...]] = {}
+        for version in example.versions:
+            # The picture's name goes where the clean version's perturbation would be.
+            change = Tile(picture=_decoded(version.change)) if version.change else None
+            centre = Tile(picture=_decoded(version.centre)) if version.centre else blank
+            rows[version.name] = (change, centre, *_tiles(version))
+        panels.append(Panel(name=example.truth, rows=rows))
+    columns = (f"perturbation x {gallery.magnified:.0f}", "its middle", *gallery.poses)
+    written = []
+    with TemporaryDirectory() as folder:
+        sheet = Path(folder) / "sheet.png"
+        draw(panels, sheet, title=gallery.title, subtitle="", columns=columns)
+        with Image.open(sheet) as image:
+            for ending in (name for name in formats if name != "svg"):
+                path = stem.with_suffix(f".{ending}")
+                with atomic_write(path) as file:
+                    image.save(file, **_SHEET[ending])
+                written.append(path)
+    return written
+
+
+def _tiles(version: Version) -> list[Tile]:
+    return [
+        Tile(
+            picture=_decoded(shot.picture),
+            caption=f"{shot.label} {100 * shot.probability:.0f}%",
+            fooled=shot.fooled,
+        )
+        for shot in version.shots
+    ]
+
+
+def _decoded(picture: Encoded) -> Tensor:
+    """(3, H, W) in [0, 1]."""
+    import numpy as np
+
+    with Image.open(io.BytesIO(picture.data)) as image:
+        return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1) / 255
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

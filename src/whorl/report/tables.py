@@ -1,0 +1,195 @@
+"""The tables of a report as plain values, ready for a template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from whorl.evaluation import Comparison, Pose
+from whorl.report.lines import Line, View, attacks, lines, overall, views
+from whorl.runs.results import Cell
+
+UNDEFINED = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One place in a table of shares.
+
+    Attributes:
+        text: a percentage, or a dash where there is none.
+        value: the share itself, in [0, 1]; None where there is none.
+        note: what is written small below it.
+        best: whether no other in its column is better.
+    """
+
+    text: str
+    value: float | None
+    note: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanTable:
+    """Means over poses: a row for each attack, a column for each target.
+
+    Attributes:
+        source: what the attacks were crafted on; "" if unknown.
+        columns: the targets.
+        poses: how many the means are over, in words.
+        success: rows of success rates, of the pictures whose clean version is recognised.
+        accuracy: rows of accuracies, of all pictures.
+        clean: the accuracies of clean pictures.
+    """
+
+    source: str
+    columns: tuple[View, ...]
+    poses: str
+    success: tuple[tuple[str, tuple[Entry, ...]], ...]
+    accuracy: tuple[tuple[str, tuple[Entry, ...]], ...]
+    clean: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoseTable:
+    """One view, pose by pose.
+
+    Attributes:
+        view: whose answers.
+        attacks: headings.
+        rows: pose, success rates by attack, accuracy of clean pictures, accuracies by attack.
+    """
+
+    view: View
+    attacks: tuple[str, ...]
+    rows: tuple[tuple[Pose, tuple[Entry, ...], Entry, tuple[Entry, ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonRow:
+    """Two attacks on the same pictures: who succeeded where the other did not, and whether that may be chance."""
+
+    attack: str
+    other: str
+    view: str
+    n: int
+    ahead: int
+    behind: int
+    p_value: str
+    verdict: str
+
+
+def mean_tables(cells: Sequence[Cell]) -> list[MeanTable]:
+    """A table for each source."""
+    found = lines(cells)
+    return [_mean_table(found, source) for source in dict.fromkeys(view.source for view in views(found))]
+
+
+def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str) -> MeanTable:
+    own = {line: cells for line, cells in found.items() if line.view.source == source}
+    columns, names = tuple(views(own)), attacks(own)
+    counts = sorted({len(cells) for cells in own.values()})
+    summed = {line: overall(cells) for line, cells in own.items()}
+    success: list[tuple[str, tuple[Entry, ...]]] = []
+    accuracy: list[tuple[str, tuple[Entry, ...]]] = []
+    tops = {view: _top([one.mean for line, one in summed.items() if line.view == view]) for view in columns}
+    for name in names:
+        rates, shares = [], []
+        for view in columns:
+            one = summed.get(Line(name, view))
+            if one is None:
+                rates.append(_entry(math.nan))
+                shares.append(_entry(math.nan))
+                continue
+            best = one.mean == tops[view]
+            rates.append(_entry(one.mean, note=interval_text(one.interval), best=best))
+            shares.append(_entry(one.accuracy))
+        success.append((name, tuple(rates)))
+        accuracy.append((name, tuple(shares)))
+    clean = tuple(
+        _entry(next(one.clean_accuracy for line, one in summed.items() if line.view == view)) for view in columns
+    )
+    many = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return MeanTable(
+        source=source,
+        columns=columns,
+        poses="one pose" if many == "1" else f"{many} poses",
+        success=tuple(success),
+        accuracy=tuple(accuracy),
+        clean=clean,
+    )
+
+
+def pose_tables(cells: Sequence[Cell]) -> list[PoseTable]:
+    """A table for each view."""
+    found = lines(cells)
+    return [_pose_table(found, view) for view in views(found)]
+
+
+def _pose_table(found: Mapping[Line, tuple[Cell, ...]], view: View) -> PoseTable:
+    own = {line.attack: {cell.pose: cell for cell in cells} for line, cells in found.items() if line.view == view}
+    rows = []
+    for pose in dict.fromkeys(pose for by_pose in own.values() for pose in by_pose):
+        cells = [by_pose.get(pose) for by_pose in own.values()]
+        top = _top([cell.counts.rate for cell in cells if cell is not None])
+        rates = tuple(
+            _entry(math.nan, note="" if cell is None else f"0 of {cell.counts.n} recognised")
+            if cell is None or not cell.counts.n_clean_correct
+            else _entry(
+                cell.counts.rate,
+                note=f"{cell.counts.n_success} of {cell.counts.n_clean_correct}",
+                best=cell.counts.rate == top,
+            )
+            for cell in cells
+        )
+        clean = next(cell for cell in cells if cell is not None)
+        shares = tuple(_entry(math.nan if cell is None else cell.counts.accuracy) for cell in cells)
+        rows.append((pose, rates, _entry(clean.counts.clean_accuracy), shares))
+    return PoseTable(view=view, attacks=tuple(own), rows=tuple(rows))
+
+
+def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> list[ComparisonRow]:
+    """A row for each comparison, the better attack first."""
+    rows = []
+    for (attack, other, source, target), found in comparisons.items():
+        first, second, b, c = (
+            (attack, other, found.b, found.c) if found.b >= found.c else (other, attack, found.c, found.b)
+        )
+        rows.append(
+            ComparisonRow(
+                attack=first,
+                other=second,
+                view=str(View(source, target, white_box=False)),
+                n=found.n,
+                ahead=b,
+                behind=c,
+                p_value="< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
+                verdict=f"{first} is ahead" if found.differs() else "cannot be told apart",
+            )
+        )
+    return rows
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with one digit, or a dash."""
+    return UNDEFINED if math.isnan(share) else f"{100 * share:.1f}%"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """An interval in whole percent.
+
+    >>> interval_text((0.517, 0.86))
+    '52 to 86%'
+    """
+    return "" if math.isnan(interval[0]) else f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}%"
+
+
+def _top(rates: Sequence[float]) -> float | None:
+    """The highest, if another is lower: where all are level, none stands out."""
+    defined = [rate for rate in rates if not math.isnan(rate)]
+    return max(defined) if defined and min(defined) < max(defined) else None
+
+
+def _entry(share: float, *, note: str = "", best: bool = False) -> Entry:
+    return Entry(text=percent(share), value=None if math.isnan(share) else share, note=note, best=best)

@@ -1,0 +1,59 @@
+"""A run that never happened: how many pictures each attack fools is given, and everything else follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
+from whorl.runs.declaration import Declaration
+from whorl.runs.results import Cell
+from whorl.runs.targets import UNDEFENDED, split_target
+
+Fooled = Callable[[str, str, str, Pose], int]
+"""(attack, source, target, pose) to how many pictures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """An attack that fools k pictures fools the first k that are recognised; ``recognised`` of ``n`` are."""
+
+    declaration: Declaration
+    fooled: Fooled
+    n: int = 200
+    recognised: int = 150
+    gradients: int = 10
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        made = []
+        for spec, source in self.declaration.versions():
+            for target in self.declaration.targets:
+                model, layers = split_target(target)
+                for pose in self.declaration.all_poses():
+                    k = self.fooled(spec.title, source, target, pose)
+                    cell = Cell(
+                        attack=spec.title,
+                        source=source,
+                        target=model,
+                        defense="+".join(layers) or UNDEFENDED,
+                        pose=pose,
+                        eps=16 / 255,
+                        counts=SuccessRate(self.n, self.recognised, k, self.recognised - k),
+                        grad_evals=self.gradients * self.n,
+                        seconds=0.5 * self.n,
+                    )
+                    made.append(cell)
+        return tuple(made)
+
+    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
+        poses = self.declaration.all_poses() if pose is None else (pose,)
+        order = torch.arange(self.n).expand(len(poses), -1)
+        clean = order < self.recognised
+        one, other = (
+            Outcomes(clean, clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in poses])))
+            for name in (first, second)
+        )
+        return compare(one, other)

@@ -1,0 +1,185 @@
+"""Tables and figures as declarations, in both profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import whorl
+from whorl import WhorlError, paper
+from whorl.evaluation import PAPER_POSES, Pose
+from whorl.paper.item import Item
+
+SLOTS = [name for name in paper.names() if not paper.load(name).available]
+READY = [name for name in paper.names() if name not in SLOTS and paper.load(name).kind != "queries"]
+DEFENDED = ("mobilenet_v2.ens-at", "efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
+
+
+def test_every_table_and_figure_is_there() -> None:
+    assert paper.names() == (
+        *(f"table{n}" for n in range(1, 9)),
+        *(f"figure{n}" for n in (1, 3, 4, 5, 6, 7, 8, 9, 10, 11)),
+    )
+
+
+@pytest.mark.parametrize("name", ["table1", "Table 1", "TABLE_1", "table-1"])
+def test_names_are_read_kindly(name: str) -> None:
+    assert paper.load(name).name == "table1"
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(WhorlError, match=r"unknown table or figure 'tabel4'\. Did you mean 'table4'.*whorl paper list"):
+        paper.load("tabel4")
+
+
+@pytest.mark.parametrize("profile", paper.PROFILES)
+@pytest.mark.parametrize("name", READY)
+def test_declares_a_run(name: str, profile: str) -> None:
+    item = paper.load(name)
+    declared = item.declaration(profile, limit=3, seed=5, present=DEFENDED)
+    assert [spec.title for spec in declared.attacks] == list(item.rows)
+    assert declared.all_poses() == item.all_poses()
+    assert (declared.data.folder, declared.data.limit, declared.seed) == ("samples", 3, 5)
+    assert declared.data.size == {"offline": 224, "paper": 299}[profile]
+    known = {*whorl.model_names(), *DEFENDED}
+    named = {part for name in declared.sources for part in name.split("+")}
+    named |= {target.partition("+")[0] for target in declared.targets}
+    assert named <= known
+
+
+def test_the_poses_of_tables_1_to_4_are_the_papers() -> None:
+    separate = [pose for name in ("table1", "table2", "table3") for pose in paper.load(name).all_poses()]
+    assert tuple(separate) == paper.load("table4").all_poses() == PAPER_POSES
+
+
+def test_tables_1_to_4_craft_the_same_pictures() -> None:
+    declared = [paper.load(name).declaration(present=DEFENDED) for name in ("table1", "table2", "table3", "table4")]
+    assert len({(one.sources, one.targets, one.data, one.seed) for one in declared}) == 1
+    nine = {spec.title: spec for spec in declared[0].attacks}
+    assert all(nine[spec.title] == spec for one in declared for spec in one.attacks)
+
+
+def test_offline_columns_come_from_the_defended_networks_that_are_there() -> None:
+    declared = paper.load("table6").declaration(present=("resnet18", *DEFENDED))
+    assert declared.targets[:3] == DEFENDED
+    assert declared.targets[3:] == tuple(
+        f"efficientnet_lite0+{defense}" for defense in ("jpeg", "bitdepth", "resize-pad", "randmix")
+    )
+    assert declared.sources == ("resnet18", "resnet18+mobilenet_v2+efficientnet_lite1")
+
+
+def test_a_missing_defended_network_drops_its_column_and_says_so() -> None:
+    declared = paper.load("table6").declaration(present=("resnet18", "efficientnet_lite0.alp"))
+    assert declared.targets[0] == "efficientnet_lite0.alp"
+    assert not any("ens-at" in target for target in declared.targets)
+    assert "Ens-AT is left out: no network called *.ens-at is there." in declared.about
+    assert "ALP is left out" not in declared.about
+
+
+def test_the_paper_profile_says_what_it_cannot_have() -> None:
+    about = paper.load("table6").declaration("paper").about
+    assert "ALP is left out" in about
+    assert "Res-v2-152 has no public weights" in about
+
+
+def test_who_stands_for_whom_is_told() -> None:
+    assert "Inc-v3 → resnet18. Inc-v4 → mobilenet_v2, efficientnet_lite0." in paper.load("table1").declaration().about
+
+
+def test_surfaces_pass_through_their_cuts() -> None:
+    surfaces = [paper.load(name) for name in READY if paper.load(name).kind == "surface"]
+    assert len(surfaces) == 4
+    for item in surfaces:
+        assert len(item.cuts) == 4
+        angles, scales = ({pose.angle for pose in item.all_poses()}, {pose.scale for pose in item.all_poses()})
+        assert all(cut.scale in scales if cut.angle is None else cut.angle in angles for cut in item.cuts)
+
+
+def test_galleries_show_the_four_transforms() -> None:
+    galleries = [paper.load(name) for name in READY if paper.load(name).kind == "gallery"]
+    assert {item.rows for item in galleries} == {(base, f"ai-{base}") for base in ("fgsm", "pgd", "mim", "dim")}
+    mix = Pose(angle=30, scale=1.5, shift=(20, 20))
+    assert all(item.all_poses() == (Pose(), Pose(angle=30), Pose(scale=1.5), mix) for item in galleries)
+
+
+def test_rows_can_be_chosen() -> None:
+    item = paper.load("table1")
+    assert [spec.title for spec in item.declaration(attacks=["AI-DIM", "dim"]).attacks] == ["dim", "ai-dim"]
+    assert "eot" not in [spec.title for spec in item.declaration(without=["eot"]).attacks]
+    with pytest.raises(WhorlError, match=r"unknown row 'ti-dim'\. Did you mean 'ai-dim'"):
+        item.declaration(attacks=["ti-dim"])
+    with pytest.raises(WhorlError, match="no row of table1 is left"):
+        item.declaration(attacks=["eot"], without=["eot"])
+
+
+def test_quick_is_another_attack_with_another_name() -> None:
+    full, quick = (paper.load("table4").declaration(quick=quick).attacks[0] for quick in (False, True))
+    assert (full.title, quick.title) == ("eot", "eot-quick")
+    assert full.build() == whorl.attack("eot")
+    assert quick.build() == whorl.attack("eot", samples=10, steps=10)
+
+
+@pytest.mark.parametrize("name", SLOTS)
+def test_a_slot_says_what_it_waits_for(name: str) -> None:
+    with pytest.raises(WhorlError, match=rf"{name} .* is not available yet: it comes with"):
+        paper.load(name).declaration()
+
+
+def test_a_table_of_queries_is_no_declaration() -> None:
+    with pytest.raises(WhorlError, match=r"table7 counts queries.*whorl\.paper\.reproduce"):
+        paper.load("table7").declaration()
+
+
+def test_a_profile_of_your_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n[networks]\nwhite = ["a"]\nblack = ["b"]\n')
+    declared = paper.load("table1").declaration(file)
+    assert (declared.sources, declared.targets, declared.data.size) == (("a",), ("a", "b"), None)
+    assert "Ens-AT is left out: profile mine has nothing for it." in declared.about
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name = ", "is not TOML"),
+        ('name = "mine"', "networks: Field required"),
+        ('name = "mine"\ncolour = 1\n[networks]', "colour: Extra inputs"),
+        ('name = "mine"\n[networks]\nblack = ["b"]', "table1 has no source in profile mine"),
+        ('name = "mine"\n[networks]\nwhite = ["a", "b"]', "white is a source and needs one network"),
+    ],
+)
+def test_a_bad_profile_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(WhorlError, match=problem):
+        paper.load("table1").declaration(file)
+
+
+def test_an_unknown_profile_gets_the_nearest() -> None:
+    with pytest.raises(WhorlError, match=r"unknown profile 'ofline'\. Did you mean 'offline'"):
+        paper.load_profile("ofline")
+    with pytest.raises(WhorlError, match="cannot be read"):
+        paper.load_profile("nowhere.toml")
+
+
+def _altered(**changes: object) -> dict[str, object]:
+    return paper.load("table3").model_dump() | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"waits": "something"}, "a slot, and nothing else"),
+        ({"poses": ()}, "either poses or a grid"),
+        ({"orderings": (("ai-dim", "ti-dim"),)}, "names a row that is not there"),
+        ({"printed": {"black": {}}}, "printed figures are of"),
+        ({"printed": {"white": {"fgsm": ((1.0, 2.0, 3.0),) * 2}}}, "printed rows are"),
+        ({"poses": ({"label": "one"},)}, "must have 1 groups of 3"),
+        ({"colour": 1}, "Extra inputs"),
+    ],
+)
+def test_an_item_must_fit_together(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Item.model_validate(_altered(**changes))

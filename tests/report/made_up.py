@@ -1,0 +1,82 @@
+"""Cells and galleries for the tests of the report, made up but consistent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import torch
+
+from whorl.evaluation import Pose, SuccessRate, poses
+from whorl.models import Classifier
+from whorl.report import Gallery, gallery
+from whorl.runs.results import Cell
+
+AS_IT_IS = Pose()
+GRID = poses(angles=(-30, -15, 0, 15, 30), scales=(0.6, 0.8, 1.0))
+Counts = Callable[[str, str, Pose], SuccessRate]
+
+
+def cell(
+    attack: str,
+    target: str,
+    counts: SuccessRate,
+    *,
+    pose: Pose = AS_IT_IS,
+    source: str = "net-a",
+    eps: float = 16 / 255,
+    grad_evals: int = 100,
+    defense: str = "none",
+) -> Cell:
+    """One cell; what does not matter is filled in."""
+    return Cell(
+        attack=attack,
+        source=source,
+        target=target,
+        defense=defense,
+        pose=pose,
+        eps=eps,
+        counts=counts,
+        grad_evals=grad_evals,
+        seconds=1.0,
+    )
+
+
+def rate(success: int, of: int = 200, n: int = 200) -> SuccessRate:
+    """So many successes among so many recognised of ``n`` pictures."""
+    return SuccessRate(n, of, success, of - success)
+
+
+def varied(attack: str, target: str, pose: Pose) -> SuccessRate:
+    """Counts that differ from cell to cell, the same every time."""
+    number = sum(map(ord, f"{attack}{target}{pose}"))
+    recognised = 120 + number % 80
+    success = number * 7 % (recognised + 1)
+    return SuccessRate(200, recognised, success, recognised - success)
+
+
+def grid_cells(
+    attacks: Sequence[str] = ("dim", "ai-dim"),
+    targets: Sequence[str] = ("net-a", "net-b"),
+    where: Sequence[Pose] = GRID,
+    counts: Counts = varied,
+) -> tuple[Cell, ...]:
+    """Every attack on every target in every pose."""
+    return tuple(cell(a, t, counts(a, t, pose), pose=pose) for a, t, pose in product(attacks, targets, where))
+
+
+def small_classifier(labels: Sequence[str] = ("cat", "dog", "owl")) -> Classifier:
+    """A network that answers by the mean colour: red, green, blue."""
+    net = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    return Classifier.from_module(net, size=(24, 24), mean=(0, 0, 0), std=(0.05,) * 3, labels=labels, name="net-b")
+
+
+def small_gallery(name: str = "picture.png", labels: Sequence[str] = ("cat", "dog", "owl")) -> Gallery:
+    """Two pictures of noise that is mostly red, attacked towards green and towards blue."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 3, 24, 24, generator=generator) * 0.5
+    x[:, 0] += 0.1
+    bluer = torch.tensor([-0.06, 0.0, 0.06]).view(1, 3, 1, 1)
+    adversarial = {"dim": x + bluer.flip(1) / 2, "ai-dim": x + 2 * bluer}
+    y = torch.zeros(2, dtype=torch.long)
+    return gallery(small_classifier(labels), x, adversarial, y, [name, "second"], source="net-a")

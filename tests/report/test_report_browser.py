@@ -1,0 +1,298 @@
+"""The report as people open it: in a browser, from a file, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.browser import chromium
+from report.made_up import GRID, grid_cells, small_gallery
+from whorl.evaluation import Comparison
+from whorl.report import Content, write_report
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is part of whorl[dev]")
+
+FILE = '"><script>alert(1)</script>.png'
+LABEL = "<img src=x onerror=alert(2)>"
+COMMAND = ("whorl", "demo", "--out", "it's mine")
+DESK, PHONE = {"width": 1024, "height": 720}, {"width": 390, "height": 844}
+
+
+@dataclass
+class Opened:
+    """A page, and what it did that it should not."""
+
+    page: Any
+    trouble: list[str] = field(default_factory=list)
+    """Errors on the console, dialogs and requests."""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    content = Content(
+        title=f"A report {LABEL}",
+        about=FILE,
+        command=COMMAND,
+        cells=grid_cells(("dim", "ai-dim", LABEL), ("net-a", "net-b", LABEL)),
+        comparisons={("ai-dim", "dim", "net-a", "net-b"): Comparison(n=200, b=30, c=3)},
+        galleries=(small_gallery(FILE, (LABEL, "dog", "owl")),),
+        settings={LABEL: {FILE: LABEL}},
+        left_out=((FILE, LABEL),),
+    )
+    return write_report(tmp_path_factory.mktemp("page") / "report.html", content)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = chromium()
+    with playwright.sync_playwright() as started:
+        # Without a graphics card, surfaces are drawn by the processor.
+        running = started.chromium.launch(executable_path=program, args=["--enable-unsafe-swiftshader"])
+        yield running
+        running.close()
+
+
+def opened(browser: Any, report: Path, viewport: dict[str, int], **options: Any) -> Iterator[Opened]:
+    context = browser.new_context(viewport=viewport, permissions=["clipboard-read", "clipboard-write"], **options)
+    shown = Opened(context.new_page())
+    address = report.as_uri()
+
+    def refuse(route: Any) -> None:
+        if route.request.url == address:
+            route.continue_()
+        else:
+            shown.trouble.append(f"request: {route.request.url}")
+            route.abort()
+
+    def heard(message: Any) -> None:
+        if message.type == "error":
+            shown.trouble.append(f"console: {message.text}")
+
+    def asked(dialog: Any) -> None:
+        shown.trouble.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    context.route("**/*", refuse)
+    # Those that no route sees, such as a file beside the page.
+    context.on(
+        "request",
+        lambda r: None if r.url.startswith((address, "data:", "blob:")) else shown.trouble.append(f"asked: {r.url}"),
+    )
+    shown.page.on("console", heard)
+    shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
+    shown.page.on("dialog", asked)
+    shown.page.goto(address)
+    yield shown
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def desk(browser: Any, report: Path) -> Iterator[Opened]:
+    yield from opened(browser, report, DESK)
+
+
+@pytest.fixture(scope="module")
+def phone(browser: Any, report: Path) -> Iterator[Opened]:
+    yield from opened(browser, report, PHONE, has_touch=True, color_scheme="dark")
+
+
+@pytest.fixture(autouse=True)
+def no_trouble(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    for name in ("desk", "phone"):
+        if name in request.fixturenames:
+            assert request.getfixturevalue(name).trouble == []
+
+
+def camera(page: Any) -> dict[str, float]:
+    eye: dict[str, float] = page.evaluate("document.getElementById('surface')._fullLayout.scene._scene.getCamera().eye")
+    return eye
+
+
+def test_every_figure_is_drawn(desk: Opened) -> None:
+    desk.page.wait_for_function(
+        "[...document.querySelectorAll('.plot[data-figure]')]"
+        ".every((plot) => plot._fullLayout && plot.offsetHeight > 100)"
+    )
+    assert desk.page.locator(".plot[data-figure]").count() == 1 + 1 + 4  # overview, surface, four profiles
+    assert desk.page.locator("#surface canvas").count() >= 1
+
+
+def test_the_surface_turns(desk: Opened) -> None:
+    page = desk.page
+    place = page.locator("#surface")
+    place.scroll_into_view_if_needed()
+    page.evaluate(
+        "document.getElementById('surface').on('plotly_relayout', (change) => { window.turned = Object.keys(change); })"
+    )
+    before = camera(page)
+    box = place.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y + 10)
+    page.mouse.move(x + 160, y + 20)
+    page.mouse.up()
+    page.wait_for_function("window.turned && window.turned.some((key) => key.includes('camera'))")
+    after = camera(page)
+    assert max(abs(after[axis] - before[axis]) for axis in "xyz") > 0.1
+
+
+def test_the_menus_change_the_surface(desk: Opened) -> None:
+    page = desk.page
+
+    def heights() -> list[list[float]]:
+        shown: list[list[float]] = page.evaluate("document.getElementById('surface').data[0].z")
+        return shown
+
+    views = {page.locator("#surface-view option").nth(i).inner_text(): i for i in range(3)}
+    assert page.locator("#surface-view").input_value() == str(views["net-a → net-b"])  # not the attacked one
+    rates = {(c.attack, c.target, c.pose): 100 * c.counts.rate for c in grid_cells(targets=("net-a", "net-b"))}
+    for label, target in (("net-a → net-a (crafted on it)", "net-a"), ("net-a → net-b", "net-b")):
+        page.locator("#surface-view").select_option(label=label)
+        expected = [rates["dim", target, pose] for pose in GRID]
+        assert [z for row in heights() for z in row] == pytest.approx(expected, abs=1e-3)
+    page.locator("#surface-subject").select_option(label=LABEL)
+    assert page.evaluate("document.getElementById('surface').data.length") == 2  # one surface with its mesh
+    page.locator("#surface-subject").select_option(index=0)
+
+
+def test_the_profiles_of_one_target_are_shown(desk: Opened) -> None:
+    page = desk.page
+    shown = page.locator("[data-profiles]:visible")
+    assert shown.count() == 1
+    page.locator("#profile-view").select_option(index=0)
+    assert page.locator("[data-profiles]:visible").get_attribute("data-profiles") == "0"
+    page.wait_for_function("document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
+
+
+def test_a_picture_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> None:
+    page, dialog = desk.page, desk.page.locator("dialog")
+    assert not dialog.is_visible()
+    page.locator(".tile").first.click()
+    assert dialog.is_visible()
+    first = dialog.locator("img").get_attribute("src")
+    assert page.evaluate("document.querySelector('dialog img').naturalWidth") > 0
+    assert FILE in dialog.locator("p").inner_text()
+    page.keyboard.press("ArrowRight")
+    assert dialog.locator("img").get_attribute("src") != first
+    page.keyboard.press("Escape")
+    assert not dialog.is_visible()
+    # The focus is back on the picture that was shown last, and the keyboard alone opens it again.
+    page.keyboard.press("Enter")
+    assert dialog.is_visible()
+    dialog.get_by_role("button", name="Close").click()
+    assert not dialog.is_visible()
+
+
+def test_frames_and_marks_say_the_same(desk: Opened) -> None:
+    tiles = desk.page.locator(".tile.right, .tile.wrong")
+    assert tiles.count() == 2 * 3 * 4
+    for i in range(tiles.count()):
+        wrong = "wrong" in (tiles.nth(i).get_attribute("class") or "")
+        cross = tiles.nth(i).locator(".mark path").get_attribute("d").startswith("M3 3l10 10")
+        assert wrong == cross == ("wrongly" in tiles.nth(i).locator("img").get_attribute("alt"))
+
+
+def test_the_command_is_copied(desk: Opened) -> None:
+    import shlex
+
+    desk.page.locator(".copy").click()
+    desk.page.get_by_text("Copied").wait_for()
+    assert shlex.split(desk.page.evaluate("navigator.clipboard.readText()")) == list(COMMAND)
+
+
+def test_a_table_sorts(desk: Opened) -> None:
+    page = desk.page
+    part = page.locator("details", has=page.locator("table.sortable")).first
+    part.locator("summary").click()
+    heading = part.locator("th[data-column='3']")
+
+    def column() -> list[float]:
+        return [
+            float(v) for v in part.locator("tbody tr td:nth-child(4)").evaluate_all("e => e.map(c => c.dataset.value)")
+        ]
+
+    given = column()
+    heading.locator("button").click()
+    assert column() == sorted(given)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    heading.locator("button").click()
+    assert column() == sorted(given, reverse=True)
+
+
+def test_no_button_sends_a_figure_anywhere(desk: Opened) -> None:
+    titles = desk.page.locator(".modebar-btn").evaluate_all("all => all.map((b) => b.dataset.title)")
+    assert {"Zoom", "Pan", "Orbital rotation"} <= set(titles)
+    assert not [
+        title for title in titles if any(word in title.lower() for word in ("share", "cloud", "edit", "plotly"))
+    ]
+
+
+def test_names_stay_text(desk: Opened) -> None:
+    page = desk.page
+    assert page.title() == f"A report {LABEL}"
+    assert page.locator("h1").inner_text() == f"A report {LABEL}"
+    assert page.locator(".example h4").first.inner_text() == f"{LABEL} {FILE}"
+    assert page.evaluate("document.scripts.length") == 3
+    assert page.locator("img[src='x']").count() == 0
+    # In figures too: the whole label is in the legend, letter for letter.
+    legend = page.locator(".plot").first.locator(".legendtext").all_text_contents()
+    assert LABEL in legend
+
+
+def test_it_can_be_read_by_ear(desk: Opened) -> None:
+    page = desk.page
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))")
+    assert levels.count(1) == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
+    assert page.locator("main img:not([alt]), main img[alt='']").count() == 0
+    assert page.locator(".plot[data-figure]:not([aria-label]), .plot[data-figure][aria-label='']").count() == 0
+    assert page.locator("select").evaluate_all("all => all.every((one) => one.labels.length === 1)")
+    # plotly's own buttons have titles instead of texts.
+    ours = page.locator("button:not(.modebar button)")
+    assert ours.evaluate_all("all => all.every((b) => b.textContent.trim() || b.querySelector('img').alt)")
+
+
+def test_it_fits_a_phone(phone: Opened) -> None:
+    page = phone.page
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.evaluate("document.body.scrollWidth") <= PHONE["width"]
+    widths = page.locator(".plot[data-figure]").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().right)"
+    )
+    assert max(widths) <= PHONE["width"]
+    page.locator(".tile").first.tap()
+    box = page.locator("dialog").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE["width"]
+    page.keyboard.press("Escape")
+
+
+def test_figures_follow_light_and_dark(phone: Opened) -> None:
+    page = phone.page
+
+    def ink() -> str:
+        colour: str = page.evaluate("document.querySelector('.plot[data-figure]')._fullLayout.font.color")
+        return colour
+
+    dark = ink()
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(
+        "(was) => document.querySelector('.plot[data-figure]')._fullLayout.font.color !== was", arg=dark
+    )
+    assert (dark, ink()) == ("#e6edf3", "#1f2328")
+
+
+def test_without_scripts_the_tables_are_still_there(browser: Any, report: Path) -> None:
+    for shown in opened(browser, report, DESK, java_script_enabled=False):
+        assert shown.page.locator("#tables table").first.is_visible()
+        assert shown.page.locator(".tile img").first.is_visible()
+        assert shown.trouble == []

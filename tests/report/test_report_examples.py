@@ -1,0 +1,123 @@
+"""Galleries show what the network really says, and choose the same pictures every time."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from report.made_up import small_classifier, small_gallery
+from whorl import WhorlError
+from whorl.evaluation import Pose
+from whorl.report import Encoded, gallery
+from whorl.report.examples import SIDE, encode
+
+
+def opened(picture: Encoded) -> np.ndarray:
+    with Image.open(io.BytesIO(picture.data)) as image:
+        return np.array(image.convert("RGB")).astype(int)
+
+
+def plain(red: float, green: float, blue: float, side: int = 24) -> torch.Tensor:
+    return torch.tensor([red, green, blue]).view(1, 3, 1, 1).expand(1, 3, side, side).clone()
+
+
+def test_every_version_in_every_pose() -> None:
+    shown = small_gallery()
+    assert shown.poses == ("as it is", "rotation 30°", "scaling 1.5", "mix 30°, 1.5, shift 20")
+    assert shown.title == "Made to fool net-a, shown to net-b"
+    for example in shown.examples:
+        assert [version.name for version in example.versions] == ["clean", "dim", "ai-dim"]
+        assert example.truth == "cat"
+        for version in example.versions:
+            assert [shot.pose for shot in version.shots] == list(shown.poses)
+            assert (version.change is None) == (version.centre is None) == (version.name == "clean")
+
+
+def test_answers_are_the_networks_own() -> None:
+    clf = small_classifier()
+    x = plain(0.5, 0.4, 0.3)
+    adversarial = {"weak": x + 0.01, "strong": plain(0.42, 0.48, 0.3)}
+    shown = gallery(clf, x, adversarial, torch.tensor([0]), ["a"], poses={"half": Pose(scale=0.5)})
+    for version, image in zip(shown.examples[0].versions, (x, adversarial["weak"], adversarial["strong"]), strict=True):
+        rounded = (image * 255).round() / 255 if version.name != "clean" else image
+        p = clf(Pose(scale=0.5).apply(rounded)).softmax(1)[0]
+        assert version.shots[0].probability == pytest.approx(float(p.max()))
+        assert version.shots[0].label == ("cat", "dog", "owl")[int(p.argmax())]
+        assert version.shots[0].fooled == (int(p.argmax()) != 0)
+    assert [version.shots[0].fooled for version in shown.examples[0].versions] == [False, False, True]
+
+
+def test_shown_are_recognised_pictures_on_which_the_attacks_differ_most() -> None:
+    red, green = plain(0.5, 0.4, 0.3), plain(0.4, 0.5, 0.3)
+    x = torch.cat([green, red, red, red])  # the first is not recognised at all
+    adversarial = {"weak": torch.cat([green, red, green, red]), "strong": torch.cat([green, red, green, green])}
+    y, ids = torch.zeros(4, dtype=torch.long), ["unrecognised", "neither", "both", "strong alone"]
+    shown = gallery(small_classifier(), x, adversarial, y, ids, count=2, poses={"as it is": Pose()})
+    assert [example.id for example in shown.examples] == ["strong alone", "neither"]
+    alone = gallery(
+        small_classifier(), x, {"strong": adversarial["strong"]}, y, ids, count=3, poses={"as it is": Pose()}
+    )
+    assert [example.id for example in alone.examples] == ["both", "strong alone", "neither"]
+    assert "the attack succeeds" in alone.about
+
+
+def test_batches_make_no_difference() -> None:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(5, 3, 24, 24, generator=generator)
+    adversarial = {"a": (x + 0.05).clamp(0, 1), "b": (x - 0.05).clamp(0, 1)}
+    args = (small_classifier(), x, adversarial, torch.zeros(5, dtype=torch.long), list("abcde"))
+    assert gallery(*args, batch_size=2) == gallery(*args, batch_size=5)
+
+
+def test_a_change_of_the_bound_is_black_or_white_and_none_is_grey() -> None:
+    x = plain(0.5, 0.5, 0.5, side=48)
+    changed = x.clone()
+    changed[..., :24, :] += 16 / 255
+    changed[..., 24:, :24] -= 16 / 255
+    shown = gallery(small_classifier(), x, {"a": changed}, torch.tensor([0]), ["a"], eps=16 / 255)
+    assert shown.magnified == pytest.approx(255 / 32)
+    for picture in (shown.examples[0].versions[1].change, shown.examples[0].versions[1].centre):
+        assert picture is not None
+        levels = opened(picture)  # lossy, and the edges are blurred
+        assert levels[4:20].mean() > 245
+        assert levels[30:, 4:20].mean() < 10
+        assert abs(levels[30:, 30:].mean() - 128) < 10
+
+
+def test_without_a_bound_the_largest_change_takes_its_place() -> None:
+    grey = 100 / 255
+    x = plain(grey, grey, grey)
+    shown = gallery(small_classifier(), x, {"a": x + 8 / 255}, torch.tensor([0]), ["a"])
+    assert shown.magnified == pytest.approx(0.5 / (8 / 255))
+    same = gallery(small_classifier(), x, {"a": x}, torch.tensor([0]), ["a"])
+    assert np.isfinite(same.magnified)
+
+
+def test_files_are_small() -> None:
+    assert opened(encode(torch.rand(3, 640, 900))).shape == (round(SIDE * 640 / 900), SIDE, 3)
+    assert opened(encode(torch.rand(3, 50, 60))).shape == (50, 60, 3)
+    levels = opened(encode(plain(0.2, 0.4, 0.6)[0]))
+    assert np.abs(levels.mean((0, 1)) - np.array([51, 102, 153])).max() < 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.rand(3, 24, 24)}, r"pictures must be \(N, 3, H, W\)"),
+        ({"adversarial": {}}, "at least one attack"),
+        ({"poses": {}}, "at least one attack and one pose"),
+        ({"adversarial": {"clean": torch.rand(2, 3, 24, 24)}}, "may be called 'clean'"),
+        ({"adversarial": {"a": torch.rand(1, 3, 24, 24)}}, "pictures of 'a' must match x"),
+        ({"ids": ["a"]}, "a label and an id for each of 2"),
+        ({"y": torch.tensor([0])}, "a label and an id for each of 2"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
+    x = torch.rand(2, 3, 24, 24)
+    given: dict[str, object] = {"x": x, "adversarial": {"a": x}, "y": torch.tensor([0, 0]), "ids": ["a", "b"]} | change
+    with pytest.raises(WhorlError, match=message):
+        gallery(small_classifier(), **given)  # type: ignore[arg-type]

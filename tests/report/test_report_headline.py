@@ -1,0 +1,156 @@
+"""The words of the headline, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from report.made_up import cell, rate
+from whorl.evaluation import Comparison, Pose, SuccessRate
+from whorl.report import Content, headline
+from whorl.runs.results import Cell
+
+TURNED = Pose(angle=30)
+
+
+def content(*cells: Cell, comparisons: dict[tuple[str, str, str, str], Comparison] | None = None) -> Content:
+    return Content(title="t", cells=cells, comparisons=comparisons or {})
+
+
+def two(first: int, second: int, *, n: int = 200) -> list[Cell]:
+    """dim and ai-dim on one black-box target in two poses, with so many successes each."""
+    return [
+        cell(attack, "net-b", rate(count, n, n), pose=pose)
+        for attack, count in (("dim", first), ("ai-dim", second))
+        for pose in (Pose(), TURNED)
+    ]
+
+
+def test_nothing_was_measured() -> None:
+    assert headline(content()).statement == "Nothing was measured."
+
+
+def test_the_best_is_named_with_its_lead() -> None:
+    found = headline(content(*two(100, 150)))
+    assert found.statement == (
+        "ai-dim fools networks that it was not crafted on most often: in 75.0% of cases, the mean over 2 poses of "
+        "net-b; 25.0 points more than dim."
+    )
+    assert found.details == (
+        "Whether the two differ by more than chance was not tested.",
+        "Measured on 200 pictures.",
+    )
+
+
+def test_a_loss_of_the_invariant_attack_is_said_as_plainly() -> None:
+    assert headline(content(*two(150, 100))).statement.startswith("dim fools")
+    assert headline(content(*two(150, 100))).statement.endswith("25.0 points more than ai-dim.")
+
+
+def test_level_attacks_are_called_level() -> None:
+    assert headline(content(*two(120, 120))).statement.startswith("dim and ai-dim are level on networks")
+
+
+def test_few_pictures_are_called_few_and_get_no_decimals() -> None:
+    found = headline(content(*two(4, 6, n=8)))
+    assert "in 75% of cases" in found.statement
+    assert "25 points more" in found.statement
+    assert found.details[-1].startswith("Few pictures: measured on 8 pictures")
+
+
+def test_nearly_all_is_not_called_all() -> None:
+    assert "in more than 99.9% of cases" in headline(content(*two(0, 9999, n=10_000))).statement
+    assert "in 100.0% of cases" in headline(content(*two(0, 10_000, n=10_000))).statement
+
+
+def test_a_single_picture_is_one_picture() -> None:
+    assert "measured on 1 picture," in headline(content(*two(0, 1, n=1))).details[-1]
+
+
+def test_targets_that_were_attacked_do_not_count_where_there_are_others() -> None:
+    easy = [cell("dim", "net-a", rate(200)), cell("ai-dim", "net-a", rate(0))]
+    hard = [cell("dim", "net-b", rate(20)), cell("ai-dim", "net-b", rate(40))]
+    assert headline(content(*easy, *hard)).statement.startswith("ai-dim fools networks that it was not crafted on")
+    assert headline(content(*easy)).statement.startswith("dim fools the network that it was crafted on")
+
+
+def test_an_unrecorded_source_is_not_called_black_box() -> None:
+    cells = [cell(name, "net-b", rate(20), source="") for name in ("mine", "yours")]
+    assert "where it was crafted is not recorded" in headline(content(*cells)).statement
+
+
+def test_one_attack_in_one_pose() -> None:
+    found = headline(content(cell("dim", "net-b", rate(50), pose=TURNED)))
+    assert found.statement == "dim fools networks that it was not crafted on in 25.0% of cases, at 30° on net-b."
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_paired_test_is_quoted_target_by_target(swapped: bool) -> None:
+    cells = [
+        cell(attack, target, rate(count))
+        for attack, count in (("dim", 100), ("ai-dim", 150))
+        for target in ("net-b", "net-c", "net-d")
+    ]
+    votes = {"net-b": (40, 2), "net-c": (10, 9), "net-d": (1, 30)}  # ai-dim ahead, dim ahead
+    compared = {
+        ("dim", "ai-dim", "net-a", t) if swapped else ("ai-dim", "dim", "net-a", t): Comparison(n=200, b=b, c=c)
+        for t, (b, c) in ((t, (c, b) if swapped else (b, c)) for t, (b, c) in votes.items())
+    }
+    details = headline(content(*cells, comparisons=compared)).details
+    assert details[0] == (
+        "Compared picture by picture (McNemar's exact test, 5%), ai-dim is ahead beyond chance on net-b (p < 0.001); "
+        "the two cannot be told apart on net-c (p = 1.00); dim is ahead beyond chance on net-d (p < 0.001)."
+    )
+
+
+def test_many_targets_are_counted_instead_of_named() -> None:
+    targets = [f"net-{i}" for i in range(6)]
+    cells = [cell(a, t, rate(c)) for a, c in (("dim", 1), ("ai-dim", 9)) for t in targets]
+    compared = {("ai-dim", "dim", "net-a", t): Comparison(n=200, b=8, c=0) for t in targets}
+    assert "ai-dim is ahead beyond chance on 6 targets." in headline(content(*cells, comparisons=compared)).details[0]
+
+
+def test_gains_of_the_other_pairs_include_losses() -> None:
+    counts = {"pgd": 60, "ai-pgd": 40, "dim": 100, "ai-dim": 150, "mim": 80, "ai-mim": 80}
+    found = headline(content(*(cell(name, "net-b", rate(count)) for name, count in counts.items())))
+    assert (
+        "On the same targets and poses, ai-pgd loses 10.0 points against pgd; ai-mim is level with mim."
+        in found.details
+    )
+
+
+def test_gains_say_on_how_many_targets_they_are_real() -> None:
+    counts = {"pgd": 60, "ai-pgd": 80, "mim": 100, "dim": 150}
+    cells = [cell(name, target, rate(count)) for name, count in counts.items() for target in ("net-b", "net-c")]
+    compared = {
+        ("ai-pgd", "pgd", "net-a", "net-b"): Comparison(n=200, b=20, c=1),
+        ("pgd", "ai-pgd", "net-a", "net-c"): Comparison(n=200, b=5, c=6),
+    }
+    assert (
+        "On the same targets and poses, ai-pgd gains 10.0 points against pgd (beyond chance on 1 of 2 targets)."
+        in headline(content(*cells, comparisons=compared)).details
+    )
+
+
+def test_undefined_rates_are_left_out_and_counted() -> None:
+    blind = [cell(name, "net-b", SuccessRate(200, 0, 0, 3), pose=Pose(scale=0.1)) for name in ("dim", "ai-dim")]
+    found = headline(content(*two(100, 150), *blind))
+    assert "in 75.0% of cases" in found.statement
+    assert "In 2 of 6 cells the target recognised no clean picture" in found.details[1]
+
+
+def test_no_rate_at_all_is_said() -> None:
+    cells = [cell(name, "net-b", SuccessRate(200, 0, 0, 3)) for name in ("dim", "ai-dim")]
+    assert headline(content(*cells)).statement.startswith("No target recognised any clean picture")
+
+
+def test_only_what_all_attacks_share_is_ranked() -> None:
+    """dim's extra pose, in which it never fails, must not lift it above ai-dim."""
+    extra = [cell("dim", "net-b", rate(200), pose=Pose(scale=s)) for s in (0.5, 0.6, 0.7)]
+    assert headline(content(*two(100, 150), *extra)).statement.startswith("ai-dim fools")
+
+
+def test_attacks_measured_apart_are_not_ranked() -> None:
+    cells = [cell("dim", "net-b", rate(100)), cell("ai-dim", "net-c", rate(150))]
+    statement = headline(content(*cells)).statement
+    assert statement.startswith("The attacks were measured on different targets or poses")
+    assert "dim 50.0%, ai-dim 75.0%" in statement
