@@ -35,11 +35,11 @@ GRADIENT: Mapping[str, GradientAttack] = {
 MINIMAL: Mapping[str, Attack] = {"deepfool": DeepFool(), "cw": CarliniWagner()}
 SCORE: Mapping[str, Attack] = {
     "nes": ScoreAttack(),
-    "spsa": ScoreAttack(gradient=FiniteDifferences(draw="signs"), optimizer="adam"),
+    "spsa": ScoreAttack(gradient=FiniteDifferences(draw="signs"), optimizer="adam", plateau=None),
     "nattack": ScoreAttack(
         gradient=GaussianSearch(), space=Tanh(), optimizer="ascent", sigma=0.1, learning_rate=0.02, plateau=None
     ),
-    "prgf": ScoreAttack(gradient=PriorGuided(), samples=50),
+    "prgf": ScoreAttack(gradient=PriorGuided(), samples=50, plateau=None),
 }
 DECISION: Mapping[str, Attack] = {
     "boundary": DecisionAttack(),

@@ -16,6 +16,8 @@ from whorl.errors import WhorlError
 # On a CPU a larger batch is no faster, only larger; on a GPU this many pixel values fill it without filling its memory.
 _CPU_IMAGES_PER_PASS = 32
 _GPU_VALUES_PER_PASS = 2**25
+# What float32 may be off by, in 8-bit levels, where a whole number is meant.
+_LEVEL_SLACK = 1e-3
 
 
 class TargetError(WhorlError):
@@ -177,6 +179,29 @@ class Progress:
                 success=self.success, grad_evals=made.grad_evals, queries=made.queries, trace=made.trace
             )
             raise
+
+
+def in_8_bits(images: Tensor, x: Tensor, norm: Norm, eps: float) -> Tensor:
+    """Round images to 256 levels without leaving the ball around ``x``.
+
+    Args:
+        images: (n, C, H, W) in the ball of radius ``eps`` around ``x``.
+        x: (n, C, H, W), whole multiples of 1/255.
+        norm: of the ball.
+        eps: its radius.
+
+    >>> from whorl.attacks.norms import find_norm
+    >>> x, moved = torch.full((1, 1, 1, 1), 127 / 255), torch.full((1, 1, 1, 1), 130.6 / 255)
+    >>> round(float(in_8_bits(moved, x, find_norm("linf"), 3.6 / 255)) * 255, 3)
+    130.0
+    """
+    if norm.name == "l2":
+        # Towards x, pixel by pixel: no pixel's change grows, so neither does their norm.
+        change = (images - x) * 255
+        return (((x * 255).round() + (change + _LEVEL_SLACK * change.sign()).trunc()) / 255).clamp(0, 1)
+    low = ((x - eps) * 255 - _LEVEL_SLACK).ceil()
+    high = ((x + eps) * 255 + _LEVEL_SLACK).floor()
+    return (torch.minimum(torch.maximum((images * 255).round(), low), high) / 255).clamp(0, 1)
 
 
 def check_whole(record: object, *names: str, least: int = 1) -> None:

@@ -12,6 +12,7 @@ from whorl.runs.demo import Demo, demo
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Loaded, Pictures
+from whorl.runs.querying import Queried, query, table7
 from whorl.runs.setup import find_device, load_source
 
 __all__ = [
@@ -25,12 +26,15 @@ __all__ = [
     "Interrupted",
     "Loaded",
     "Pictures",
+    "Queried",
     "RunFolder",
     "craft",
     "declare",
     "demo",
     "find_device",
     "load_source",
+    "query",
     "read_declaration",
     "run",
+    "table7",
 ]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whorl.defenses.checks import at_least_single
 from whorl.defenses.jpeg import Jpeg, jpeg
 from whorl.records import Record
 
@@ -55,12 +57,13 @@ class ParallelJpeg(Record):
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
         """Compress and decompress (B, 3, H, W) ``x``; see :func:`whorl.defenses.jpeg`."""
-        pixels = (x.detach().float() * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        exact = at_least_single(x.detach())
+        pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
         size = pixels[0].numel()
         if size > _CAPACITY or len(x) < 2:
             return jpeg(x, quality=self.quality)
         parts = [self._coded(part.cpu().numpy()).to(x.device) for part in pixels.split(_CAPACITY // size)]
-        return (torch.cat(parts).permute(0, 3, 1, 2).to(torch.float32) / 255).to(x.dtype)
+        return (torch.cat(parts).permute(0, 3, 1, 2).to(exact.dtype) / 255).to(x.dtype)
 
     def _coded(self, pixels: NDArray[np.uint8]) -> Tensor:
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]  # set above, past the frozen record
@@ -69,7 +72,7 @@ class ParallelJpeg(Record):
         view[:] = pixels
         # Twice as many pieces as workers: one that is late does not hold up all the others.
         cuts = np.linspace(0, len(pixels), min(len(pixels), 2 * self.workers) + 1).astype(int).tolist()
-        tasks = [(pixels.shape, begin, end, self.quality) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        tasks = [(pixels.shape, begin, end, self.quality) for begin, end in pairwise(cuts)]
         pool.starmap(_code, tasks, chunksize=1)
         return torch.from_numpy(view.copy())
 
@@ -80,7 +83,7 @@ class ParallelJpeg(Record):
 
 
 def _adopt(memory: mmap.mmap) -> None:
-    global _shared  # noqa: PLW0603 - a worker has nowhere else to keep it
+    global _shared
     _shared = memory
 
 

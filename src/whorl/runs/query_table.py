@@ -2,8 +2,8 @@
 
 What is counted. An image counts for a target if the target, defence and all, classifies the clean image correctly;
 that is asked beforehand, outside the budget. Success: within the budget the target was shown an image inside the ball
-that it answered wrongly. Every image that a target is shown during an attack is a query, the check of the start included,
-so a start that succeeds by itself costs one.
+that it answered wrongly. Every image that a target is shown during an attack is a query, the check of the start
+included, so a start that succeeds by itself costs one.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def table7(
     """Run table 7, going on where an earlier call with the same settings stopped.
 
     Images are worked through in blocks; each block meets every target, attack and start before the next one begins.
-    So whenever it ends, by the limit, by Ctrl-C or by force, what is there is a table over fewer images. A block that was
-    cut is done again from scratch, and its queries are reported as discarded.
+    So whenever it ends, by the limit, by Ctrl-C or by force, what is there is a table over fewer images. A block that
+    was cut is done again from scratch, and its queries are reported as discarded.
 
     Args:
         images: (N, 3, H, W) pictures in [0, 1], labels, and ids.
@@ -272,27 +272,42 @@ class _Work:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.file, self.ledger = self.folder / "images.jsonl", Ledger(self.folder / ".queries")
-        lines = self.file.read_text(encoding="utf-8").splitlines() if self.file.is_file() else []
+        lines = self._lines()
         if not lines:
             self._append([self.identity])
             lines = [json.dumps(self.identity)]
-        first, *rest = (json.loads(line) for line in lines if line.endswith("}"))  # the last one may be torn
-        # A later call may ask for more attacks; those that are there must be the same.
-        known = {**first, "attacks": {**self.identity["attacks"], **first["attacks"]}}
-        if known != {**self.identity, "attacks": {**first["attacks"], **self.identity["attacks"]}}:
-            other = [key for key, value in self.identity.items() if key != "attacks" and first.get(key) != value]
-            raise WhorlError(
-                f"{self.folder} holds a table made with other settings ({', '.join(other) or 'attacks'}). "
-                "Choose another folder, or remove it."
-            )
+        first, *rest = (json.loads(line) for line in lines)
         for record in rest:
             if "discarded_queries" in record:
                 self.discarded += record["discarded_queries"]
+            elif "attacks" in record:
+                first["attacks"].update(record["attacks"])
             else:
                 self.done.setdefault((record["attack"], record["start"], record["target"]), {})[record["id"]] = record
+        asked = self.identity["attacks"]
+        other = [key for key, value in self.identity.items() if key != "attacks" and first.get(key) != value]
+        other += [name for name, shown in asked.items() if first["attacks"].get(name, shown) != shown]
+        if other:
+            raise WhorlError(
+                f"{self.folder} holds a table made with other settings: {', '.join(other)}. "
+                "Choose another folder, or remove it."
+            )
+        if asked.keys() - first["attacks"].keys():  # a later call may ask for more
+            self._append([{"attacks": asked}])
         left = self.ledger.left_behind()
         if left is not None:
             self._discard(left[1], left[0])
+
+    def _lines(self) -> list[str]:
+        """What is in the file, without a last line that was cut when a process was killed."""
+        if not self.file.is_file():
+            return []
+        content = self.file.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            with atomic_write(self.file) as file:
+                file.write(whole)
+        return whole.decode().splitlines()
 
     def _append(self, records: list[dict[str, Any]]) -> None:
         with self.file.open("ab") as file:
@@ -436,5 +451,3 @@ def summarise(key: Key, records: Any) -> QueryRow:
         queries=int(spent.sum()),
         seconds=round(sum(record["seconds"] for record in counted), 3),
     )
-
-

@@ -13,7 +13,7 @@ from whorl.attacks.decision.walks import BoundaryWalk, Walk
 from whorl.attacks.norms import column, find_norm, l2_size
 from whorl.attacks.objectives import Goal
 from whorl.attacks.queries import Progress, Target, check_above_zero, check_whole
-from whorl.attacks.starts import Init, check_init, given_start
+from whorl.attacks.starts import Given, Init, check_init, given_start, is_given
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 
@@ -37,10 +37,12 @@ class DecisionAttack(Attack):
             adversarial image at most that far away.
         tries: most pictures of noise to start from, until one is adversarial.
         bisections: queries to bring the start near the boundary.
-        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images; ``"random"`` or None,
-            noise. A given start that is not adversarial is replaced by noise where the attack is untargeted, and
-            given up where it is targeted.
+        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images, or a ``pathlib.Path`` of a
+            folder of them, named by id; ``"random"`` or None, noise. A given start that is not adversarial is
+            replaced by noise where the attack is untargeted, and given up where it is targeted.
         surrogate: model or ensemble that ``init`` is crafted on.
+        rounded: whether images are rounded to 8 bits before they are asked about, so that what succeeds still does once
+            it is saved as a picture file.
         chunk: images per pass through the target; None for as many as fit.
         trace: whether to report queries and distance after each step.
     """
@@ -54,6 +56,7 @@ class DecisionAttack(Attack):
     bisections: int = 10
     init: Init = field(default=None, compare=False)
     surrogate: Model | None = field(default=None, compare=False)
+    rounded: bool = False
     chunk: int | None = None
     trace: bool = False
 
@@ -73,7 +76,7 @@ class DecisionAttack(Attack):
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Start, bisect, walk. The nearest adversarial image comes back."""
-        if goal.targeted and not isinstance(self.init, Attack | Tensor):
+        if goal.targeted and not is_given(self.init):
             raise WhorlError(
                 "a targeted decision-based attack needs init=: start images that the target already answers as wanted, "
                 "or an attack and a surrogate; got none."
@@ -82,7 +85,7 @@ class DecisionAttack(Attack):
             raise WhorlError("surrogate is of no use here: give init= an attack to craft on it, or leave it out.")
         keys = image_keys(x, seed, ids)
         start, grad_evals = None, torch.zeros_like(goal.labels)
-        if isinstance(self.init, Attack | Tensor):
+        if isinstance(self.init, Given):
             start, grad_evals = given_start(self.init, self.surrogate, x, goal, seed=seed, ids=ids)
         target = Target(model, x, goal, budget=self.budget, chunk=self.chunk, labels_suffice=True)
         progress = Progress(x, x, target, find_norm("l2"), trace=self.trace, grad_evals=grad_evals)
@@ -96,6 +99,8 @@ class DecisionAttack(Attack):
 
     def _offer(self, target: Target, progress: Progress, images: Tensor, rows: Tensor) -> Tensor:
         """Ask about images and keep those that are adversarial and nearer: (n,) bool, adversarial."""
+        if self.rounded:
+            images = (images * 255).round() / 255
         reached = target.reached(images, rows)
         distance = l2_size(images - progress.x[rows])
         near = reached if self.eps is None else reached & (distance <= self.eps)
@@ -142,8 +147,9 @@ class DecisionAttack(Attack):
             if not len(rows):
                 return
             step_keys = substream(keys[rows], _STEP, target.step)
-            candidates = walker.propose(progress.best[rows], rows, step_keys, target.reached)
+            candidates, worth = walker.propose(progress.best[rows], rows, step_keys, target.reached)
             before = progress.value[rows]
-            self._offer(target, progress, candidates, rows)
-            walker.heed(rows, progress.value[rows] > before)
+            if bool(worth.any()):
+                self._offer(target, progress, candidates[worth], rows[worth])
+            walker.heed(rows, worth, progress.value[rows] > before)
             target.step += 1

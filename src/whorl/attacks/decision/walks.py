@@ -21,17 +21,23 @@ Ask = Callable[[Tensor, Tensor], Tensor]
 
 # Streams of a step's randomness.
 _NOISE, _CHOICE = 0, 1
+# Shares of sideways and of forward steps that stay adversarial, between which the lengths are right.
+_FEW, _MANY = 0.2, 0.5
 
 
 class Walker(Protocol):
     """A walk under way, with a state for every image of the batch."""
 
-    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> Tensor:
-        """(n, C, H, W) adversarial images of the batch's ``rows`` to as many candidates, nearer to the originals."""
+    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> tuple[Tensor, Tensor]:
+        """Go on from (n, C, H, W) adversarial images of the batch's ``rows``.
+
+        Returns:
+            (n, C, H, W) candidates, nearer to the originals, and (n,) bool: which of them are worth a query.
+        """
         ...
 
-    def heed(self, rows: Tensor, accepted: Tensor) -> None:
-        """Learn from the (n,) bool answers to the last candidates."""
+    def heed(self, rows: Tensor, worth: Tensor, accepted: Tensor) -> None:
+        """Learn from the (n,) bool answers to the last candidates; those that were not asked about are False."""
         ...
 
 
@@ -50,13 +56,19 @@ class Walk(Protocol):
 class BoundaryWalk(Record):
     """Step sideways on the sphere around the image, then towards the image (Brendel et al., 2018).
 
+    In some steps the point beside is asked about by itself before the one ahead; how often each stays adversarial sets
+    the lengths of both. The authors look at every tenth step and wait for 100 and 30 answers, as befits 25,000 steps;
+    within a budget of 10,000 queries the lengths would hardly ever change, so the defaults here are shorter.
+
     Attributes:
-        directions: steps after which both lengths are adapted, so that about half the sideways steps and a sixth of the
-            steps forward stay adversarial.
+        directions: most sideways directions to try in a step.
         spherical_step: length of a step sideways, as a share of the distance.
         source_step: length of a step towards the image, likewise.
         adaptation: factor by which lengths change.
-        check_every: every how many steps the sideways step is asked about by itself, for a query more.
+        check_every: every how many steps the point beside is asked about, for a query more.
+        sideways_window: answers about points beside that are awaited before the lengths change.
+        forward_window: likewise, answers about points ahead of those that stayed adversarial.
+
     """
 
     directions: int = 25
@@ -64,10 +76,12 @@ class BoundaryWalk(Record):
     source_step: float = 1e-2
     adaptation: float = 1.5
     check_every: int = 5
+    sideways_window: int = 10
+    forward_window: int = 10
     cost = 2
 
     def __post_init__(self) -> None:
-        check_whole(self, "directions", "check_every")
+        check_whole(self, "directions", "check_every", "sideways_window", "forward_window")
         check_above_zero(self, "spherical_step", "source_step")
         if not self.adaptation > 1:
             raise WhorlError(f"adaptation must be above 1; got {self.adaptation}.")
@@ -77,14 +91,37 @@ class BoundaryWalk(Record):
         return _Boundary(self, x)
 
 
+class _Answers:
+    """The last so many yes-or-no answers of each image."""
+
+    def __init__(self, window: int, x: Tensor) -> None:
+        self.window, self.last = window, x.new_zeros((len(x), window))
+        self.count = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+
+    def add(self, rows: Tensor, answers: Tensor) -> None:
+        self.last[rows, self.count[rows] % self.window] = answers.to(self.last.dtype)
+        self.count[rows] += 1
+
+    def verdict(self, rows: Tensor) -> Tensor:
+        """(n,) factor exponent: 1 where more than half are yes, -1 where less than a fifth, 0 between."""
+        share = self.last[rows].mean(dim=1)
+        return (share > _MANY).to(share.dtype) - (share < _FEW).to(share.dtype)
+
+    def full(self, rows: Tensor) -> Tensor:
+        return self.count[rows] >= self.window
+
+
 class _Boundary:
     def __init__(self, settings: BoundaryWalk, x: Tensor) -> None:
-        self.settings, self.x, self.step = settings, x, 0
+        self.settings, self.x = settings, x
         self.sideways = x.new_full((len(x),), settings.spherical_step)
         self.forward = x.new_full((len(x),), settings.source_step)
-        self.stayed, self.asked, self.took = (torch.zeros_like(self.sideways) for _ in range(3))
+        # Images need different numbers of tries, so each has a step of its own.
+        self.step = torch.ones(len(x), dtype=torch.int64, device=x.device)
+        self.tries = torch.zeros_like(self.step)
+        self.beside, self.ahead = (_Answers(size, x) for size in (settings.sideways_window, settings.forward_window))
 
-    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> Tensor:
+    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> tuple[Tensor, Tensor]:
         x, sideways = self.x[rows], column(self.sideways[rows])
         way = x - current
         distance = column(l2_size(way))
@@ -94,34 +131,35 @@ class _Boundary:
         # Divided so that the point is as far from the image as before.
         turned = (sideways * distance * across - way) / (1 + sideways**2).sqrt()
         beside = (x + turned).clamp(0, 1)
-        if self.step % self.settings.check_every == 0:
-            self.stayed[rows] += ask(beside, rows).to(x.dtype)
-            self.asked[rows] += 1
+        worth = torch.ones_like(rows, dtype=torch.bool)
+        checked = self._checks(rows)
+        if bool(checked.any()):
+            stayed = ask(beside[checked], rows[checked])
+            self.beside.add(rows[checked], stayed)
+            worth[checked] = stayed
         left = x - beside
         # Clipping may have changed the distance: step from where it should have been.
         length = column(l2_size(left))
         share = (column(self.forward[rows]) * distance + length - distance).clamp_min(0) / length.clamp_min(1e-12)
-        return (beside + share.clamp(max=1) * left).clamp(0, 1)
+        return (beside + share.clamp(max=1) * left).clamp(0, 1), worth
 
-    def heed(self, rows: Tensor, accepted: Tensor) -> None:
-        self.took[rows] += accepted.to(self.took.dtype)
-        self.step += 1
-        if self.step % self.settings.directions:
-            return
-        stayed = self.stayed / self.asked.clamp_min(1)
-        took = self.took / self.settings.directions
-        by = self.settings.adaptation
+    def _checks(self, rows: Tensor) -> Tensor:
+        return self.step[rows] % self.settings.check_every == 0
+
+    def heed(self, rows: Tensor, worth: Tensor, accepted: Tensor) -> None:
+        told = self._checks(rows) & worth
+        self.ahead.add(rows[told], accepted[told])
+        self.tries[rows] += 1
+        ended = rows[accepted | (self.tries[rows] >= self.settings.directions)]
+        self.tries[ended] = 0
+        self.step[ended] += 1
+        sure = ended[self.beside.full(ended) & self.ahead.full(ended)]
         # A boundary that is flat at the scale of the step keeps half of the sideways steps; fewer mean too long a step.
-        turn = self._factor(stayed, 0.2, 0.5, by)
-        self.sideways *= turn
-        self.forward *= turn * self._factor(took, 0.1, 0.25, by)
-        for counter in (self.stayed, self.asked, self.took):
-            counter.zero_()
-
-    @staticmethod
-    def _factor(rate: Tensor, low: float, high: float, by: float) -> Tensor:
-        one = torch.ones_like(rate)
-        return torch.where(rate > high, one * by, torch.where(rate < low, one / by, one))
+        turn, push = self.beside.verdict(sure), self.ahead.verdict(sure)
+        self.sideways[sure] *= self.settings.adaptation**turn
+        self.forward[sure] *= self.settings.adaptation ** (turn + push)
+        self.beside.count[sure[turn != 0]] = 0
+        self.ahead.count[sure[push != 0]] = 0
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -169,7 +207,7 @@ class _Evolution:
         self.mu = x.new_full((len(x),), settings.mu)
         self.took = torch.zeros_like(self.mu)
 
-    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> Tensor:  # noqa: ARG002 - needs no query
+    def propose(self, current: Tensor, rows: Tensor, keys: Tensor, ask: Ask) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - needs no query
         x, way = self.x[rows], self.x[rows] - current
         moved = self._draw(rows, keys)
         self.last[rows] = moved
@@ -178,7 +216,8 @@ class _Evolution:
         biased = current + column(self.mu[rows]) * way
         candidate = biased + self.settings.sigma * column(l2_size(way)) * unit(moved)
         # Back to the distance that mu alone would have left, so that every success is a gain.
-        return (x - unit(x - candidate) * column(l2_size(x - biased))).clamp(0, 1)
+        nearer = (x - unit(x - candidate) * column(l2_size(x - biased))).clamp(0, 1)
+        return nearer, torch.ones_like(rows, dtype=torch.bool)
 
     def _draw(self, rows: Tensor, keys: Tensor) -> Tensor:
         variance = self.variance[rows]
@@ -190,7 +229,7 @@ class _Evolution:
         chosen = torch.zeros_like(score).scatter_(1, score.topk(count, dim=1).indices, 1)
         return draw * chosen.reshape(draw.shape)
 
-    def heed(self, rows: Tensor, accepted: Tensor) -> None:
+    def heed(self, rows: Tensor, worth: Tensor, accepted: Tensor) -> None:  # noqa: ARG002 - all of them are
         won, settings = rows[accepted], self.settings
         self.path[won] = settings.decay * self.path[won] + (1 - settings.decay**2) ** 0.5 * self.last[won]
         self.variance[won] = (1 - settings.c) * self.variance[won] + settings.c * self.path[won] ** 2

@@ -20,6 +20,8 @@ from whorl.records import Record
 
 # Streams of a step's randomness.
 _DRAWS, _LENGTH = 0, 1
+# By this step the gradient's length differs from the first one's, and P-RGF's authors measure it again.
+_SETTLED = 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Site:
         width: images per pass.
         ask: from (m, C, H, W) points and their (m,) rows to the (m,) objective; each costs a query.
         prior: from (n, C, H, W) points and their (n,) rows to a surrogate's gradient.
+        step: how many steps came before.
+        memory: (B,) a number for each image of the batch, kept from step to step; zero at first.
     """
 
     points: Tensor
@@ -47,6 +51,8 @@ class Site:
     width: int
     ask: Callable[[Tensor, Tensor], Tensor]
     prior: Callable[[Tensor, Tensor], Tensor]
+    step: int
+    memory: Tensor
 
     def around(self, offsets: Tensor) -> Tensor:
         """The objective at (s, n, C, H, W) offsets from the points: (s, n), for s queries an image."""
@@ -166,23 +172,27 @@ class GaussianSearch(Record):
 class PriorGuided(Record):
     """Random directions that lean towards a surrogate's gradient, as far as it proves right (Cheng et al., 2019).
 
-    Each step measures the slope along the surrogate's gradient and the true gradient's length. They give the cosine
-    between the two, and that the lean of least expected error. A gradient that is all right costs no further query.
+    Each step measures the slope along the surrogate's gradient, and some steps the true gradient's length. They give
+    the cosine between the two, and that the lean of least expected error. A gradient that is all right costs no
+    further query.
 
     Attributes:
         estimator: surrogate gradient to invariant gradient, such as :class:`whorl.AffineInvariant`.
         length_samples: queries that measure the true gradient's length.
+        length_every: steps until it is measured anew. It is also measured in the fourth step, when the image has left
+            the flat surroundings of where it started.
         side: rows and columns of the grid that directions are drawn on, then enlarged; None is the image's own.
     """
 
     estimator: Estimator = identity
     length_samples: int = 10
+    length_every: int = 10
     side: int | None = None
     needs_prior = True
 
     def __post_init__(self) -> None:
         as_estimator(self.estimator)
-        check_whole(self, "length_samples", "side")
+        check_whole(self, "length_samples", "length_every", "side")
 
     def cost(self, samples: int) -> int:
         """One query along the prior, some for the length, and the samples."""
@@ -195,12 +205,9 @@ class PriorGuided(Record):
         length = math.sqrt(size)
         prior = unit(self.estimator(site.prior(site.points, site.rows)))
         along = _slopes(site, prior[None] * length)[0]
-        squares = torch.zeros_like(site.value)
-        for keys in site.passes(self.length_samples, _LENGTH):
-            u = unit(directions(keys, site.points, "gaussian", self.side).flatten(0, 1)).reshape(-1, *site.points.shape)
-            squares += _slopes(site, u * length).square().sum(dim=0)
-        # Along a random direction of that length, a slope squares to the gradient's own squared length on average.
-        true = squares / self.length_samples
+        if site.step % self.length_every == 0 or site.step == _SETTLED:
+            site.memory[site.rows] = self._squared_length(site, length)
+        true = site.memory[site.rows]
         cosine_2 = (along.square() / size / true.clamp_min(torch.finfo(true.dtype).tiny)).clamp(max=1)
         lean = best_lean(cosine_2, size, site.samples)
         gradient = column(along) * prior
@@ -208,6 +215,14 @@ class PriorGuided(Record):
         if bool(unsure.any()):
             gradient[unsure] = self._search(site.only(unsure), prior[unsure], lean[unsure], length)
         return gradient
+
+    def _squared_length(self, site: Site, length: float) -> Tensor:
+        """(n,) of the true gradient. Along random directions of that length, slopes square to it on average."""
+        squares = torch.zeros_like(site.value)
+        for keys in site.passes(self.length_samples, _LENGTH):
+            u = unit(directions(keys, site.points, "gaussian", self.side).flatten(0, 1)).reshape(-1, *site.points.shape)
+            squares += _slopes(site, u * length).square().sum(dim=0)
+        return squares / self.length_samples
 
     def _search(self, site: Site, prior: Tensor, lean: Tensor, length: float) -> Tensor:
         total = torch.zeros_like(site.points)

@@ -14,16 +14,17 @@ from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_f
 from whorl.attacks.gradient import Adam, SampledGradient, largest
 from whorl.attacks.norms import Norm, NormName, column, find_norm
 from whorl.attacks.objectives import Goal, LossName, find_loss
-from whorl.attacks.queries import Progress, Target, check_above_zero, check_whole
+from whorl.attacks.queries import Progress, Target, check_above_zero, check_whole, in_8_bits
 from whorl.attacks.score.gradients import QueryGradient, Site, antithetic
 from whorl.attacks.score.spaces import Pixels, Space, pixels
-from whorl.attacks.starts import Init, check_in_ball, check_init, given_start
+from whorl.attacks.starts import Init, check_in_ball, check_init, given_start, slack
 from whorl.errors import WhorlError
-from whorl.randomness import Ids, image_keys, substream
+from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.transforms import plain
 
-# Streams of an image's randomness: one for the start, then one for each step.
+# Streams of an image's randomness: one for the start, then one for each step, and within it one for a step in the dark.
 _START = -1
+_DARK = -1
 
 Optimizer = Literal["sign", "adam", "ascent"]
 
@@ -47,11 +48,14 @@ class ScoreAttack(Attack):
         optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's,
             ``"ascent"`` the gradient itself.
         learning_rate: length of a step at first; None is eps/10.
-        plateau: checks without a new best after which an image's learning rate is halved; None never does.
+        plateau: checks in a row that end lower than they began, after which an image's learning rate is halved; None
+            never does.
         least_rate: share of the learning rate at which halving ends.
-        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images; ``"random"``, anywhere in
-            the ball; None, the image itself.
+        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images, or a ``pathlib.Path`` of a
+            folder of them, named by id; ``"random"``, anywhere in the ball; None, the image itself.
         surrogate: model or ensemble that gives gradients, to ``init`` and to ``PriorGuided``.
+        rounded: whether the images that are checked are rounded to 8 bits, so that what succeeds still does once it is
+            saved as a picture file. Queries for the gradient are not rounded.
         chunk: images per pass through the target; None for as many as fit.
         trace: whether to report queries, loss and distance after each step.
 
@@ -74,10 +78,11 @@ class ScoreAttack(Attack):
     space: Space = pixels
     optimizer: Optimizer = "sign"
     learning_rate: float | None = None
-    plateau: int | None = 10
+    plateau: int | None = 20
     least_rate: float = 0.1
     init: Init = field(default=None, compare=False)
     surrogate: Model | None = field(default=None, compare=False)
+    rounded: bool = False
     chunk: int | None = None
     trace: bool = False
 
@@ -132,7 +137,7 @@ class ScoreAttack(Attack):
         if isinstance(self.init, str):
             return norm.ball(x, eps)(x + norm.random(x, substream(keys, _START), eps)), torch.zeros_like(goal.labels)
         start, grad_evals = given_start(self.init, self.surrogate, x, goal, seed=seed, ids=ids)
-        check_in_ball(start, x, norm, self.eps, ids)
+        check_in_ball(start, x, norm, self.eps, ids, slack=slack(self.init, x, norm))
         return norm.ball(x, eps)(start), grad_evals
 
     def _climb(self, target: Target, progress: Progress, start: Tensor, keys: Tensor) -> None:
@@ -144,10 +149,11 @@ class ScoreAttack(Attack):
         rate = Rate(
             self.eps / 10 if self.learning_rate is None else self.learning_rate, self.plateau, self.least_rate, x
         )
-        rows = torch.arange(len(x), device=x.device)
+        rows, memory = torch.arange(len(x), device=x.device), x.new_zeros(len(x))
         while len(rows):
-            project = progress.norm.ball(x[rows], eps)
-            shown = self.space.shown(points[rows], project)
+            shown = self.space.shown(points[rows], progress.norm.ball(x[rows], eps))
+            if self.rounded:
+                shown = in_8_bits(shown, x[rows], progress.norm, self.eps)
             value, reached = target.objective(shown, rows, loss)
             # What succeeds is taken whatever its loss: cross entropy may be higher where the answer is still right.
             progress.offer(rows, shown, torch.where(reached, torch.inf, value), reached, loss=value)
@@ -157,7 +163,8 @@ class ScoreAttack(Attack):
             if not len(rows):
                 break
             site = Site(
-                points=points[rows],
+                # Where the value is known: one-sided differences would take a rounding for a slope.
+                points=shown[going] if isinstance(self.space, Pixels) else points[rows],
                 value=value,
                 keys=substream(keys[rows], target.step),
                 rows=rows,
@@ -166,8 +173,10 @@ class ScoreAttack(Attack):
                 width=target.chunk,
                 ask=self._asker(target, x, eps),
                 prior=self._prior(target.goal, progress.grad_evals),
+                step=target.step,
+                memory=memory,
             )
-            step = column(rate.now[rows]) * move(self.gradient(site), rows)
+            step = column(rate.now[rows]) * move(_or_random(self.gradient(site), site.keys), rows)
             points[rows] = self.space.settled(points[rows] + step, progress.norm.ball(x[rows], eps))
             target.step += 1
 
@@ -193,6 +202,17 @@ class ScoreAttack(Attack):
         return prior
 
 
+def _or_random(gradient: Tensor, keys: Tensor) -> Tensor:
+    """Give an image whose queries all scored the same a direction of random signs instead of none.
+
+    A defence that rounds pictures to 8 bits, as JPEG does, answers the same to anything within half a level of a clean
+    picture. Without this, an attack with smaller draws would stand there until its budget is spent.
+    """
+    flat = gradient.flatten(1).count_nonzero(1) == 0
+    signs = uniform(substream(keys, _DARK), gradient.shape[1:], -1.0, 1.0).sign().to(gradient.dtype)
+    return torch.where(column(flat), signs, gradient)
+
+
 class Mover:
     """From gradient to step: the norm's steepest direction, Adam's, or the gradient itself; per image."""
 
@@ -214,21 +234,20 @@ class Mover:
 
 
 class Rate:
-    """A learning rate for each image, halved whenever its loss has not improved for a while."""
+    """A learning rate for each image, halved whenever its loss ends a stretch of checks lower than it began it."""
 
     def __init__(self, first: float, plateau: int | None, least_share: float, x: Tensor) -> None:
         self.plateau, self.least = plateau, first * least_share
         self.now = x.new_full((len(x),), first)
-        self.top = x.new_full((len(x),), -torch.inf)
-        self.stale = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        # The last losses of each image, the oldest first; NaN where the stretch is not that long yet.
+        self.last = x.new_full((len(x), plateau or 1), torch.nan)
 
     def heed(self, rows: Tensor, value: Tensor) -> None:
         """Take in the (n,) objective of the batch's ``rows``."""
-        better = value > self.top[rows]
-        self.top[rows] = torch.maximum(self.top[rows], value)
-        stale = torch.where(better, 0, self.stale[rows] + 1)
-        if self.plateau is not None:
-            tired = stale >= self.plateau
-            self.now[rows] = torch.where(tired, (self.now[rows] / 2).clamp_min(self.least), self.now[rows])
-            stale = torch.where(tired, 0, stale)
-        self.stale[rows] = stale
+        if self.plateau is None:
+            return
+        last = torch.cat([self.last[rows, 1:], value[:, None]], dim=1)
+        # Comparing with NaN is false, so a stretch that is too short halves nothing.
+        fell = last[:, -1] < last[:, 0]
+        self.now[rows] = torch.where(fell, (self.now[rows] / 2).clamp_min(self.least), self.now[rows])
+        self.last[rows] = last.masked_fill(fell[:, None], torch.nan)
