@@ -273,3 +273,18 @@ def test_bad_input_is_one_clear_line(more: list[str], message: str, clean: Path,
 def test_an_empty_folder(clean: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert f"{tmp_path / 'empty'} holds no pictures" in evaluate(clean, tmp_path / "empty").stderr
+
+
+def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from whorl import load_samples
+
+    x, _, ids = load_samples(2)
+    for name, picture in zip(ids, x, strict=True):
+        save_image(tmp_path / "adv" / f"{name}.png", picture)
+    monkeypatch.chdir(tmp_path)
+    result = evaluate("samples", tmp_path / "adv", "--angles", "0", "--limit", "2", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["summary"][0]["linf"]["max"] == 0
+    # A folder of that name comes first.
+    save_image(tmp_path / "samples" / "3" / "mine.png", pictures(1)[0])
+    assert "lacks 1 of 1 clean pictures: '3/mine'" in evaluate("samples", tmp_path / "adv").stderr

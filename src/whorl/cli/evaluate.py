@@ -22,6 +22,8 @@ from whorl.runs.targets import UNDEFENDED, load_targets
 
 ABOVE_LIMIT = 1
 _EXAMPLES = """
+Example: whorl evaluate samples runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2
+
 Example: whorl evaluate photos/ runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2 --size 224
 
 Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg --angles -30,0,30 --fail-above 60
@@ -30,7 +32,7 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
-    clean: Annotated[Path, typer.Argument(help="Labelled clean pictures, or a CSV list.", show_default=False)],
+    clean: Annotated[Path, typer.Argument(help="Labelled clean pictures, a CSV list, or samples for the bundled ones.", show_default=False)],
     adversarial: Annotated[
         list[Path],
         typer.Argument(help="Adversarial pictures, named as the clean ones; a folder an attack.", show_default=False),

@@ -24,6 +24,9 @@ _EXPECTED = (
 _SYNSET = re.compile(r"n\d{8}")
 _NIPS17_CLASSES = 1000
 
+SAMPLES = Path("samples")
+"""Stands for the bundled photographs where a folder is asked for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -54,11 +57,16 @@ def list_images(source: Path) -> list[Entry]:
     """List what a data set holds, in a fixed order: the rows of its CSV file, or class by class and name by name.
 
     Args:
-        source: a folder in one of the layouts of ``whorl.load_images``, or a CSV file.
+        source: a folder in one of the layouts of ``whorl.load_images``, or a CSV file; "samples", unless there is a
+            folder of that name, for the bundled photographs.
 
     Raises:
         WhorlError: nothing is there, or it fits no layout.
     """
+    if source == SAMPLES and not source.exists():
+        from whorl.data.samples import list_samples  # which is built on this module
+
+        return list_samples()
     if source.is_file():
         if source.suffix.lower() != ".csv":
             raise WhorlError(f"{source} is neither a folder nor a CSV file. {_EXPECTED}")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from whorl.artifacts import atomic_write
 from whorl.data.layouts import Entry, list_images
-from whorl.data.samples import list_samples
-from whorl.runs.declaration import SAMPLES, Data
+from whorl.runs.declaration import Data
 
 _THREADS = 8
 _Stamp = tuple[int, int, str]  # size in bytes, time of change in nanoseconds, SHA-256
@@ -39,8 +38,7 @@ def list_pictures(data: Data, memory: Path) -> list[Listed]:
         data: which pictures.
         memory: a file that keeps the hashes of files that have not changed since, by their size and time of change.
     """
-    entries = list_samples() if data.folder == SAMPLES else list_images(Path(data.folder))
-    entries = entries[: data.limit]
+    entries = list_images(Path(data.folder))[: data.limit]
     known = _recall(memory)
     with ThreadPoolExecutor(_THREADS) as pool:
         stamps = list(pool.map(lambda entry: _stamp(entry.path, known), entries))

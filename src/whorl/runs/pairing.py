@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from whorl.data import BadImage, Images, iter_images, load_image
-from whorl.data.layouts import list_images
+from whorl.data.layouts import SAMPLES, list_images
 from whorl.errors import WhorlError
 from whorl.evaluation import Batch
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
+from whorl.runs.pictures import SAMPLE_SIDE
 from whorl.runs.progress import Report, silent
 
 # On a CPU a larger batch is no faster; on a GPU it fills the device.
@@ -26,7 +27,7 @@ class PairedPictures:
     Settings, and which pictures are there, are checked at once; pictures as they are reached.
 
     Args:
-        clean: labelled pictures in any layout of ``whorl.load_images``.
+        clean: labelled pictures in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
         adversarial: one folder for each attack; see ``open_adversarial``.
         device: where to put them.
         batch_size: pictures at a time; None for 8 on a CPU and 64 on a GPU.
@@ -56,6 +57,8 @@ class PairedPictures:
     ) -> None:
         self.folders = told_apart(open_adversarial(Path(path)) for path in adversarial)
         self.device = device or torch.device("cpu")
+        if size is None and Path(clean) == SAMPLES and not SAMPLES.exists():
+            size = SAMPLE_SIDE  # as they are attacked
         self.size, self.skip_bad = size, skip_bad
         self.left_out: list[BadImage] = []
         if batch_size is None:
