@@ -2,7 +2,8 @@
 
     python benchmarks/grid.py --data NIPS17_FOLDER --device cuda
 
-Twelve attacks (as many as the paper's table 6 has rows), its twelve poses, three targets, pictures on disk. Three ways, which must count the same:
+Twelve attacks (as many as the paper's table 6 has rows), its twelve poses, three targets, pictures on disk. Three ways,
+which must count the same:
 
 - naive: for each attack, pose and target, for each picture: read both versions, warp them, ask the target;
 - naive, in batches: the same loops, a batch of pictures at a time;

@@ -30,6 +30,7 @@ PUBLIC = [
     "attack_names",
     "defense_names",
     "from_polar",
+    "harden",
     "identity",
     "load_defense",
     "load_images",

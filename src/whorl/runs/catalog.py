@@ -15,6 +15,7 @@ from whorl.defenses import defense_names, load_defense
 from whorl.errors import WhorlError
 from whorl.models import Classifier
 from whorl.models._torchvision import timm
+from whorl.models.defended import shipped
 from whorl.models.networks import NETWORKS, Network
 from whorl.models.zoo import PAPER
 
@@ -44,7 +45,8 @@ class ModelEntry:
 
     name: str
     kind: str
-    """"offline" if a package index has the weights, "paper" if it is of the paper and comes from a hub."""
+    """"offline" if a package index has the weights, "defended" if it is a hardened one of these that comes with whorl,
+    "paper" if it is of the paper and comes from a hub."""
     size: tuple[int, int]
     """(height, width) that it works at; pictures of another size are resized."""
     source: str
@@ -92,7 +94,7 @@ def model_catalog() -> list[ModelEntry]:
         )
         for name, network in NETWORKS.items()
     ]
-    return offline + [_from_hub(name, address) for name, address in PAPER.items()]
+    return offline + _defended(offline) + [_from_hub(name, address) for name, address in PAPER.items()]
 
 
 def defense_catalog() -> list[DefenseEntry]:
@@ -107,6 +109,20 @@ def defense_catalog() -> list[DefenseEntry]:
             settings["samples"] = load_defense(name, stand_in, samples=defended.samples).samples
         entries.append(DefenseEntry(name=name, description=_DEFENSES.get(name, ""), settings=settings))
     return entries
+
+
+def _defended(originals: list[ModelEntry]) -> list[ModelEntry]:
+    by_name = {entry.name: entry for entry in originals}
+    return [
+        ModelEntry(
+            name=name,
+            kind="defended",
+            size=by_name[entry.base].size,
+            source=f"with whorl, over {entry.base}",
+            cached=by_name[entry.base].cached,
+        )
+        for name, entry in shipped().items()
+    ]
 
 
 def _has_weights(name: str, network: Network) -> bool:

@@ -1,0 +1,23 @@
+"""What the site needs beyond Markdown: the example scripts, which lie beside the documentation, not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Take the examples along."""
+    for path in sorted(_EXAMPLES.iterdir()):
+        if path.suffix in (".py", ".yml"):
+            files.append(File.generated(config, f"examples/{path.name}", content=path.read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Point to where they then are."""
+    return markdown.replace("](../examples/", "](examples/")

@@ -1,0 +1,58 @@
+"""``whorl ui``: the playground in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from whorl.cli.app import app
+from whorl.cli.console import messages
+from whorl.cli.options import Device, Seed
+from whorl.runs.setup import find_device
+
+_EXAMPLES = """
+Example: whorl ui
+
+Example: whorl ui --model timm:resnet50 --port 7860
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def ui(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. The default is this machine alone; 0.0.0.0 lets others in.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="To listen on; 0 takes a free one.")] = 0,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Offer this network first: a name or an address, as in `whorl models`. May be repeated."),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
+    device: Device = "auto",
+    seed: Seed = 0,
+) -> None:
+    """Open a page to craft pictures, turn, scale and move them, and see what fools a network. Needs the extra ui.
+
+    Works offline. Pictures stay in memory, and are forgotten when the page is closed.
+    """
+    from whorl.ui.guard import is_loopback
+    from whorl.ui.playground import Playground, offers
+    from whorl.ui.server import serve
+
+    place = find_device(device)
+    playground = Playground(offers(model or ()), device=place, seed=seed)
+    for name in dict.fromkeys(model or ()):
+        playground.network(name)  # a bad address is told now, not to whoever chooses it
+    if not is_loopback(host):
+        messages().print(Text("Anyone who can reach this machine can use the page.", style="yellow"))
+
+    def ready(address: str) -> None:
+        messages().print(Text(f"The playground is at {address} (Ctrl-C ends it)."))
+        if browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    serve(playground, host=host, port=port, ready=ready)

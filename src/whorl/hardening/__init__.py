@@ -1,0 +1,24 @@
+"""Harden a network against adversarial pictures: recipes, training, and what it bought.
+
+from whorl.hardening import harden
+
+done = harden("mobilenet_v2", "photos/", "ens-at", out="runs/hardened", seconds=600)
+print(done.history[-1])
+"""
+
+from whorl.hardening.job import Hardened, harden
+from whorl.hardening.pictures import TrainingPictures, load_pictures
+from whorl.hardening.recipes import Examples, Recipe, recipe, recipe_names
+from whorl.hardening.settings import Training
+
+__all__ = [
+    "Examples",
+    "Hardened",
+    "Recipe",
+    "Training",
+    "TrainingPictures",
+    "harden",
+    "load_pictures",
+    "recipe",
+    "recipe_names",
+]

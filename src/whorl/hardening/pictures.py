@@ -1,0 +1,171 @@
+"""Training pictures: decoded once, kept as bytes on the device, and cropped there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from whorl.data.layouts import Entry, list_images
+from whorl.data.pictures import decode
+from whorl.errors import WhorlError
+from whorl.hardening.progress import Report, silent
+from whorl.randomness import image_keys, substream, uniform
+
+# Streams of a picture's randomness; those of a training step are in whorl.hardening.training.
+_HELD_OUT, _ORDER = 101, 102
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingPictures:
+    """Labelled pictures of one size, in memory.
+
+    Attributes:
+        pixels: (N, 3, S, S) uint8.
+        labels: (N,) int64, 0-based.
+        ids: N unique names, from which all randomness follows.
+        sha256: of the names, labels and pixels.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    ids: Sequence[str]
+    sha256: str
+
+    @classmethod
+    def of(cls, pixels: Tensor, labels: Tensor, ids: Sequence[str]) -> TrainingPictures:
+        """Take pictures that are in memory already, (N, 3, H, W) uint8, with (N,) labels and N names."""
+        if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1] != 3:
+            raise WhorlError(f"pixels must be (N, 3, H, W) uint8; got {pixels.dtype} of shape {tuple(pixels.shape)}.")
+        if not len(pixels) == len(labels) == len(ids):
+            raise WhorlError(
+                f"expected a label and a name for each of {len(pixels)} pictures; got {len(labels)} and {len(ids)}."
+            )
+        if len(set(ids)) != len(ids):
+            raise WhorlError("the names of pictures must differ from each other; got one name twice.")
+        digest = hashlib.sha256()
+        digest.update("\n".join(ids).encode())
+        digest.update(labels.cpu().to(torch.int64).numpy().tobytes())
+        digest.update(pixels.cpu().contiguous().numpy().data)
+        return cls(pixels=pixels, labels=labels.to(torch.int64), ids=tuple(ids), sha256=digest.hexdigest())
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def check_classes(self, num_classes: int, *, partial: bool = False) -> None:
+        """Refuse labels that a network has no class for, and classes that have no picture.
+
+        Args:
+            num_classes: how many the network knows.
+            partial: whether classes without a picture are meant to be.
+        """
+        highest = int(self.labels.max())
+        if highest >= num_classes:
+            raise WhorlError(
+                f"labels must lie in [0, {num_classes - 1}], the network's classes; got {highest}. "
+                "Class folders must be named by 0-based label, or by synset."
+            )
+        missing = sorted(set(range(num_classes)) - set(self.labels.tolist()))
+        if missing and not partial:
+            shown = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+            raise WhorlError(
+                f"expected pictures of all {num_classes} classes, got none of class {shown}. A missing class folder "
+                "shifts the labels of folders that are not named by label. Add it, or say that it is meant: "
+                "partial=True, --partial."
+            )
+
+    def split(self, held_out: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Choose pictures to watch the training with, at random but by name: (training, held-out) indices."""
+        order = uniform(substream(self.keys(seed), _HELD_OUT)).argsort(stable=True)
+        return order[held_out:].sort().values, order[:held_out].sort().values
+
+    def keys(self, seed: int) -> Tensor:
+        """(N,) random keys on the CPU, one for each picture."""
+        return image_keys(torch.empty(len(self.ids), 0), seed, self.ids)
+
+
+def load_pictures(
+    folder: str | Path, *, side: int, limit: int | None = None, report: Report = silent
+) -> TrainingPictures:
+    """Decode every picture of a data set once.
+
+    Args:
+        folder: in any layout of ``whorl.load_images``.
+        side: pictures are resized to a square of this side, in pixels.
+        limit: take only so many, spread evenly over the listing (class by class in class folders).
+        report: told how many are done.
+
+    Raises:
+        WhorlError: no such folder, no layout that fits, or a bad picture or label.
+    """
+    if side < 1:
+        raise WhorlError(f"side must be a whole number of pixels from 1; got {side}.")
+    entries = list_images(Path(folder))
+    if limit is not None and limit < len(entries):
+        if limit < 1:
+            raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
+        entries = [entries[i * len(entries) // limit] for i in range(limit)]
+    for entry in entries:
+        if entry.fault:
+            raise WhorlError(f"{entry.fault}. Correct it, or take it off the list.")
+    pixels = torch.empty(len(entries), 3, side, side, dtype=torch.uint8)
+
+    def read(place: int, entry: Entry) -> None:
+        pixels[place] = torch.from_numpy(decode(entry.path, size=(side, side)).copy()).permute(2, 0, 1)
+
+    # Pillow lets go of the interpreter while it decodes, so threads help.
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as workers:
+        waiting = [workers.submit(read, place, entry) for place, entry in enumerate(entries)]
+        try:
+            for done, job in enumerate(waiting, start=1):
+                job.result()
+                report("decoding pictures", done, len(entries))
+        except BaseException:
+            workers.shutdown(cancel_futures=True)
+            raise
+    labels = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
+    return TrainingPictures.of(pixels, labels, [entry.id for entry in entries])
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Which pictures each step sees: every epoch a new order, a function of (seed, epoch, picture) and nothing else.
+
+    Attributes:
+        indices: (N,) pictures to draw from, on the CPU.
+        keys: (N,) their keys.
+        batch: pictures a step; what is left over at the end of an epoch waits for the next one.
+    """
+
+    indices: Tensor
+    keys: Tensor
+    batch: int
+
+    def __post_init__(self) -> None:
+        if len(self.indices) < self.batch:
+            raise WhorlError(
+                f"expected at least a batch of {self.batch} pictures to train on, got {len(self.indices)}. "
+                "Add pictures, or make the batch or the held-out part smaller."
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in an epoch."""
+        return len(self.indices) // self.batch
+
+    def at(self, step: int) -> tuple[Tensor, int]:
+        """The (batch,) pictures of a step, and the epoch that it belongs to.
+
+        >>> order = Order(torch.arange(10), torch.arange(10), batch=5)
+        >>> sorted(torch.cat([order.at(0)[0], order.at(1)[0]]).tolist()), order.at(2)[1]
+        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 1)
+        """
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = uniform(substream(self.keys, _ORDER, epoch)).argsort(stable=True)
+        return self.indices[order[place * self.batch : (place + 1) * self.batch]], epoch

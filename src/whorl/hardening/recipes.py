@@ -1,0 +1,176 @@
+"""The recipes by name: which adversarial pictures the student meets, and what it learns from them.
+
+A recipe is a line: a composition of parts, not a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import AffineInvariant, Estimator, identity
+from whorl.records import Record
+from whorl.transforms import DiverseInput, InputTransform, RandomAffine, plain
+
+Makers = Literal["pool", "student", "both"]
+Objective = Literal["mixed", "pairing", "trades"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Examples(Record):
+    """One kind of adversarial picture that a recipe shows to the student.
+
+    Attributes:
+        makers: whose gradient makes them: networks of the static ``"pool"``, the ``"student"`` itself, or ``"both"``
+            in turn.
+        weight: how often, relative to the recipe's other kinds; a whole number.
+        eps: lowest and highest radius of the ball, drawn uniformly for each picture, in units of the [0, 1] range.
+        steps: gradient steps.
+        reach: how far the steps lead if all point the same way, as a multiple of the radius.
+        random_start: whether to start anywhere in the ball instead of at the picture.
+        momentum: decay of the accumulated gradient; 0 is none.
+        input: random transform of what the maker sees.
+        estimator: gradient to invariant gradient.
+        loss: ``"ce"`` leaves the true label, ``"kl"`` leaves the student's own answer (TRADES).
+    """
+
+    makers: Makers = "both"
+    weight: int = 1
+    eps: tuple[float, float] = (0.0, 16 / 255)
+    steps: int = 1
+    reach: float = 1.0
+    random_start: bool = False
+    momentum: float = 0.0
+    input: InputTransform = plain
+    estimator: Estimator = identity
+    loss: Literal["ce", "kl"] = "ce"
+
+    def __post_init__(self) -> None:
+        low, high = self.eps
+        if not 0 <= low <= high <= 1:
+            raise WhorlError(f"eps must be (lowest, highest) within [0, 1]; got {self.eps}.")
+        for name in ("weight", "steps"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise WhorlError(f"{name} must be a whole number from 1; got {getattr(self, name)!r}.")
+        if self.makers not in get_args(Makers):
+            raise WhorlError(f"makers must be one of {', '.join(get_args(Makers))}; got {self.makers!r}.")
+        if not self.reach > 0:
+            raise WhorlError(f"reach must be above 0; got {self.reach}.")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recipe(Record):
+    """What a student learns from.
+
+    Attributes:
+        name: what to call it; a hardened model is called ``MODEL.NAME``.
+        examples: the kinds of adversarial pictures. Each picture of a batch meets one of them, in turn.
+        objective: ``"mixed"`` (cross entropy on clean and adversarial pictures), ``"pairing"`` (the same, and the two
+            must get the same logits: ALP), ``"trades"`` (cross entropy on clean pictures, and the two must get the same
+            answer).
+        clean: share of the clean pictures in the cross entropy; the rest is the adversarial ones'. Not for TRADES.
+        strength: weight of the pairing, or of TRADES' second term.
+        pose: random transform of each adversarial picture, after it is made and before the student sees it.
+        posed: share of the adversarial pictures that are transformed.
+        ramp: share of the training over which ``eps`` grows from nothing to its full size.
+    """
+
+    name: str
+    examples: tuple[Examples, ...]
+    objective: Objective = "mixed"
+    clean: float = 0.5
+    strength: float = 0.0
+    pose: InputTransform = plain
+    posed: float = 1.0
+    ramp: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.examples:
+            raise WhorlError(f"recipe {self.name!r} must have at least one kind of examples; got none.")
+        if self.objective not in get_args(Objective):
+            raise WhorlError(f"objective must be one of {', '.join(get_args(Objective))}; got {self.objective!r}.")
+        for name in ("clean", "posed", "ramp"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
+        if not self.strength >= 0:
+            raise WhorlError(f"strength must be >= 0; got {self.strength}.")
+
+    @property
+    def needs_pool(self) -> bool:
+        """Whether static networks make some of the examples."""
+        return any(kind.makers != "student" for kind in self.examples)
+
+
+_steps_on_student = Examples(makers="student", eps=(8 / 255, 8 / 255), steps=3, reach=2.0, random_start=True)
+_affine_invariant = Examples(
+    makers="pool", eps=(4 / 255, 16 / 255), steps=3, reach=2.5, momentum=1.0, estimator=AffineInvariant()
+)
+
+RECIPES: Mapping[str, Recipe] = {
+    "ens-at": Recipe(name="ens-at", examples=(Examples(),)),
+    "alp": Recipe(
+        name="alp",
+        # Half come from the pool, so that what transfers is not forgotten for what the student's own gradient finds.
+        # The student's radius is small: at 8/255 a small network that sees few pictures unlearns the clean ones.
+        examples=(
+            _steps_on_student.with_(eps=(2 / 255, 4 / 255), steps=2),
+            Examples(makers="pool"),
+        ),
+        objective="pairing",
+        strength=0.25,
+        ramp=0.3,
+    ),
+    "pgd-at": Recipe(name="pgd-at", examples=(_steps_on_student,), clean=0.0, ramp=0.3),
+    "trades": Recipe(
+        name="trades",
+        examples=(_steps_on_student.with_(loss="kl"),),
+        objective="trades",
+        strength=6.0,
+        ramp=0.3,
+    ),
+    "ai-at": Recipe(
+        name="ai-at",
+        examples=(
+            _affine_invariant.with_(input=DiverseInput()),
+            _affine_invariant.with_(input=RandomAffine()),
+            Examples(),
+        ),
+        pose=RandomAffine(),
+        posed=0.75,
+    ),
+}
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "ens-at": "single-step examples from a pool of static networks and the student",
+    "alp": "few-step examples on the student; clean and adversarial logits are paired",
+    "pgd-at": "few-step examples on the student, and nothing else",
+    "trades": "clean accuracy plus agreement on few-step examples",
+    "ai-at": "affine-invariant examples from the pool, seen turned, scaled and moved",
+}
+
+
+def recipe(name: str, /, **settings: Any) -> Recipe:
+    """Get a recipe by name, with some settings changed.
+
+    Args:
+        name: one of :func:`recipe_names`, in any case.
+        settings: fields of :class:`Recipe`.
+
+    >>> recipe("PGD-AT", ramp=0.5).ramp
+    0.5
+    """
+    found = RECIPES.get(name.lower().replace("_", "-"))
+    if found is None:
+        raise unknown_name("recipe", name, RECIPES, hint="`whorl harden --help` lists all.")
+    return found.with_(**settings)
+
+
+def recipe_names() -> tuple[str, ...]:
+    """List the recipes' names.
+
+    >>> recipe_names()
+    ('ens-at', 'alp', 'pgd-at', 'trades', 'ai-at')
+    """
+    return tuple(RECIPES)

@@ -1,0 +1,100 @@
+"""How to train: everything that is not the recipe."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from whorl.errors import WhorlError
+from whorl.hardening.student import Norm
+from whorl.records import Record
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Training(Record):
+    """Settings of a training run.
+
+    Attributes:
+        steps: optimiser steps; each sees ``batch`` clean pictures and their adversarial versions.
+        batch: pictures a step, over all processes together.
+        optimizer: ``"adam"`` (AdamW) or ``"sgd"`` (momentum 0.9, Nesterov).
+        lr: highest learning rate. SGD wants one ten to a hundred times that of Adam.
+        warmup: share of the steps over which the learning rate rises; it then falls along a cosine to zero.
+        weight_decay: of the optimiser; scales, shifts and biases are spared.
+        clip: largest norm of the gradient.
+        ema: decay of the running average of the weights, which is what is kept; 0 keeps the last weights.
+        trust: weight of the teacher's answers in the targets; the labels get the rest. 0 needs no teacher.
+        area: lowest and highest share of a picture that a random crop keeps.
+        mix: share of the pictures that are blended with another one, which shows through by up to a half. The teacher
+            answers for the blend, so that few pictures become many.
+        norm: what BatchNorm may learn; see :func:`whorl.hardening.student.make_student`.
+        head: whether the last linear layer learns.
+        held_out: pictures to watch the training with, never trained on; at most a fifth of them all.
+        seed: all randomness follows from it.
+        precision: ``"bf16"`` runs networks in bfloat16 where that is safe; ``"full"`` runs them as they are.
+        compile: whether to compile the student's passes (a GPU; the first step takes up to a minute).
+        reports: how many times to measure held-out accuracy on the way.
+        checkpoints: how many times to write a checkpoint on the way.
+    """
+
+    steps: int = 1000
+    batch: int = 256
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 1.5e-4
+    warmup: float = 0.05
+    weight_decay: float = 5e-5
+    clip: float = 10.0
+    ema: float = 0.99
+    trust: float = 0.8
+    area: tuple[float, float] = (0.35, 1.0)
+    mix: float = 0.0
+    norm: Norm = "affine"
+    head: bool = False
+    held_out: int = 256
+    seed: int = 0
+    precision: Literal["bf16", "full"] = "full"
+    compile: bool = False
+    reports: int = 10
+    checkpoints: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "reports", "checkpoints"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise WhorlError(f"{name} must be a whole number from 1; got {getattr(self, name)!r}.")
+        if not isinstance(self.held_out, int) or self.held_out < 0:
+            raise WhorlError(f"held_out must be a whole number from 0; got {self.held_out!r}.")
+        for name in ("lr", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise WhorlError(f"{name} must be above 0; got {getattr(self, name)}.")
+        for name in ("warmup", "weight_decay", "ema", "trust", "mix"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
+        low, high = self.area
+        if not 0 < low <= high <= 1:
+            raise WhorlError(f"area must be (lowest, highest) within (0, 1]; got {self.area}.")
+        if self.optimizer not in ("sgd", "adam"):
+            raise WhorlError(f"optimizer must be 'adam' or 'sgd'; got {self.optimizer!r}.")
+        if self.precision not in ("bf16", "full"):
+            raise WhorlError(f"precision must be 'bf16' or 'full'; got {self.precision!r}.")
+
+    def lr_at(self, step: int) -> float:
+        """The learning rate of a step, numbered from 0.
+
+        >>> training = Training(steps=100, lr=1.0, warmup=0.1)
+        >>> [round(training.lr_at(step), 3) for step in (0, 9, 54, 99)]
+        [0.1, 1.0, 0.5, 0.0]
+        """
+        rising = max(1, round(self.warmup * self.steps))
+        if step < rising:
+            return self.lr * (step + 1) / rising
+        done = (step + 1 - rising) / max(1, self.steps - rising)
+        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+    def due(self, step: int, times: int) -> bool:
+        """Whether something that happens so many times falls after this step, numbered from 0; always after the last.
+
+        >>> [step for step in range(10) if Training(steps=10).due(step, 3)]
+        [3, 6, 9]
+        """
+        return (step + 1) * times // self.steps > step * times // self.steps

@@ -1,0 +1,120 @@
+"""The network that learns: what of it may change, its running average, and how its weights are written."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from whorl.errors import WhorlError
+from whorl.models.classifier import Classifier
+from whorl.models.defended.tensors import overlay
+from whorl.models.weights import StateDict
+
+Norm = Literal["frozen", "affine", "batch"]
+
+
+def make_student(original: Classifier, *, norm: Norm = "affine", head: bool = False) -> Classifier:
+    """Copy a classifier so that it can learn.
+
+    Like every classifier it stays in eval mode: dropout is off, and BatchNorm uses the statistics of the millions of
+    pictures that it has seen, not those of a few adversarial ones.
+
+    Args:
+        original: stays as it is.
+        norm: what BatchNorm may learn. ``"frozen"``: nothing; ``"affine"``: scale and shift, with the statistics held;
+            ``"batch"``: all, with the statistics of each batch, as in training from scratch.
+        head: whether the last linear layer learns too. With few pictures a class it is better held.
+
+    Returns:
+        The copy; what may change requires gradients.
+    """
+    if norm not in get_args(Norm):
+        raise WhorlError(f"norm must be one of {', '.join(get_args(Norm))}; got {norm!r}.")
+    student = deepcopy(original)
+    student.net.requires_grad_(True)
+    for module in student.net.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if norm == "frozen":
+                module.requires_grad_(False)
+            # Set on the module itself: the classifier keeps everything else in eval mode.
+            module.training = norm == "batch"
+    last = last_linear(student.net, student.num_classes)
+    if not head and last is not None:
+        last.requires_grad_(False)
+    if not trainable(student):
+        raise WhorlError(
+            f"{original.name} has nothing to learn: all its parameters are held. Let the last layer learn: head=True."
+        )
+    return student
+
+
+def last_linear(net: nn.Module, num_classes: int) -> nn.Linear | None:
+    """The layer that gives the logits, where it is a linear one."""
+    found = [module for module in net.modules() if isinstance(module, nn.Linear) and module.out_features == num_classes]
+    return found[-1] if found else None
+
+
+def trainable(student: Classifier) -> dict[str, nn.Parameter]:
+    """The parameters that may change, by their name in the bare network."""
+    return {name: parameter for name, parameter in student.net.named_parameters() if parameter.requires_grad}
+
+
+def learned(student: Classifier) -> StateDict:
+    """Everything that training may have changed, by name: parameters, and BatchNorm's statistics where they move."""
+    names = set(trainable(student))
+    for place, module in student.net.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
+            names |= {f"{place}.{name}" for name, _ in module.named_buffers(recurse=False)}
+    return {name: tensor.detach() for name, tensor in student.net.state_dict().items() if name in names}
+
+
+def put(classifier: Classifier, state: StateDict) -> None:
+    """Overwrite some tensors of a classifier's network by name."""
+    overlay(classifier.net, state, f"a state of {classifier.name}")
+
+
+def blended(original: Classifier, state: StateDict, amount: float) -> StateDict:
+    """Weights on the straight line between an original and what training made of it.
+
+    Part of the way back buys clean accuracy for a little robustness (Wortsman et al., 2022). Computed on the CPU in
+    float32, so that the result is the same everywhere.
+
+    Args:
+        original: where the line starts.
+        state: where it ends.
+        amount: 0 is the original, 1 is ``state``.
+    """
+    start = original.net.state_dict()
+
+    def between(name: str) -> Tensor:
+        end = state[name].cpu()
+        if not end.is_floating_point() or amount == 1:
+            return end
+        return torch.lerp(start[name].cpu().float(), end.float(), amount)
+
+    return {name: between(name) for name in state}
+
+
+class Average:
+    """A running average of what the student learns: θ̄ ← d·θ̄ + (1-d)·θ, with d growing from small to ``decay``."""
+
+    def __init__(self, student: Classifier, decay: float) -> None:
+        if not 0 <= decay < 1:
+            raise WhorlError(f"ema must lie in [0, 1); got {decay}.")
+        self.decay = decay
+        # The student's own tensors, which are changed in place and never replaced.
+        self.source = learned(student)
+        self.state = {name: tensor.clone() for name, tensor in self.source.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after a step, numbered from 0."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, tensor in self.source.items():
+            if tensor.is_floating_point():
+                self.state[name].lerp_(tensor, 1 - decay)
+            else:
+                self.state[name].copy_(tensor)

@@ -1,0 +1,324 @@
+"""The training loop: one step is crop, perturb, pose, learn."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from whorl.attacks.contract import Model
+from whorl.errors import WhorlError
+from whorl.hardening.augment import random_crops
+from whorl.hardening.checkpoint import Checkpoint
+from whorl.hardening.examples import STUDENT, assign, make
+from whorl.hardening.losses import objective, soft_targets
+from whorl.hardening.pictures import Order, TrainingPictures
+from whorl.hardening.processes import Team
+from whorl.hardening.recipes import Recipe
+from whorl.hardening.settings import Training
+from whorl.hardening.student import Average, learned, put, trainable
+from whorl.hardening.watching import Watch
+from whorl.models.classifier import Classifier
+from whorl.randomness import substream, uniform
+
+# Streams of a picture's randomness in one epoch.
+_CROP, _EXAMPLE, _POSE, _POSED, _WATCH, _MIX = 0, 1, 2, 3, 4, 5
+# How often the loss is looked at, which makes the device wait.
+_CHECK_EVERY = 20
+
+
+class NotFiniteError(WhorlError):
+    """The loss became NaN or infinite; the last checkpoint is from before that."""
+
+
+class LowPrecision:
+    """A network run in bfloat16 where that is safe; everything around it keeps its precision."""
+
+    def __init__(self, net: Callable[[Tensor], Tensor], device: torch.device, *, on: bool) -> None:
+        if on and isinstance(net, nn.Module):
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub knows tensors alone
+        self.net, self.device, self.on = net, device, on
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Give the logits."""
+        if not self.on:
+            return self.net(x)
+        x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.net(x)
+
+
+class Batch(NamedTuple):
+    """What a step learns from."""
+
+    x: Tensor
+    """(b, 3, H, W) crops in [0, 1]."""
+    y: Tensor
+    """(b,) labels to leave."""
+    labels: Tensor
+    """(b, classes) the same as probabilities, blended where the picture is."""
+    keys: Tensor
+    """(b,) random keys, of the picture and epoch."""
+
+
+class Trainer:
+    """A student on its way.
+
+    Args:
+        student: from :func:`whorl.hardening.student.make_student`, on its device; it is changed in place.
+        pool: static networks that make examples, by name.
+        teachers: networks whose mean probabilities are the soft targets; none for labels alone.
+        pictures: what to learn from; moved to the student's device.
+        recipe: what to learn.
+        training: how.
+        group: this process among those that train together.
+    """
+
+    def __init__(
+        self,
+        student: Classifier,
+        pool: Mapping[str, Model],
+        teachers: Sequence[Model],
+        pictures: TrainingPictures,
+        recipe: Recipe,
+        training: Training,
+        group: Team | None = None,
+    ) -> None:
+        self.student, self.recipe, self.training = student, recipe, training
+        self.group = group or Team()
+        self.device = next(student.net.parameters()).device
+        self.dtype = student._mean.dtype
+        self.pixels, self.labels = pictures.pixels.to(self.device), pictures.labels.to(self.device)
+        keys = pictures.keys(training.seed)
+        self.keys = keys.to(self.device)
+        learning, held = pictures.split(min(training.held_out, len(pictures) // 5), training.seed)
+        self.order = Order(learning, keys[learning], training.batch)
+        low = training.precision == "bf16"
+        self.makers: dict[str, Model] = {name: LowPrecision(net, self.device, on=low) for name, net in pool.items()}
+        self.makers[STUDENT] = LowPrecision(student, self.device, on=low)
+        self.teachers = [LowPrecision(net, self.device, on=low) for net in teachers] if training.trust else []
+        first, count = self.group.part(training.batch)
+        self.part = slice(first, first + count)
+        self.groups = assign(recipe, list(pool), first=first, count=count, device=self.device)
+        self.forward = LowPrecision(self._learner(), self.device, on=low)
+        self.parameters = list(trainable(student).values())
+        self.optimizer = make_optimizer(student, training)
+        self.average = Average(student, training.ema)
+        self.total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.step = self.counted = 0
+        self.history: list[dict[str, float]] = []
+        self.watch = self._watch(held, list(pool))
+
+    def _learner(self) -> Callable[[Tensor], Tensor]:
+        learner: nn.Module = Learner(self.student, compiled=self.training.compile)
+        if self.group.size > 1:
+            learner = DistributedDataParallel(learner, device_ids=None if self.device.type == "cpu" else [self.device])
+        return learner
+
+    def _watch(self, held: Tensor, pool: Sequence[str]) -> Watch | None:
+        if not self.group.leads:
+            return None
+        size = self.student.size
+        x = self._float(self.pixels[held.to(self.device)])
+        if x.shape[-2:] != size:
+            x = F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True).clamp(0, 1)
+        maker = self.makers[pool[0]] if pool else None
+        keys = substream(self.keys[held.to(self.device)], _WATCH)
+        return Watch.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
+
+    def _float(self, pixels: Tensor) -> Tensor:
+        return pixels.to(self.dtype).div_(255)
+
+    def batch(self, step: int) -> Batch:
+        """This process's part of a step."""
+        chosen, epoch = self.order.at(step)
+        mine = chosen[self.part].to(self.device, non_blocking=True)
+        keys = substream(self.keys[mine], epoch)
+        x, y = self._crops(mine, keys), self.labels[mine]
+        labels = F.one_hot(y, self.student.num_classes).to(self.dtype)
+        if not self.training.mix:
+            return Batch(x, y, labels, keys)
+        # The picture before it in the whole batch, whichever process has that.
+        other = chosen.roll(1)[self.part].to(self.device, non_blocking=True)
+        draws = uniform(substream(keys, _MIX), (2,)).to(self.dtype)
+        through = torch.where(draws[:, 0] < self.training.mix, 0.5 * draws[:, 1], torch.zeros_like(draws[:, 1]))
+        behind = self._crops(other, substream(self.keys[other], epoch, _MIX))
+        others = F.one_hot(self.labels[other], self.student.num_classes).to(self.dtype)
+        mixed = torch.lerp(x, behind, through[:, None, None, None])
+        return Batch(mixed, y, torch.lerp(labels, others, through[:, None]), keys)
+
+    def _crops(self, chosen: Tensor, keys: Tensor) -> Tensor:
+        pictures = self._float(self.pixels[chosen])
+        return random_crops(pictures, substream(keys, _CROP), self.student.size, area=self.training.area)
+
+    def examples(self, x: Tensor, y: Tensor, keys: Tensor, step: int) -> Tensor:
+        """What the student sees besides the clean crops: perturbed, and posed where the recipe says so."""
+        ramp = self.recipe.ramp * self.training.steps
+        growth = min(1.0, (step + 1) / ramp) if ramp else 1.0
+        like = None
+        if any(kind.loss == "kl" for kind in self.recipe.examples):
+            with torch.no_grad():
+                like = F.log_softmax(self.makers[STUDENT](x), dim=1)
+        adv = make(self.groups, self.makers, x, y, substream(keys, _EXAMPLE), growth=growth, like=like)
+        posed = self.recipe.pose(adv, substream(keys, _POSE))
+        if self.recipe.posed == 1:
+            return posed
+        chosen = uniform(substream(keys, _POSED)) < self.recipe.posed
+        return torch.where(chosen[:, None, None, None], posed, adv)
+
+    def targets(self, x: Tensor, labels: Tensor) -> Tensor:
+        """What the student should answer, (b, classes) probabilities; ``labels`` likewise."""
+        answers = None
+        if self.teachers:
+            with torch.no_grad():
+                answers = torch.stack([F.softmax(teacher(x), dim=1) for teacher in self.teachers]).mean(0)
+        return soft_targets(answers, labels, trust=self.training.trust)
+
+    def advance(self) -> None:
+        """Take one step. Nothing in it waits for the device."""
+        step, training = self.step, self.training
+        x, y, labels, keys = self.batch(step)
+        adv = self.examples(x, y, keys, step)
+        targets = self.targets(x, labels)
+        logits = self.forward(torch.cat((x, adv)))
+        clean, adversarial = logits.chunk(2)
+        loss = objective(self.recipe, clean, adversarial, targets)
+        loss.backward()
+        for group in self.optimizer.param_groups:
+            group["lr"] = training.lr_at(step)
+        nn.utils.clip_grad_norm_(self.parameters, training.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.average.update(step)
+        self.total += loss.detach().double()
+        self.step += 1
+        self.counted += 1
+
+    def check(self) -> float:
+        """The mean loss since the last check, over all processes.
+
+        Raises:
+            NotFiniteError: it is NaN or infinite, or a weight is.
+        """
+        mean = float(self.group.mean(self.total)) / max(1, self.counted)
+        self.total.zero_()
+        self.counted = 0
+        # A finite loss may have left a gradient that is not.
+        sound = bool(torch.stack([tensor.isfinite().all() for tensor in self.parameters]).all())
+        if not math.isfinite(mean) or not sound:
+            what = f"the loss is {mean}" if not math.isfinite(mean) else "a weight is NaN or infinite"
+            raise NotFiniteError(
+                f"{what} after step {self.step}. Lower the learning rate (lr), or the radius of the examples."
+            )
+        return mean
+
+    def check_due(self) -> bool:
+        """Whether the loss should be looked at now."""
+        return self.step % _CHECK_EVERY == 0
+
+    def measure(self) -> dict[str, float]:
+        """Held-out accuracy of the averaged weights; empty on processes that do not lead."""
+        if self.watch is None:
+            return {}
+        with self.averaged():
+            return self.watch.measure(self.makers[STUDENT])
+
+    def averaged(self) -> Averaged:
+        """A context in which the student has its averaged weights."""
+        return Averaged(self.student, self.average)
+
+    def state(self, about: dict[str, str], seconds: float) -> Checkpoint:
+        """Everything needed to go on from here."""
+        return Checkpoint(
+            about=about,
+            step=self.step,
+            steps=self.training.steps,
+            student={name: tensor.cpu() for name, tensor in learned(self.student).items()},
+            average={name: tensor.cpu() for name, tensor in self.average.state.items()},
+            optimizer=self.optimizer.state_dict(),
+            history=[dict(entry) for entry in self.history],
+            seconds=seconds,
+        )
+
+    def resume(self, found: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        put(self.student, found.student)
+        for name, tensor in found.average.items():
+            self.average.state[name].copy_(tensor)
+        self.optimizer.load_state_dict(found.optimizer)
+        self.history = [dict(entry) for entry in found.history]
+        self.step = found.step
+
+    def seconds_a_step(self, *, warmup: int = 2, timed: int = 6) -> float:
+        """Time some steps, then undo them: the student, its average and the optimiser are as before."""
+        before = self.state({}, 0.0)
+        fresh = {name: tensor.clone() for name, tensor in before.student.items()}
+        kept = {name: tensor.clone() for name, tensor in before.average.items()}
+        for _ in range(warmup):
+            self.advance()
+        self._wait()
+        start = time.perf_counter()
+        for _ in range(timed):
+            self.advance()
+        self._wait()
+        seconds = (time.perf_counter() - start) / timed
+        put(self.student, fresh)
+        for name, tensor in kept.items():
+            self.average.state[name].copy_(tensor)
+        self.optimizer = make_optimizer(self.student, self.training)
+        self.total.zero_()
+        self.step = self.counted = 0
+        return seconds
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class Learner(nn.Module):
+    """The student's forward pass for learning: pictures of the right size, and a bare network that can be compiled."""
+
+    def __init__(self, student: Classifier, *, compiled: bool) -> None:
+        super().__init__()
+        self.student = student
+        # In a list, for what is compiled shares its parameters with the student and must not be listed twice.
+        self.net: list[Any] = [torch.compile(student.net) if compiled else student.net]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the logits of (B, 3, H, W) pictures in [0, 1], H and W the student's own."""
+        logits: Tensor = self.net[0]((x - self.student._mean) / self.student._std)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+
+class Averaged:
+    """Swaps a student's averaged weights in, and out again."""
+
+    def __init__(self, student: Classifier, average: Average) -> None:
+        self.student, self.average = student, average
+
+    def __enter__(self) -> None:
+        self.own = {name: tensor.clone() for name, tensor in learned(self.student).items()}
+        put(self.student, self.average.state)
+
+    def __exit__(self, *_: object) -> None:
+        put(self.student, self.own)
+
+
+def make_optimizer(student: Classifier, training: Training) -> torch.optim.Optimizer:
+    """The optimiser over what may change; weight decay on matrices and kernels alone."""
+    parameters = list(trainable(student).values())
+    listed: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": training.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in listed if group["params"]]
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=training.lr, momentum=0.9, nesterov=True)
+    # A second moment that looks back 100 steps, as a few hundred is all there may be.
+    return torch.optim.AdamW(groups, lr=training.lr, betas=(0.9, 0.99))

@@ -1,0 +1,10 @@
+"""Hardened versions of the zoo's networks, whose weights come with the package.
+
+Each file holds, as plain fp16 safetensors, the tensors that training changed; the rest is the original's. The manifest
+says how each was trained and what it measured. :mod:`whorl.hardening` makes such files.
+"""
+
+from whorl.models.defended.entries import Shipped, load, shipped
+from whorl.models.defended.tensors import overlay, pack, unpack
+
+__all__ = ["Shipped", "load", "overlay", "pack", "shipped", "unpack"]

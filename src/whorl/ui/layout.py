@@ -1,0 +1,171 @@
+"""Which controls the page has, and where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from whorl.errors import WhorlError
+from whorl.models.zoo import PAPER
+from whorl.ui import drawing
+from whorl.ui.crafting import Settings, pairs
+from whorl.ui.playground import Offer, Playground
+
+_HEADING = """
+<header class="w-heading"><h1>whorl playground</h1>
+<p>Craft an adversarial picture twice, without and with the affine-invariant gradient. Then turn, scale and move it, and
+see which version still fools the network.</p></header>
+"""
+NO_TILES = drawing.empty("Craft first; then the three versions appear here, and you can turn, scale and move them.")
+NO_WHORLS = drawing.empty("The perturbations.")
+NO_MAPS = drawing.empty("A map over angle and scale.")
+# A click on a button inside tells Python which one it was.
+_ON_CLICK = """
+element.addEventListener("click", (event) => {
+  const hit = event.target.closest("button[data-sample], button[data-angle]");
+  if (hit) trigger("click", {...hit.dataset});
+});
+"""
+_THUMBNAIL = (72, 72)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The controls that do something, each a component of gradio's."""
+
+    sent: Any
+    samples: Any
+    picked: Any
+    network: Any
+    attack: Any
+    eps: Any
+    steps: Any
+    start: Any
+    stop: Any
+    progress: Any
+    tiles: Any
+    angle: Any
+    scale: Any
+    right: Any
+    down: Any
+    upright: Any
+    added: Any
+    maps: Any
+    order: Any
+    """Hidden: the number of the job that was ordered last."""
+
+    @property
+    def pose(self) -> list[Any]:
+        """The four sliders."""
+        return [self.angle, self.scale, self.right, self.down]
+
+
+def library() -> Any:
+    """Gradio, imported when it is needed.
+
+    Raises:
+        WhorlError: it is not installed.
+    """
+    try:
+        return import_module("gradio")
+    except ImportError as error:
+        raise WhorlError("the playground needs the package gradio, which is not here. Install 'whorl[ui]'.") from error
+
+
+def lay_out(playground: Playground) -> Parts:
+    """Put the controls onto the ``gradio.Blocks`` that is open."""
+    gr = library()
+    parts: dict[str, Any] = {}
+    _still(_HEADING)
+    with gr.Row(elem_id="whorl"):
+        with gr.Column(scale=4, min_width=300, elem_id="whorl-choose"):
+            parts |= _picture(gr, playground) | _attack(gr, playground)
+        with gr.Column(scale=8, min_width=320, elem_id="whorl-see"):
+            parts |= _pose(gr) | _findings(gr)
+    return Parts(**parts, order=gr.Number(0, visible=False, precision=0))
+
+
+def _picture(gr: Any, playground: Playground) -> dict[str, Any]:
+    _still("<h2>1 · Choose a picture</h2>")
+    return {
+        "sent": gr.File(
+            label="Drop a photograph, or choose one", file_types=["image"], height=140, elem_id="whorl-upload"
+        ),
+        "samples": gr.HTML(_samples(playground), js_on_load=_ON_CLICK, elem_id="whorl-samples"),
+        "picked": _still(drawing.notice(playground.trouble, bad=True), "whorl-picked"),
+    }
+
+
+def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
+    _still("<h2>2 · Choose a network and an attack</h2>")
+    network = gr.Dropdown(
+        [(_describe(offer), offer.name) for offer in playground.networks],
+        value=playground.networks[0].name,
+        label="Network",
+    )
+    attack = gr.Dropdown(
+        [(f"{drawing.title(name)} and {drawing.title(f'ai-{name}')}", name) for name in pairs()],
+        value=Settings().attack,
+        label="Attack, plain and affine-invariant",
+    )
+    with gr.Row():
+        eps = gr.Slider(1, 32, value=round(Settings().eps * 255), step=1, label="ε, of 255", min_width=130)
+        steps = gr.Slider(1, 50, value=Settings().steps, step=1, label="Steps", min_width=130)
+    with gr.Row():
+        start = gr.Button("Craft", variant="primary", elem_id="whorl-craft", min_width=130)
+        stop = gr.Button("Stop", elem_id="whorl-stop", min_width=90)
+    return {
+        "network": network,
+        "attack": attack,
+        "eps": eps,
+        "steps": steps,
+        "start": start,
+        "stop": stop,
+        "progress": _still("", "whorl-progress"),
+    }
+
+
+def _pose(gr: Any) -> dict[str, Any]:
+    _still("<h2>3 · Turn, scale and move it</h2>")
+    tiles = _still(NO_TILES, "whorl-tiles")
+    with gr.Row(elem_id="whorl-pose"):
+        sliders = {
+            "angle": gr.Slider(-180, 180, value=0, step=1, label="Angle", min_width=150),
+            "scale": gr.Slider(0.4, 2, value=1, step=0.05, label="Scale", min_width=150),
+            "right": gr.Slider(-80, 80, value=0, step=1, label="Right", min_width=150),
+            "down": gr.Slider(-80, 80, value=0, step=1, label="Down", min_width=150),
+        }
+    return {"tiles": tiles, **sliders, "upright": gr.Button("Back to upright", size="sm", elem_id="whorl-upright")}
+
+
+def _findings(gr: Any) -> dict[str, Any]:
+    with gr.Row():
+        with gr.Column(min_width=280):
+            _still("<h2>The whorls</h2>")
+            added = _still(NO_WHORLS, "whorl-added")
+        with gr.Column(min_width=280):
+            _still("<h2>Where each attack succeeds</h2>")
+            maps = gr.HTML(NO_MAPS, js_on_load=_ON_CLICK, elem_id="whorl-maps")
+    return {"added": added, "maps": maps}
+
+
+def _still(text: str, name: str | None = None) -> Any:
+    """HTML that takes no clicks."""
+    return library().HTML(text, js_on_load=None, elem_id=name)
+
+
+def _describe(offer: Offer) -> str:
+    if offer.here:
+        return offer.name
+    return f"{offer.name} ({'from the hub' if offer.name in PAPER else 'weights are fetched first'})"
+
+
+def _samples(playground: Playground) -> str:
+    buttons = "".join(
+        f'<button type="button" data-sample="{place}" title="{escape(picture.name)}">'
+        f'<img alt="{escape(picture.name)}" src="{drawing.data_uri(picture.pixels(_THUMBNAIL)[0])}"></button>'
+        for place, picture in enumerate(playground.samples)
+    )
+    return f'<p class="w-or">or take one of these:</p><div class="w-samples">{buttons}</div>' if buttons else ""

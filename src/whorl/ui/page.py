@@ -1,0 +1,242 @@
+"""The page: which function each control calls. Nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from whorl.errors import WhorlError
+from whorl.evaluation import Pose
+from whorl.ui import drawing
+from whorl.ui.crafting import Crafted, Settings, Step, craft
+from whorl.ui.layout import NO_MAPS, NO_TILES, NO_WHORLS, Parts, lay_out, library
+from whorl.ui.looking import look, success_map, whorls
+from whorl.ui.picture import Picture, upload
+from whorl.ui.playground import Playground
+from whorl.ui.visits import Visit
+
+Changes = dict[Any, Any]
+"""Which controls change, and to what."""
+
+
+def style() -> str:
+    """The page's own style sheet."""
+    return resources.files("whorl.ui").joinpath("style.css").read_text(encoding="utf-8")
+
+
+def build(playground: Playground) -> Any:
+    """Make the page.
+
+    Args:
+        playground: what it offers.
+
+    Returns:
+        A ``gradio.Blocks``, to be mounted by ``whorl.ui.server``.
+    """
+    gr = library()
+    # Uploads are deleted as soon as they are read; whatever was never read goes within two minutes.
+    with gr.Blocks(title="whorl playground", analytics_enabled=False, delete_cache=(60, 60)) as page:
+        _connect(page, Handlers(playground, lay_out(playground)))
+    return page
+
+
+def _connect(page: Any, do: Handlers) -> None:
+    # Attacks and maps of all visitors wait in one line; a look at a pose is short, and has a line of its own.
+    heavy: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "craft", "trigger_mode": "multiple"}
+    light: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "look", "trigger_mode": "always_last"}
+    fetching: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "multiple"}
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    # Not in a queue, so that a running attack learns at once that it is no longer wanted.
+    at_once: dict[str, Any] = {"queue": False, "trigger_mode": "multiple"}
+    parts = do.parts
+    seen = [parts.tiles, parts.maps]
+    found = [parts.progress, *seen, parts.added]
+    chosen = [parts.network, parts.attack, parts.eps, parts.steps]
+    page.load(_told(do.open), None, [parts.picked, *found], **quiet)
+    parts.samples.click(_told(do.sample), None, [parts.picked, *found], **quiet)
+    parts.sent.upload(_told(do.upload), parts.sent, [parts.sent, parts.picked, *found], **quiet)
+    ordered = parts.start.click(_told(do.order), None, parts.order, **at_once, **quiet)
+    # Fetching weights may take minutes, in which others can craft.
+    fetched = ordered.then(_told(do.load), [parts.order, parts.network], parts.progress, **fetching, **quiet)
+    fetched.then(_told(do.craft), [parts.order, *chosen, *parts.pose], found, **heavy, **quiet)
+    parts.stop.click(_told(do.stop), None, parts.progress, **at_once, **quiet)
+    parts.maps.click(_told(do.go_to_cell), None, parts.pose, **at_once, **quiet)
+    parts.upright.click(_told(do.go_upright), None, parts.pose, **at_once, **quiet)
+    # One listener for all four, so that what is seen last is what the sliders say last, whoever moved them.
+    moved = [slider.change for slider in parts.pose]
+    library().on(moved, _told(do.look), parts.pose, seen, **light, **quiet)
+    page.unload(_told(do.leave))
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Say to gradio which arguments it is to fill in itself: it looks for its own types among the annotations."""
+    # Gradio is imported late, so the annotations in the source cannot name its types.
+    gr = library()
+    own = {"request": gr.Request, "event": gr.EventData}
+    plain: Any = getattr(function, "__func__", function)
+    plain.__annotations__ = {name: kind for name, kind in own.items() if name in plain.__annotations__}
+    return function
+
+
+class Handlers:
+    """What happens when a control is used.
+
+    Args:
+        playground: what is on offer, and who is looking.
+        parts: the controls.
+    """
+
+    def __init__(self, playground: Playground, parts: Parts) -> None:
+        self.playground, self.parts = playground, parts
+
+    def open(self, request: Any) -> Changes:
+        """A page was opened: the first photograph is chosen."""
+        samples = self.playground.samples
+        return self._pick(self._visit(request), samples[0]) if samples else {self.parts.progress: ""}
+
+    def leave(self, request: Any) -> None:
+        """It was closed."""
+        self.playground.visits.leave(str(request.session_hash))
+
+    def sample(self, event: Any, request: Any) -> Changes:
+        """A bundled photograph was chosen."""
+        return self._pick(self._visit(request), self.playground.samples[int(event.sample)])
+
+    def upload(self, path: str | None, request: Any) -> Changes:
+        """A file was sent."""
+        parts, visit = self.parts, self._visit(request)
+        if path is None:
+            return {parts.sent: None}
+        try:
+            return self._pick(visit, upload(Path(path))) | {parts.sent: None}
+        except WhorlError as error:
+            kept = drawing.chosen(visit.picture) if visit.picture else ""
+            return {parts.sent: None, parts.picked: drawing.notice(f"Sorry, {error}", bad=True) + kept}
+        finally:
+            # Gradio put the file into a folder that is named by the file's hash.
+            with suppress(OSError):
+                Path(path).parent.rmdir()
+
+    def order(self, request: Any) -> int:
+        """An attack is wanted, and what runs is not any longer."""
+        return self._visit(request).order()
+
+    def stop(self, request: Any) -> Changes:
+        """What runs is no longer wanted."""
+        self._visit(request).stop()
+        return {self.parts.progress: drawing.notice("Stopped.")}
+
+    def load(self, order: float, network: str, request: Any) -> Iterator[Changes]:
+        """A network is needed."""
+        visit, mine = self._visit(request), int(order)
+        if not visit.wants(mine):
+            yield self._unchanged()
+            return
+        yield {self.parts.progress: drawing.notice(f"Loading {network}. Without its weights here, this takes long.")}
+        try:
+            self.playground.network(network)
+        except WhorlError as error:
+            if visit.wants(mine):
+                visit.stop()  # there is nothing to craft on
+                yield {self.parts.progress: drawing.notice(f"Sorry, {error}", bad=True)}
+
+    def craft(
+        self,
+        order: float,
+        network: str,
+        attack: str,
+        levels: float,
+        steps: float,
+        angle: float,
+        scale: float,
+        right: float,
+        down: float,
+        request: Any,
+    ) -> Iterator[Changes]:
+        """An attack's turn has come."""
+        visit, mine, shown = self._visit(request), int(order), self.parts.progress
+        picture = visit.picture
+        if not visit.wants(mine):
+            yield self._unchanged()
+            return
+        if picture is None:
+            yield {shown: drawing.notice("Choose a picture first.", bad=True)}
+            return
+        settings = Settings(attack=attack, eps=levels / 255, steps=int(steps), seed=self.playground.seed)
+        taken: list[Step] = []
+        yield {shown: drawing.progress(settings, taken, "Starting.")}
+        try:
+            # Leaving the block ends the attack, wherever it is.
+            with closing(craft(self.playground.network(network), picture, settings)) as events:
+                for event in events:
+                    if not visit.wants(mine):
+                        break
+                    if isinstance(event, Step):
+                        taken.append(event)
+                        words = f"{drawing.title(event.attack)}: step {event.done} of {event.steps}."
+                        yield {shown: drawing.progress(settings, taken, words)}
+                    else:
+                        yield {shown: drawing.progress(settings, taken, "Crafted.")}
+                        yield from self._show(visit, mine, event, _pose(angle, scale, right, down))
+        except WhorlError as error:
+            yield {shown: drawing.notice(f"Sorry, {error}", bad=True)}
+        if visit.stopped:  # otherwise what came next has the word
+            yield {shown: drawing.progress(settings, taken, "Stopped.")}
+
+    def look(self, angle: float, scale: float, right: float, down: float, request: Any) -> Changes:
+        """A slider was moved."""
+        visit = self._visit(request)
+        crafted, found = visit.crafted, visit.map
+        if crafted is None:
+            return {self.parts.tiles: NO_TILES}
+        pose = _pose(angle, scale, right, down)
+        changes: Changes = {self.parts.tiles: drawing.tiles(look(crafted, pose), crafted)}
+        if found is not None and found.complete:
+            changes[self.parts.maps] = drawing.heat_maps(found, crafted, pose)
+        return changes
+
+    def go_to_cell(self, event: Any) -> Changes:
+        """A cell of a map was chosen."""
+        return self._go(Pose(angle=float(event.angle), scale=float(event.scale)))
+
+    def go_upright(self) -> Changes:
+        """Everything is to be as it was."""
+        return self._go(Pose())
+
+    def _unchanged(self) -> Changes:
+        # A generator that yields nothing would empty what it is connected to.
+        return {self.parts.progress: library().skip()}
+
+    def _go(self, pose: Pose) -> Changes:
+        return dict(zip(self.parts.pose, (pose.angle, pose.scale, *pose.shift), strict=True))
+
+    def _visit(self, request: Any) -> Visit:
+        return self.playground.visits.of(str(request.session_hash))
+
+    def _pick(self, visit: Visit, picture: Picture) -> Changes:
+        shown = drawing.chosen(picture)
+        visit.order()  # whatever runs was about another picture
+        visit.picture, visit.crafted, visit.map = picture, None, None
+        parts = self.parts
+        empty = {parts.progress: "", parts.tiles: NO_TILES, parts.added: NO_WHORLS, parts.maps: NO_MAPS}
+        return {parts.picked: shown, **empty}
+
+    def _show(self, visit: Visit, mine: int, crafted: Crafted, pose: Pose) -> Iterator[Changes]:
+        parts = self.parts
+        visit.crafted, visit.map = crafted, None
+        yield {
+            parts.tiles: drawing.tiles(look(crafted, pose), crafted),
+            parts.added: drawing.perturbations(whorls(crafted), crafted.settings),
+        }
+        for found in success_map(crafted):
+            if not visit.wants(mine):
+                return
+            visit.map = found
+            yield {parts.maps: drawing.heat_maps(found, crafted, pose)}
+
+
+def _pose(angle: float, scale: float, right: float, down: float) -> Pose:
+    return Pose(angle=float(angle), scale=float(scale), shift=(float(right), float(down)))

@@ -1,0 +1,97 @@
+"""The training script's last part: from a folder of trained and measured weights into the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import whorl
+from whorl.artifacts import sha256_of
+from whorl.models.defended import entries, overlay, pack, shipped, unpack
+from whorl.models.weights import state_dict_sha256
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+LAYER = "features.0.0.weight"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    # By path: the folder of these tests has the same name.
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        spec = importlib.util.spec_from_file_location("hardening_script", BENCHMARKS / "hardening.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where its dataclasses look for themselves
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return module
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """What training and evaluation leave of a mobilenet_v2 whose first layer has grown."""
+    net = whorl.load_model("mobilenet_v2")
+    path = tmp_path / "out" / "mobilenet_v2.ens-at.safetensors"
+    pack(path, {LAYER: net.net.state_dict()[LAYER] * 1.1})
+    overlay(net.net, unpack(path), path.name)
+    about = {"command": "python benchmarks/hardening.py", "commit": "0" * 40, "hardware": "none"}
+    record = {"job": {"start": ""}, "about": {"recipe": "ens-at"}, "steps": 7, "seconds": 1.5, "metadata": about}
+    (tmp_path / "out" / "training.json").write_text(json.dumps({"mobilenet_v2.ens-at": record}))
+    cells = [
+        {"attack": "dim", "target": "mobilenet_v2.ens-at", "n": 10, "n_clean_correct": right, "n_success": hit}
+        for right, hit in ((8, 4), (10, 1))
+    ]
+    evaluation = {
+        "metadata": {"data": "nips17", "n": 10},
+        "weights_sha256": {"mobilenet_v2.ens-at": state_dict_sha256(net.net)},
+        "identity from resnet18": cells[:1],
+        "twelve poses from resnet18": cells,
+        "white-box PGD-20, eps 4/255": {"mobilenet_v2.ens-at": {"rate": 0.987}},
+    }
+    (tmp_path / "out" / "evaluation.json").write_text(json.dumps(evaluation))
+    return tmp_path / "out"
+
+
+def test_shipping_makes_a_network_that_loads_by_name(
+    script: ModuleType, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    script.main(["--out", str(trained), "--ship", "mobilenet_v2.ens-at", "--ship-to", str(package)])
+    entry = json.loads((package / "manifest.json").read_text())["models"]["mobilenet_v2.ens-at"]
+    assert entry["sha256"] == sha256_of(package / "mobilenet_v2.ens-at.safetensors")
+    assert (entry["steps"], entry["blend"], entry["started_from"]) == (7, 1.0, None)
+    assert entry["measured"] == {
+        "data": "nips17",
+        "n": 10,
+        "clean": 80.0,
+        "identity from resnet18": {"dim": 50.0},
+        "twelve poses from resnet18": {"dim": 30.0},
+        "white-box PGD-20, eps 4/255": 98.7,
+    }
+    monkeypatch.setattr(entries, "HERE", package)
+    monkeypatch.setattr(entries, "MANIFEST", package / "manifest.json")
+    shipped.cache_clear()
+    try:
+        clf = whorl.load_model("mobilenet_v2.ens-at")
+        assert clf.weights_sha256 == entry["weights_sha256"]
+    finally:
+        shipped.cache_clear()
+
+
+def test_what_was_not_measured_is_not_shipped(script: ModuleType, trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="was not measured with these weights"):
+        script.main(["--out", str(trained), "--ship", "mobilenet_v2.ens-at@0.85", "--ship-to", str(tmp_path / "p")])
+
+
+def test_a_job_is_one_word(script: ModuleType) -> None:
+    job = script.Job.parse("mobilenet_v2:alp:90:ens-at")
+    assert (job.name, job.seconds, job.start) == ("mobilenet_v2.alp", 90.0, "ens-at")
+    assert script.settings_of(["lr=0.03", "optimizer=sgd"]) == {"lr": 0.03, "optimizer": "sgd"}

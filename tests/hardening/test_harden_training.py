@@ -1,0 +1,303 @@
+"""Training: what is learned, what is held, resuming, several processes, and what can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whorl
+from hardening_cases import CLASSES, as_classifier, same, toy, toy_net, toy_pictures
+from whorl.errors import WhorlError
+from whorl.evaluation import PAPER_POSES
+from whorl.hardening import Recipe, Training, harden, recipe, recipe_names
+from whorl.hardening.checkpoint import FILE, load_checkpoint
+from whorl.hardening.student import make_student
+from whorl.hardening.training import Trainer
+
+TINY: dict[str, Any] = {"steps": 8, "batch": 12, "held_out": 10, "reports": 2, "checkpoints": 2, "device": "cpu"}
+TESTS = Path(__file__).parents[1]
+# What a process of its own trains; {say} is what it does after each measurement.
+PROGRAM = """
+import faulthandler, os, signal, sys, torch
+faulthandler.dump_traceback_later(120, exit=True)  # a process that waits for another one in vain says where
+torch.set_num_threads(1)
+from hardening_cases import toy, toy_pictures
+from whorl.hardening import harden
+
+def say(entry):
+    {say}
+
+done = harden(
+    toy(0, dtype=torch.float64), toy_pictures(), "ens-at", out=sys.argv[1], pool=[toy(1, dtype=torch.float64)],
+    steps=8, batch=12, held_out=10, reports=8, checkpoints=4, mix=0.5, device="cpu", say=say,
+)
+if int(os.environ.get("RANK", "0")) == 0:
+    torch.save(done.learned, sys.argv[2])
+"""
+
+
+def run(*arguments: str, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program = folder / "program.py"
+    program.write_text(script, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments[:-2], str(program), *arguments[-2:]]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    done = harden(
+        toy(0, dtype=torch.float64),
+        toy_pictures(),
+        "ens-at",
+        out=tmp_path_factory.mktemp("whole"),
+        pool=[toy(1, dtype=torch.float64)],
+        **TINY | {"reports": 8, "checkpoints": 4, "mix": 0.5},
+    )
+    return done.learned
+
+
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, uninterrupted: dict[str, Tensor]) -> None:
+    killing = PROGRAM.format(say="if entry['step'] == 5: os.kill(os.getpid(), signal.SIGKILL)")
+    killed = run(str(tmp_path), str(tmp_path / "never"), script=killing, folder=tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / "never").exists()
+    steps: list[float] = []
+    resumed = harden(
+        toy(0, dtype=torch.float64),
+        toy_pictures(),
+        "ens-at",
+        out=tmp_path,
+        pool=[toy(1, dtype=torch.float64)],
+        say=lambda entry: steps.append(entry["step"]),
+        **TINY | {"reports": 8, "checkpoints": 4, "mix": 0.5},
+    )
+    assert steps == [5, 6, 7, 8]  # the checkpoint is from after step 4
+    assert [entry["step"] for entry in resumed.history] == list(range(1, 9))
+    assert same(resumed.learned, uninterrupted)
+
+
+def test_two_processes_match_one(tmp_path: Path, uninterrupted: dict[str, Tensor]) -> None:
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    out = tmp_path / "learned.pt"
+    done = run(*launch, str(tmp_path / "run"), str(out), script=PROGRAM.format(say="pass"), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    learned = torch.load(out, weights_only=True)
+    assert learned.keys() == uninterrupted.keys()
+    for name, tensor in learned.items():
+        # float64: what is left is the order of additions.
+        torch.testing.assert_close(tensor, uninterrupted[name], rtol=1e-9, atol=1e-9)
+    assert (tmp_path / "run" / "weights.safetensors").is_file()
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
+    first, second = (harden(toy(), toy_pictures(), "alp", pool=[toy(1)], **TINY) for _ in range(2))
+    other = harden(toy(), toy_pictures(), "alp", pool=[toy(1)], seed=1, **TINY)
+    assert same(first.learned, second.learned)
+    assert not same(first.learned, other.learned)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_makes_the_network_more_robust(name: str) -> None:
+    original, radius = toy(), 0.1 if name == "ai-at" else 0.06  # the toy is fooled at other radii than a real network
+    measure = accuracy_when_posed if name == "ai-at" else accuracy_under_attack
+    chosen = recipe(name)
+    chosen = chosen.with_(examples=tuple(kind.with_(eps=(radius, radius)) for kind in chosen.examples), ramp=0.0)
+    settings: dict[str, Any] = {"steps": 100 if name == "trades" else 50, "batch": 16, "lr": 1e-2, "optimizer": "adam"}
+    settings |= {
+        "held_out": 0,
+        "reports": 1,
+        "norm": "affine",
+        "area": (0.7, 1.0),
+        "trust": 0.5,
+        "head": True,
+        "device": "cpu",
+    }
+    done = harden(original, toy_pictures(140), chosen, pool=[toy(1)], **settings)
+    assert done.classifier.name == f"toy0.{name}"
+    assert measure(done.classifier) > measure(original) + 0.15
+    x, y = unseen()
+    assert float((done.classifier(x).argmax(1) == y).float().mean()) >= 0.95
+
+
+def unseen() -> tuple[Tensor, Tensor]:
+    pictures = toy_pictures(70, seed=3)
+    return nn.functional.interpolate(pictures.pixels / 255, (16, 16), mode="bilinear"), pictures.labels
+
+
+def accuracy_under_attack(classifier: nn.Module) -> float:
+    x, y = unseen()
+    adv = whorl.attack("pgd", eps=0.05)(classifier, x, y)
+    return float((classifier(adv).argmax(1) == y).float().mean())
+
+
+def accuracy_when_posed(classifier: nn.Module) -> float:
+    x, y = unseen()
+    adv = whorl.attack("ai-ram", eps=0.1)(toy(1), x, y)
+    right = [(classifier(pose.apply(adv)).argmax(1) == y).float().mean() for pose in PAPER_POSES]
+    return float(torch.stack(right).mean())
+
+
+@pytest.mark.parametrize("norm", ["affine", "frozen", "batch"])
+def test_what_is_held_does_not_move(norm: str) -> None:
+    original = toy()
+    done = harden(original, toy_pictures(), "pgd-at", norm=norm, **TINY)
+    before, after = original.net.state_dict(), done.classifier.net.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    kernels = {"0.weight", "0.bias", "3.weight", "3.bias"}
+    scales = {f"{place}.{name}" for place in (1, 4) for name in ("weight", "bias")}
+    statistics = {f"{place}.{name}" for place in (1, 4) for name in ("running_mean", "running_var")}
+    statistics |= {"1.num_batches_tracked", "4.num_batches_tracked"}
+    expected = {"affine": kernels | scales, "frozen": kernels, "batch": kernels | scales | statistics}[norm]
+    assert moved == expected
+    assert set(done.learned) == expected
+    assert not any(parameter.requires_grad for parameter in done.classifier.parameters())
+    assert same(original.net.state_dict(), toy().net.state_dict())
+
+
+def test_the_head_moves_only_if_told_to() -> None:
+    done = harden(toy(), toy_pictures(), "pgd-at", head=True, **TINY)
+    assert {"8.weight", "8.bias"} <= set(done.learned)
+
+
+def test_starting_from_other_weights() -> None:
+    begun = harden(toy(), toy_pictures(), "ens-at", pool=[toy(1)], head=True, **TINY).classifier
+    done = harden(toy(), toy_pictures(), "alp", pool=[toy(1)], start=begun, **TINY | {"lr": 1e-12})
+    for name, tensor in done.classifier.net.state_dict().items():
+        torch.testing.assert_close(tensor, begun.net.state_dict()[name], rtol=0, atol=1e-6)
+    assert done.classifier.name == "toy0.alp"
+
+
+def test_a_time_limit_becomes_a_number_of_steps(tmp_path: Path) -> None:
+    settings = {key: value for key, value in TINY.items() if key != "steps"}
+    done = harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, seconds=0.5, **settings)
+    assert done.training.steps > 1
+    assert done.history[-1]["step"] == done.training.steps
+    again = harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, seconds=0.5, **settings)  # finished already
+    assert again.training.steps == done.training.steps
+    assert same(again.learned, done.learned)
+
+
+def test_timing_leaves_no_trace() -> None:
+    settings = {key: value for key, value in TINY.items() if key != "steps"}
+    timed = harden(toy(), toy_pictures(), "pgd-at", seconds=0.2, **settings)
+    plain = harden(toy(), toy_pictures(), "pgd-at", steps=timed.training.steps, **settings)
+    assert same(timed.learned, plain.learned)
+
+
+def test_blended_pictures_carry_blended_labels() -> None:
+    trainer = Trainer(
+        make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, mix=1.0, trust=0.0)
+    )
+    plain = Trainer(make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, trust=0.0))
+    mixed, pure = trainer.batch(3), plain.batch(3)
+    assert torch.equal(mixed.y, pure.y)
+    torch.testing.assert_close(mixed.labels.sum(1), torch.ones(12))
+    own = mixed.labels.gather(1, mixed.y[:, None])[:, 0]
+    others = pure.y.roll(1)
+    assert bool((own >= 0.5).all())
+    assert bool((own[others == pure.y] == 1).all())
+    # How much of the other picture shows is how much of its label does.
+    through = mixed.labels.gather(1, others[:, None])[:, 0]
+    different = others != pure.y
+    assert int(different.sum()) > 6
+    change = (mixed.x - pure.x).flatten(1).abs().mean(1)
+    assert float(torch.corrcoef(torch.stack((through[different], change[different])))[0, 1]) > 0.7
+    assert torch.equal(pure.labels, nn.functional.one_hot(pure.y, CLASSES).float())
+
+
+class Failing(nn.Module):
+    """Answers NaN from some call on."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.net, self.calls = toy_net(seed=0), calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls -= 1
+        logits: Tensor = self.net(x)
+        return logits if self.calls >= 0 else logits * torch.nan
+
+
+def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    teacher = as_classifier(Failing(5), "teacher")
+    with pytest.raises(WhorlError, match=r"training stopped: the loss is nan.*after step 4, is .*checkpoint\.pt"):
+        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, teachers=[teacher], **TINY)
+    content = torch.load(tmp_path / FILE, weights_only=True)
+    assert content["step"] == 4
+    assert all(bool(tensor.isfinite().all()) for tensor in content["student"].values())
+    with pytest.raises(WhorlError, match="Nothing was saved"):
+        harden(toy(), toy_pictures(), "pgd-at", teachers=[as_classifier(Failing(2), "teacher")], **TINY)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY)
+    with pytest.raises(WhorlError, match=r"belongs to another run: its recipe is .*pgd-at.*expected .*trades"):
+        harden(toy(), toy_pictures(), "trades", out=tmp_path, **TINY)
+    with pytest.raises(WhorlError, match="its settings is"):
+        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY | {"steps": 9})
+    with pytest.raises(WhorlError, match="its pictures is"):
+        harden(toy(), toy_pictures(seed=4), "pgd-at", out=tmp_path, **TINY)
+    (tmp_path / FILE).write_bytes(b"no checkpoint")
+    with pytest.raises(WhorlError, match="no sound checkpoint"):
+        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY)
+    assert load_checkpoint(tmp_path / "absent", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"batch": 61}, "at least a batch of 61 pictures to train on, got 60"),
+        ({"recipe": "ens_tta"}, "unknown recipe 'ens_tta'. Did you mean 'ens-at'"),
+        ({"pool": []}, "empty pool"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"optimizer": "lbfgs"}, "optimizer must be 'adam' or 'sgd'"),
+        ({"mix": 2.0}, "mix must lie in"),
+        ({"momentum": 0.5}, "unknown setting 'momentum'"),
+        ({"norm": "off"}, "norm must be one of frozen, affine, batch"),
+        ({"area": (0.5, 1.5)}, "area must be"),
+        ({"precision": "fp8"}, "precision must be 'bf16' or 'full'"),
+        ({"held_out": -1}, "held_out must be"),
+        ({"ema": 1.0}, "ema must lie in"),
+        ({"steps": 0}, "steps must be a whole number"),
+    ],
+)
+def test_bad_settings(change: dict[str, Any], says: str) -> None:
+    given = {"recipe": "ens-at", "pool": [toy(1)]} | TINY | change
+    with pytest.raises(WhorlError, match=says):
+        harden(toy(), toy_pictures(), given.pop("recipe"), **given)
+
+
+def test_networks_must_know_the_same_classes() -> None:
+    ten = as_classifier(nn.Sequential(toy_net(seed=0), nn.Linear(CLASSES, CLASSES)), "same")
+    harden(toy(), toy_pictures(), "ens-at", pool=[ten], **TINY | {"steps": 1})
+    other = whorl.Classifier.from_module(
+        nn.Sequential(toy_net(seed=0), nn.Linear(CLASSES, 10)), size=16, mean=(0.5,) * 3, std=(0.5,) * 3
+    )
+    with pytest.raises(WhorlError, match="must know the 7 classes of toy0; Sequential knows 10"):
+        harden(toy(), toy_pictures(), "ens-at", pool=[other], **TINY)
+
+
+def test_a_network_that_is_all_head_has_nothing_to_learn() -> None:
+    head = as_classifier(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, CLASSES)), "head")
+    with pytest.raises(WhorlError, match="nothing to learn"):
+        harden(head, toy_pictures(), "pgd-at", **TINY)
+
+
+def test_settings_and_recipes_refuse_nonsense() -> None:
+    with pytest.raises(WhorlError, match="at least one kind"):
+        Recipe(name="none", examples=())
+    with pytest.raises(WhorlError, match="objective must be one of"):
+        recipe("alp", objective="hinge")
+    with pytest.raises(WhorlError, match="eps must be"):
+        recipe("ens-at").examples[0].with_(eps=(0.2, 0.1))
+    with pytest.raises(WhorlError, match="unknown setting"):
+        Training().with_(stepps=3)

@@ -1,0 +1,296 @@
+"""The playground as people use it: in a browser, without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whorl
+from conftest import pictures
+from report.browser import chromium
+from ui.ui_toys import LABELS, SIDE, Sleep, gradio_is_here, playground, toy
+from whorl.data import save_image
+from whorl.evaluation import Pose, to_8_bits
+from whorl.ui.picture import MAX_BYTES
+from whorl.ui.playground import Playground
+from whorl.ui.server import running
+
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@dataclass
+class Opened:
+    """A page, and what it did that it should not."""
+
+    page: Any
+    trouble: list[str] = field(default_factory=list)
+    """Errors on the console, and requests to anybody else."""
+
+    def text(self, name: str) -> str:
+        shown: str = self.page.locator(f"#whorl-{name}").inner_text()
+        return shown
+
+    def answers(self) -> list[str]:
+        said: list[str] = self.page.locator("#whorl-tiles .w-said").all_inner_texts()
+        return said
+
+    def craft(self) -> None:
+        self.page.locator("#whorl-craft").click()
+        self.page.locator("#whorl-maps").get_by_text("Choose a cell").wait_for()
+
+    def slide(self, label: str, value: float) -> None:
+        """Move a slider as a hand does, with the keys that it takes."""
+        self.page.get_by_label(f"range slider for {label}").fill(str(value))
+
+
+@pytest.fixture(scope="module")
+def offered() -> Playground:
+    return playground()
+
+
+@pytest.fixture(scope="module")
+def address(offered: Playground) -> Iterator[str]:
+    gradio_is_here()
+    with running(offered) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is in whorl[dev]")
+    program = chromium()
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+def opened(browser: Any, address: str, viewport: dict[str, int], **options: Any) -> Iterator[Opened]:
+    context = browser.new_context(viewport=viewport, **options)
+    context.set_default_timeout(20_000)
+    shown = Opened(context.new_page())
+
+    def asked(request: Any) -> None:
+        if not request.url.startswith((address, "data:", "blob:")):
+            shown.trouble.append(f"asked: {request.url}")
+
+    def heard(message: Any) -> None:
+        if message.type == "error":
+            shown.trouble.append(f"console: {message.text}")
+
+    context.on("request", asked)
+    shown.page.on("console", heard)
+    shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
+    shown.page.goto(address)
+    shown.page.locator("#whorl-picked img").wait_for()
+    yield shown
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def desk(browser: Any, address: str) -> Iterator[Opened]:
+    yield from opened(browser, address, DESK)
+
+
+@pytest.fixture(scope="module")
+def phone(browser: Any, address: str) -> Iterator[Opened]:
+    yield from opened(browser, address, PHONE, has_touch=True, is_mobile=True)
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A picture to upload."""
+    path = tmp_path_factory.mktemp("sent") / "noise.png"
+    save_image(path, pictures(1, height=SIDE, width=SIDE)[0])
+    return path
+
+
+def expected(steps: int, eps: float, sent: Path) -> list[torch.Tensor]:
+    """The three versions of the uploaded picture, made without the playground."""
+    x = whorl.data.load_image(sent)[None]
+    clf = toy()
+    y = clf(x).argmax(1)
+    attacks = [whorl.attack(name, eps=eps, steps=steps) for name in ("pgd", "ai-pgd")]
+    return [x, *(to_8_bits(attack(clf, x, y)) for attack in attacks)]
+
+
+def said(versions: list[torch.Tensor], pose: Pose) -> list[str]:
+    clf = toy()
+    return [LABELS[int(clf(pose.apply(version)).argmax())] for version in versions]
+
+
+def test_it_opens_with_a_picture_chosen(desk: Opened) -> None:
+    assert desk.page.title() == "whorl playground"
+    assert "bull mastiff" in desk.text("picked")
+    assert desk.page.locator("#whorl-samples button").count() == 20
+    desk.page.get_by_title("buckeye").click()
+    desk.page.locator("#whorl-picked").get_by_text("buckeye").wait_for()
+    assert desk.trouble == []
+
+
+def test_answers_and_maps_are_those_of_the_library(desk: Opened, sent: Path) -> None:
+    page = desk.page
+    page.locator("#whorl-upload input[type=file]").set_input_files(sent)
+    page.locator("#whorl-picked").get_by_text("noise.png").wait_for()
+    assert "What the network says of it will count as right." in desk.text("picked")
+    desk.slide("Steps", 3)
+    desk.craft()
+    assert "3 / 3" in desk.text("progress")
+    assert page.locator("#whorl-progress [role=progressbar]").count() == 2
+    versions = expected(3, 8 / 255, sent)
+    upright = said(versions, Pose())
+    assert desk.answers() == upright
+
+    angle = next(a for a in range(5, 180) if said(versions, Pose(angle=a)) != upright)
+    desk.slide("Angle", angle)
+    page.get_by_text(f"Pose: {angle}°").wait_for()
+    assert desk.answers() == said(versions, Pose(angle=angle)) != upright
+    desk.slide("Scale", 0.7)
+    desk.slide("Right", -20)
+    desk.slide("Down", 9)
+    pose = Pose(angle=angle, scale=0.7, shift=(-20, 9))
+    page.get_by_text(f"Pose: {pose}").wait_for()
+    assert desk.answers() == said(versions, pose)
+
+    tiles = page.locator("#whorl-tiles .w-tile")
+    truth = said(versions, Pose())[0]
+    for place, answer in enumerate(desk.answers()):
+        classes = tiles.nth(place).get_attribute("class") or ""
+        assert ("right" in classes) == (answer == truth)
+        assert ("wrong" in classes) == (answer != truth)
+
+    assert page.locator("#whorl-added img").count() == 2
+    assert page.locator("#whorl-added img").first.evaluate("one => one.naturalWidth") == SIDE
+    assert page.locator("#whorl-maps .w-map").count() == 2
+    assert page.locator("#whorl-maps button").count() == 2 * 35
+    assert desk.trouble == []
+
+
+def test_a_cell_of_the_map_goes_to_its_pose_and_back(desk: Opened, sent: Path) -> None:
+    page = desk.page
+    page.locator(".w-map[data-attack='ai-pgd'] button[data-angle='-30'][data-scale='1.3']").click()
+    page.get_by_text("Pose: -30° ×1.3").wait_for()
+    assert page.get_by_label("range slider for Angle").input_value() == "-30"
+    assert desk.answers() == said(expected(3, 8 / 255, sent), Pose(angle=-30, scale=1.3))
+    page.locator("#whorl-upright").click()
+    page.get_by_text("Pose: 0°").wait_for()
+    assert desk.answers() == said(expected(3, 8 / 255, sent), Pose())
+    assert desk.trouble == []
+
+
+def test_uploads_are_not_kept(desk: Opened) -> None:
+    folder = Path(os.environ["GRADIO_TEMP_DIR"])
+    assert [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size] == []
+    assert not list(folder.rglob("noise*"))
+
+
+def test_what_is_no_picture_is_refused_politely(desk: Opened, tmp_path: Path) -> None:
+    fake = tmp_path / "holiday.png"
+    fake.write_text("not a picture at all")
+    desk.page.locator("#whorl-upload input[type=file]").set_input_files(fake)
+    alert = desk.page.locator("#whorl-picked [role=alert]")
+    alert.wait_for()
+    assert alert.inner_text().startswith("Sorry, holiday.png: cannot be read as a picture")
+    assert "/" not in alert.inner_text()  # nobody's folders
+    assert "noise.png" in desk.text("picked")  # what was chosen before still is
+    assert desk.trouble == []
+
+
+def test_a_huge_file_is_refused_politely(browser: Any, address: str, tmp_path: Path) -> None:
+    huge = tmp_path / "huge.png"
+    with huge.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    for shown in opened(browser, address, DESK):
+        shown.page.locator("#whorl-upload input[type=file]").set_input_files(huge)
+        shown.page.get_by_text("exceed the maximum allowed size of 25").first.wait_for()
+        assert "bull mastiff" in shown.text("picked")
+
+
+def test_a_new_attack_ends_the_one_that_runs(desk: Opened) -> None:
+    page = desk.page
+    page.get_by_label("Network").click()
+    page.get_by_role("option", name="slow").click()
+    desk.slide("Steps", 50)
+    page.locator("#whorl-craft").click()
+    page.locator("#whorl-progress").get_by_text(re.compile(r"step \d+ of 50")).wait_for()
+    desk.slide("Steps", 2)
+    before = Sleep.calls
+    page.locator("#whorl-craft").click()
+    page.locator("#whorl-progress").get_by_text("2 / 2").first.wait_for()
+    assert Sleep.calls - before < 40  # the rest of the first would have been 97
+    desk.slide("Steps", 50)
+    page.locator("#whorl-craft").click()
+    page.locator("#whorl-progress").get_by_text(re.compile(r"step \d+ of 50")).wait_for()
+    page.locator("#whorl-stop").click()
+    page.locator("#whorl-progress .w-progress").get_by_text("Stopped.").wait_for()
+    assert not [thread for thread in threading.enumerate() if thread.name in ("whorl-pgd", "whorl-ai-pgd")]
+    assert desk.trouble == []
+
+
+def test_a_network_that_cannot_be_had_is_told(desk: Opened) -> None:
+    page = desk.page
+    page.get_by_label("Network").click()
+    page.get_by_role("option", name="lost (weights are fetched first)").click()
+    page.locator("#whorl-craft").click()
+    alert = page.locator("#whorl-progress [role=alert]")
+    alert.wait_for()
+    page.wait_for_timeout(500)  # and it stays: nothing is crafted after it
+    assert alert.inner_text() == "Sorry, the weights of lost are on the moon."
+    assert desk.trouble == []
+
+
+def test_the_browser_would_refuse_to_call_anybody(browser: Any, address: str) -> None:
+    for shown in opened(browser, address, DESK):
+        assert shown.trouble == []
+        reached = "fetch('http://192.0.2.1/').then(() => 'reached', () => 'refused')"
+        assert shown.page.evaluate(reached) == "refused"
+        assert any("Content Security Policy" in line for line in shown.trouble)
+
+
+def test_it_fits_a_phone(phone: Opened) -> None:
+    page = phone.page
+    phone.slide("Steps", 2)
+    phone.craft()
+    phone.slide("Angle", 30)
+    page.get_by_text("Pose: 30°").wait_for()
+    for element in ("document.documentElement", "document.body"):
+        assert page.evaluate(f"{element}.scrollWidth") <= PHONE["width"]
+    for part in ("tiles", "pose", "added", "maps", "progress", "upload"):
+        box = page.locator(f"#whorl-{part}").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE["width"]
+    # The pictures and the sliders that move them are on the screen together.
+    top, bottom = page.locator("#whorl-tiles").bounding_box(), page.locator("#whorl-pose").bounding_box()
+    assert bottom["y"] + bottom["height"] - top["y"] <= PHONE["height"]
+    assert phone.trouble == []
+
+
+def test_it_can_be_read_by_ear(desk: Opened) -> None:
+    page = desk.page
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))")
+    assert levels.count(1) == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(levels))
+    assert page.locator("#whorl img:not([alt]), #whorl img[alt='']").count() == 0
+    buttons = page.locator("#whorl button:visible")
+    name = "(b.textContent.trim() || b.ariaLabel || b.title || b.querySelector('img')?.alt)"
+    assert buttons.evaluate_all(f"all => all.filter((b) => !{name}).map((b) => b.outerHTML.slice(0, 200))") == []
+
+
+def test_a_closed_page_is_forgotten(browser: Any, address: str, offered: Playground, desk: Opened) -> None:
+    before = len(offered.visits)
+    for _ in opened(browser, address, DESK):
+        assert len(offered.visits) == before + 1
+    for _ in range(100):
+        if len(offered.visits) == before:
+            break
+        desk.page.wait_for_timeout(100)
+    assert len(offered.visits) == before
