@@ -10,6 +10,8 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch torchvision
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# without the old requests that it asks for and never imports
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'torchattacks>=3.5,<4'
 	touch $(STAMP)
 
 demo: $(STAMP)

@@ -7,44 +7,71 @@
     adv = whorl.attack("ai-dim")(clf, x, y, ids=ids)
     print(clf(whorl.affine(adv, angle=30)).argmax(1) == y)
 
-Geometry, estimators and attacks need torch alone. What reads pictures or weights is imported when it is first used.
+Geometry, estimators and attacks need torch alone. Everything is imported when it is first used, torch included.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from whorl.attacks import (
-    Attack,
-    AttackInfo,
-    CarliniWagner,
-    DeepFool,
-    GradientAttack,
-    attack,
-    attack_names,
-)
-from whorl.errors import WhorlError
-from whorl.estimators import AffineInvariant, Chain, Estimator, TranslationInvariant, identity
-from whorl.geometry import affine, from_polar, to_polar
-from whorl.transforms import DiverseInput, InputTransform, RandomAffine
-
 if TYPE_CHECKING:
+    from whorl.attacks import (
+        Attack,
+        AttackInfo,
+        CarliniWagner,
+        DeepFool,
+        GradientAttack,
+        attack,
+        attack_names,
+    )
     from whorl.data import load_images, load_samples
     from whorl.defenses import defense_names, load_defense
+    from whorl.errors import WhorlError
+    from whorl.estimators import AffineInvariant, Chain, Estimator, TranslationInvariant, identity
+    from whorl.geometry import affine, from_polar, to_polar
     from whorl.hardening import harden
     from whorl.models import Classifier, Ensemble, load_model, model_names
+    from whorl.transforms import DiverseInput, InputTransform, RandomAffine
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "Classifier": "whorl.models",
-    "Ensemble": "whorl.models",
-    "load_model": "whorl.models",
-    "model_names": "whorl.models",
-    "load_defense": "whorl.defenses",
-    "defense_names": "whorl.defenses",
-    "harden": "whorl.hardening",
-    "load_images": "whorl.data",
-    "load_samples": "whorl.data",
+_ROOMS = {
+    "whorl.attacks": (
+        "Attack",
+        "AttackInfo",
+        "CarliniWagner",
+        "DeepFool",
+        "GradientAttack",
+        "attack",
+        "attack_names",
+    ),
+    "whorl.data": ("load_images", "load_samples"),
+    "whorl.defenses": ("defense_names", "load_defense"),
+    "whorl.errors": ("WhorlError",),
+    "whorl.estimators": ("AffineInvariant", "Chain", "Estimator", "TranslationInvariant", "identity"),
+    "whorl.geometry": ("affine", "from_polar", "to_polar"),
+    "whorl.hardening": ("harden",),
+    "whorl.models": ("Classifier", "Ensemble", "load_model", "model_names"),
+    "whorl.transforms": ("DiverseInput", "InputTransform", "RandomAffine"),
+}
+_LAZY = {name: room for room, names in _ROOMS.items() for name in names}
+# Rooms that `import whorl` alone gives access to, as in whorl.interop.peer(...).
+_SUBMODULES = {
+    "attacks",
+    "data",
+    "defenses",
+    "errors",
+    "estimators",
+    "evaluation",
+    "geometry",
+    "hardening",
+    "interop",
+    "models",
+    "paper",
+    "physical",
+    "report",
+    "runs",
+    "transforms",
+    "ui",
 }
 
 __all__ = [
@@ -81,7 +108,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        value = globals()[name] = getattr(import_module(_LAZY[name]), name)  # so that this is asked once a name
+        return value
+    if name in _SUBMODULES:
+        return import_module(f"whorl.{name}")
     raise AttributeError(f"module 'whorl' has no attribute {name!r}")
 
 

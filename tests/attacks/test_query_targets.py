@@ -19,6 +19,18 @@ NAMES = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")
 every_attack = pytest.mark.parametrize("name", [name for name in NAMES if name != "prgf"])
 
 
+class Rounding(nn.Module):
+    """Sees pictures in 8 bits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.model((x * 255).round() / 255)
+        return answer
+
+
 class Watched(nn.Module):
     """Counts what it lets through."""
 
@@ -133,13 +145,8 @@ def test_on_a_gpu(name: str, defense: str) -> None:
 @pytest.mark.parametrize("name", ["nes", "spsa"])
 def test_a_target_that_rounds_to_8_bits_does_not_stop_an_attack(name: str) -> None:
     """Draws of a quarter level around a clean picture all look the same to it; the first step is then a random one."""
-    x, net = pictures(4), small_net()
-
-    def rounding(images: Tensor) -> Tensor:
-        answer: Tensor = net((images * 255).round() / 255)
-        return answer
-
-    y = labels_of(rounding, x)
-    adv, info = short(name, 2000)(rounding, x, y, ids=list("abcd"), return_info=True)
+    x, target = pictures(4), Rounding(small_net())
+    y = labels_of(target, x)
+    adv, info = short(name, 2000)(target, x, y, ids=list("abcd"), return_info=True)
     assert ((adv - x).abs().amax((1, 2, 3)) > 0.5 / 255).all()
     assert info.success.all()

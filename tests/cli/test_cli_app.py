@@ -17,7 +17,10 @@ from whorl.models.networks import NETWORKS
 from whorl.models.weights import converted
 from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
-COMMANDS = ["attack", "attacks", "defenses", "demo", "evaluate", "models"]
+COMMANDS = [
+    *("attack", "attacks", "defenses", "demo", "doctor", "evaluate"),
+    *("harden", "models", "paper", "physical", "run", "ui"),
+]
 
 
 def test_the_commands_are_pinned() -> None:

@@ -68,7 +68,8 @@ def attack(name: str, **settings: Any) -> Attack:
     """Get an attack by name, with some settings changed.
 
     Args:
-        name: one of :func:`attack_names`, in any case.
+        name: one of :func:`attack_names`, in any case; or another library's, such as ``"torchattacks:VMIFGSM"``, see
+            :func:`whorl.interop.peer`.
         settings: fields of the attack's record, such as ``eps``, ``steps``, ``norm`` or ``estimator``.
 
     Returns:
@@ -77,6 +78,10 @@ def attack(name: str, **settings: Any) -> Attack:
     >>> attack("AI-DIM", eps=8 / 255, steps=20)
     GradientAttack(eps=8/255, steps=20, input=DiverseInput(), estimator=AffineInvariant(), momentum=1.0)
     """
+    if ":" in name:
+        from whorl.interop import peer  # other libraries, which are extras
+
+        return peer(name, **settings)
     everything: dict[str, Attack] = {**GRADIENT, **MINIMAL, **SCORE, **DECISION}
     found = everything.get(name.lower())
     if found is None:

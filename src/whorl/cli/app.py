@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+import typer.main
 from rich.text import Text
 from typer.core import TyperGroup
 
 import whorl
+from whorl.cli.commands import COMMANDS, LazyCommands
 from whorl.cli.console import messages, output
 from whorl.errors import WhorlError
 
@@ -21,7 +23,28 @@ class Commands(TyperGroup):
     """All commands, with one way to fail: a line on stderr and an exit code, not a traceback.
 
     Only what the user can put right is caught. Anything else is a defect, and its traceback is wanted.
+
+    A command's module is imported when the command is needed; a list of commands, or a press of Tab, needs none.
     """
+
+    def __init__(self, *, commands: Any = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.registered: dict[str, Any] = dict(commands or {})
+        self.lazy = self.commands = LazyCommands(COMMANDS, self.registered, _registered)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
+        """All names, in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
+        """What stands for a command in lists; see ``resolve_command`` for the command itself."""
+        return self.lazy.listed(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is about to run, or to be completed."""
+        if args:
+            self.lazy.get(args[0])
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep what was typed, for manifests; click takes the list apart."""
@@ -44,11 +67,17 @@ app = typer.Typer(
     name="whorl",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,  # each Tab would wait for torch to be imported
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: whorl demo",
 )
+
+
+def _registered() -> dict[str, Any]:
+    """The commands of all modules that are imported by now."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, Commands)  # noqa: S101 - tells mypy what the application is made of
+    return made.registered
 
 
 def typed(ctx: typer.Context) -> list[str]:

@@ -15,6 +15,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress, table
 from whorl.cli.options import Device, Seed, parse_eps, split_models
 from whorl.errors import WhorlError
+from whorl.interop import find_estimator
 from whorl.runs.pictures import Source
 from whorl.runs.querying import Queried, build_query_attack, query
 from whorl.runs.targets import UNDEFENDED, load_targets, split_target
@@ -24,6 +25,8 @@ Example: whorl attack ai-dim --model resnet18 --out runs/mine
 
 Example: whorl attack pgd --model resnet18,mobilenet_v2 --data photos/ --size 224 --eps 8/255 --out runs/ensemble
 
+Example: whorl attack torchattacks:VMIFGSM --estimator ai --model resnet18 --out runs/theirs
+
 Example: whorl attack nes --init ai-dim --surrogate resnet18 --target efficientnet_lite0 --budget 10000 --out runs/mine
 """
 
@@ -31,7 +34,12 @@ Example: whorl attack nes --init ai-dim --surrogate resnet18 --target efficientn
 @app.command(epilog=_EXAMPLES)
 def attack(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="The attack; `whorl attacks` lists all.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The attack; `whorl attacks` lists all. LIBRARY:NAME for another library's.", show_default=False
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Run folder. What it already holds of the same work is kept.")],
     model: Annotated[
         str | None, typer.Option(help="Network to attack; several, joined by commas, as one ensemble.")
@@ -47,6 +55,10 @@ def attack(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Gradient steps.")] = None,
     norm: Annotated[str | None, typer.Option(help="linf or l2.")] = None,
+    estimator: Annotated[
+        str | None,
+        typer.Option(help="Of the gradient: ai (affine-invariant), ti or none; by default as the attack has it."),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="Black-box attacks: the network to ask. Others: as --target-class."),
@@ -86,10 +98,11 @@ def attack(
 
     Interrupted with Ctrl-C or otherwise, the same command goes on where it stopped.
     """
-    by_query = whorl.attack(name).black_box
+    by_query = ":" not in name and whorl.attack(name).black_box
     decision = name.lower() in whorl.attack_names(kind="decision")
     bound = None if eps is None else parse_eps(eps, norm="l2" if decision else norm or "linf")
-    given = {"eps": bound, "steps": steps, "norm": norm, "budget": budget, "samples": samples}
+    given: dict[str, Any] = {"eps": bound, "steps": steps, "norm": norm, "budget": budget, "samples": samples}
+    given["estimator"] = None if estimator is None else find_estimator(estimator)
     settings = {key: value for key, value in given.items() if value is not None}
     pictures = runs.Pictures(folder=data, limit=limit, size=size, skip_bad=skip_bad)
     shared: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "overwrite": overwrite, "command": typed(ctx)}

@@ -7,13 +7,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from whorl.runs.progress import Report
+if TYPE_CHECKING:
+    from whorl.runs.progress import Report  # which would bring torch, and `whorl --help` needs none
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0

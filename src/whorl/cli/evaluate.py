@@ -32,7 +32,9 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
-    clean: Annotated[Path, typer.Argument(help="Labelled clean pictures, a CSV list, or samples for the bundled ones.", show_default=False)],
+    clean: Annotated[
+        Path, typer.Argument(help="Labelled pictures, a CSV list, or samples (bundled).", show_default=False)
+    ],
     adversarial: Annotated[
         list[Path],
         typer.Argument(help="Adversarial pictures, named as the clean ones; a folder an attack.", show_default=False),

@@ -19,7 +19,7 @@ from whorl.evaluation import SuccessRate
 from whorl.models import Classifier, Ensemble
 from whorl.models.weights import state_dict_sha256
 from whorl.runs.entry import Entry
-from whorl.runs.folder import RunFolder, as_json, environment, pixels_sha256
+from whorl.runs.folder import RunFolder, as_json, attack_label, environment, pixels_sha256
 from whorl.runs.pictures import Source
 from whorl.runs.progress import Report, silent
 from whorl.runs.setup import device_of, members
@@ -105,7 +105,7 @@ def craft(
         WhorlError: bad input, or a folder that holds the same attack and source with other settings.
         Interrupted: Ctrl-C. What was finished is kept.
     """
-    attack, name, device = whorl.attack(name, **(settings or {})), name.lower(), device_of(model)
+    attack, name, device = whorl.attack(name, **(settings or {})), attack_label(name), device_of(model)
     if batch_size is None:
         batch_size = _GPU_BATCH if device.type == "cuda" else _CPU_BATCH
     identity = {

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from whorl.attacks import Attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
+from whorl.runs.folder import attack_label
 from whorl.runs.settings import build_attack
 from whorl.runs.targets import split_target
 
@@ -84,7 +85,7 @@ class AttackSpec(_Table):
     @property
     def title(self) -> str:
         """The label, or the name where there is none."""
-        return self.label or self.name.lower()
+        return self.label or attack_label(self.name)
 
     def build(self) -> Attack:
         """Make the attack."""

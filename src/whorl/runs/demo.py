@@ -9,6 +9,8 @@ from importlib import resources
 from pathlib import Path
 
 from whorl.data import load_samples
+from whorl.data.samples import SAMPLES
+from whorl.errors import WhorlError
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
@@ -49,6 +51,9 @@ def demo_declaration(*, images: int | None = None, seed: int = 0) -> Declaration
     >>> demo_declaration(images=4).targets
     ('resnet18', 'mobilenet_v2', 'efficientnet_lite0')
     """
+    total = len(SAMPLES.files)
+    if images is not None and not 1 <= images <= total:
+        raise WhorlError(f"there are {total} samples; expected a number from 1 to {total}, got {images}.")
     content = tomllib.loads(resources.files("whorl.runs").joinpath("demo.toml").read_text(encoding="utf-8"))
     return declare(**content, seed=seed, data={"limit": images})
 

@@ -115,6 +115,15 @@ def folder_name(source: str) -> str:
     return f"{safe[:_LONGEST_NAME]}-{hashlib.blake2b(source.encode(), digest_size=4).hexdigest()}"
 
 
+def attack_label(name: str) -> str:
+    """What an attack is called in paths and tables, by default; not every file system takes a colon.
+
+    >>> attack_label("torchattacks:VMIFGSM")
+    'torchattacks-vmifgsm'
+    """
+    return name.lower().replace(":", "-")
+
+
 def as_json(value: object) -> Any:
     """Write a setting so that it can be compared and read: records become objects that name their type.
 

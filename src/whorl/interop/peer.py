@@ -1,0 +1,241 @@
+"""An attack of another library as an attack of ours: same call, same checks, stored and scored in the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import RANGE_TOLERANCE, Attack, Crafted, Model, answers
+from whorl.attacks.norms import NormName, column, find_norm
+from whorl.attacks.objectives import Goal
+from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import Estimator, identity
+from whorl.interop.chance import own_randomness, seed_of
+from whorl.interop.libraries import find_library
+from whorl.interop.library import REQUIRED, Job, Library, bound_word, lacking
+from whorl.interop.naming import SYNONYMS, find_estimator, find_ignoring_case
+from whorl.interop.seen import Seen, frozen
+from whorl.randomness import Ids, image_keys
+
+# The bound of our own attacks, so that what is compared by default has the same.
+EPS = 16 / 255
+# Of the bound: what float32 and a peer's own projection may be off by.
+_SLACK = 1e-3
+
+Settings = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Peer(Attack):
+    """An attack of another library. Make one with :func:`peer`.
+
+    Attributes:
+        name: library and attack, as in ``"torchattacks:VMIFGSM"``.
+        eps: radius of the ball, in units of the [0, 1] range; None if the attack has none.
+        estimator: gradient to invariant gradient, put behind the network's input.
+        settings: pairs, in the library's words, sorted; whatever is not there is the library's default.
+        batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make a
+            picture depend on the batch that it is in: by one draw for all, or by generators that run on.
+        version: of the library, which the pictures depend on.
+    """
+
+    name: str
+    eps: float | None = None
+    estimator: Estimator = identity
+    settings: Settings = ()
+    batched: bool = False
+    version: str = ""
+
+    @property
+    def library(self) -> Library:
+        """Where it comes from."""
+        return find_library(self.name.partition(":")[0])
+
+    @property
+    def norm(self) -> NormName | None:
+        """The norm of the ball; None where there is no ball, or in a norm that is not checked."""
+        known = self.library.norm(self.name.partition(":")[2], dict(self.settings))
+        return None if self.eps is None else known
+
+    def with_(self, **settings: Any) -> Self:
+        """Copy with some settings changed; those of the library count too."""
+        kept: dict[str, Any] = {"estimator": self.estimator, "batched": self.batched, **dict(self.settings)}
+        if self.eps is not None:
+            kept["eps"] = self.eps
+        # Ours and the library's word for one setting must not meet.
+        renamed = _in_their_words(self.library, self.name.partition(":")[2], settings)
+        made = peer(self.name, **{**kept, **renamed})
+        assert isinstance(made, type(self))  # noqa: S101 - tells mypy what peer makes
+        return made
+
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
+        """Hand the network and each picture, or the whole batch, to the library."""
+        classes = answers(model, x, goal).shape[1]
+        keys = image_keys(x, seed, ids).tolist()
+        size = len(x) if self.batched else 1
+        parts: list[Tensor] = []
+        spent: list[int] | None = []
+        with frozen(model):
+            for start in range(0, len(x), size):
+                chosen = slice(start, start + size)
+                adv, gradients = self._one_call(
+                    model, x[chosen], goal.labels[chosen], goal.targeted, classes, seed_of(keys[chosen])
+                )
+                parts.append(self._checked(adv, x[chosen]))
+                spent = None if spent is None or gradients is None else spent + [gradients] * len(adv)
+        images = torch.cat(parts)
+        if self.estimator is not identity and spent is not None and not any(spent) and not torch.equal(images, x):
+            raise WhorlError(
+                f"{self.name} takes no input gradient, so the estimator {self.estimator!r} has nothing to act on. "
+                "Leave it out."
+            )
+        return Crafted(images, grad_evals=None if spent is None else torch.tensor(spent, device=x.device))
+
+    def _one_call(
+        self, model: Model, x: Tensor, labels: Tensor, targeted: bool, classes: int, seed: int
+    ) -> tuple[Tensor, int | None]:
+        """Run the library's attack; give its pictures, and the input gradients spent on each where all had as many."""
+        net = Seen(model, self.estimator, x)
+        job = Job(
+            name=self.name.partition(":")[2],
+            settings=dict(self.settings),
+            eps=self.eps,
+            net=net,
+            x=x.clone(),  # some peers work in place
+            labels=labels.clone(),
+            targeted=targeted,
+            classes=classes,
+            seed=seed,
+        )
+        with own_randomness(seed):
+            try:
+                adv = self.library.run(job)
+            except WhorlError:
+                raise
+            except ModuleNotFoundError as error:
+                raise lacking(self.name, error) from error
+            except Exception as error:
+                error.add_note(f"raised inside {self.name}")
+                raise
+        if adv.shape != x.shape:
+            raise WhorlError(f"{self.name} must return pictures of shape {tuple(x.shape)}; got {tuple(adv.shape)}.")
+        if len(x) == 1:
+            return adv.to(x.dtype), sum(net.passes)
+        even = all(rows == len(x) for rows in net.passes)
+        return adv.to(x.dtype), len(net.passes) if even else None
+
+    def _checked(self, adv: Tensor, x: Tensor) -> Tensor:
+        """Pictures in [0, 1] and in the ball, to the last bit; what is further out than rounding is an error."""
+        if not bool(adv.isfinite().all()):
+            raise WhorlError(f"{self.name} must return finite pictures; got NaN or infinity.")
+        low, high = (float(value) for value in adv.aminmax())
+        if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
+            raise WhorlError(f"{self.name} must return pictures in [0, 1]; got values in [{low:.4g}, {high:.4g}].")
+        adv = adv.clamp(0, 1)
+        if self.norm is None or self.eps is None:
+            return adv
+        norm = find_norm(self.norm)
+        far = float(norm.size(adv - x).max())
+        if far > self.eps * (1 + _SLACK) + RANGE_TOLERANCE:
+            raise WhorlError(
+                f"{self.name} must stay within eps = {self.eps:.4g} ({self.norm}); got a change of {far:.4g}. "
+                "Its settings may let it leave the ball."
+            )
+        return norm.ball(x, column(torch.full_like(x[:, 0, 0, 0], self.eps)))(adv)
+
+
+def peer(
+    name: str, *, estimator: str | Callable[[Tensor], Tensor] = identity, batched: bool = False, **settings: Any
+) -> Peer:
+    """Get an attack of another library by name.
+
+    Args:
+        name: library and attack, such as ``"torchattacks:VMIFGSM"``, in any case; :func:`peer_names` lists them.
+        estimator: such as :class:`whorl.AffineInvariant`, or ``"ai"`` or ``"ti"`` for one with default settings.
+        batched: whether to attack a batch in one call; see :class:`Peer`.
+        settings: as the library calls them. ``eps``, ``steps``, ``alpha`` and ``norm`` ("linf" or "l2") are understood
+            for every attack that has such a thing. An L∞ ball is 16/255 wide unless ``eps`` says otherwise; whatever
+            else is not given is the library's default.
+
+    Returns:
+        A frozen attack, called like any of ours. Randomness follows from the seed and each picture's id.
+
+    Raises:
+        WhorlError: no such library, attack or setting, or the library is not installed.
+
+    >>> peer("torchattacks:pgd", eps=8 / 255, steps=3, estimator="ai").settings
+    (('steps', 3),)
+    """
+    key, colon, attack = name.partition(":")
+    library = find_library(key if colon else name)
+    listed = library.attacks()
+    found = find_ignoring_case(attack, listed)
+    if found is None:
+        hint = f"whorl.interop.peer_names({library.key!r}) lists all."
+        raise unknown_name(f"attack of {library.key}", attack, map(str.lower, listed), hint=hint)  # any case will do
+    given = _in_their_words(library, found, settings)
+    eps = _bound(library, found, given)
+    return Peer(
+        name=f"{library.key}:{found}",
+        eps=eps,
+        estimator=find_estimator(estimator),
+        settings=tuple(sorted((key, _plain(value)) for key, value in given.items())),
+        batched=batched,
+        version=library.version(),
+    )
+
+
+def _in_their_words(library: Library, attack: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename settings that the attack knows by another name; the bound is always ``eps``."""
+    known = library.settings(attack)
+    renamed = {}
+    for name, value in settings.items():
+        if name in ("estimator", "batched"):  # ours, which with_ may hold
+            renamed[name] = value
+            continue
+        if name == "eps" and bound_word(known) is not None:
+            renamed[name] = value
+            continue
+        if name == "norm" and name not in known and value == library.norm(attack, _known(settings, known)):
+            continue  # the only norm that it has
+        words = (name, *SYNONYMS.get(name, ()))
+        word = next((word for word in words if word in known), None)
+        if word is None:
+            hint = f"{library.key}:{attack} has: {', '.join(known) or 'none'}."
+            raise unknown_name("setting", name, known, hint=hint)
+        renamed["eps" if word == bound_word(known) else word] = value
+    return renamed
+
+
+def _known(settings: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in known}
+
+
+def _bound(library: Library, attack: str, given: dict[str, Any]) -> float | None:
+    """Take the bound out of the settings, or find what it is by default."""
+    known = library.settings(attack)
+    word = bound_word(known)
+    if word is None:
+        return None
+    eps = given.pop("eps", REQUIRED)
+    norm = library.norm(attack, given)
+    if eps is REQUIRED:
+        default = known[word]
+        eps = EPS if norm == "linf" and default is not None else default
+    if eps is None:
+        return None
+    if eps is REQUIRED:
+        raise WhorlError(f"{library.key}:{attack} needs eps, the radius of its {norm or ''} ball; got none.")
+    if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < math.inf:
+        raise WhorlError(f"eps must be a number >= 0; got {eps!r}.")
+    return float(eps)
+
+
+def _plain(value: Any) -> Any:
+    """Lists, as declarations have them, would not be frozen."""
+    return tuple(value) if isinstance(value, list) else value

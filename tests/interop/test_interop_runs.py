@@ -1,0 +1,108 @@
+"""A peer's attack by name, stored and scored like our own: ``whorl.attack``, run folders, declarations, the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whorl
+from cli.invoking import invoke
+from conftest import pictures
+from peer_libraries import needs
+from whorl import interop, runs
+from whorl.data import save_image
+from whorl.evaluation import PAPER_POSES
+
+TOY = "python:cli.toy_networks:small"
+NAME = "torchattacks:VMIFGSM"
+
+
+@pytest.fixture(autouse=True)
+def _library() -> None:
+    needs("torchattacks")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two small pictures in folders of their classes."""
+    for label, picture in zip((3, 5), pictures(2), strict=True):
+        save_image(tmp_path / "data" / str(label) / f"picture{label}.png", picture)
+    return tmp_path / "data"
+
+
+def attack(name: str, data: Path, *more: str) -> Any:
+    """Run the command; what it makes lies beside the data."""
+    out = str(data.parent / "run")
+    return invoke("attack", name, "--model", TOY, "--data", str(data), "--out", out, *more)
+
+
+def test_a_colon_makes_it_a_peers() -> None:
+    attack = whorl.attack("TORCHATTACKS:vmifgsm", eps=8 / 255, estimator="ai")
+    assert attack == interop.peer(NAME, eps=8 / 255, estimator="ai")
+
+
+def test_the_command_stores_it(data: Path) -> None:
+    asked = ("--estimator", "ai", "--steps", "2", "--eps", "8/255")
+    done = attack(NAME, data, *asked)
+    assert done.exit_code == 0, done.stderr
+    out = data.parent / "run"
+    [entry] = json.loads((out / "manifest.json").read_text())["crafted"].values()
+    assert entry["attack"] == "torchattacks-vmifgsm"  # a folder's name on every system
+    assert entry["settings"]["name"] == NAME
+    assert entry["settings"]["eps"] == 8 / 255
+    assert entry["settings"]["estimator"]["type"] == "AffineInvariant"
+    assert entry["settings"]["version"] == interop.peer(NAME).version
+    assert [picture["grad_evals"] for picture in entry["images"].values()] == [12, 12]  # N + 1 gradients a step
+    x, y, ids = whorl.load_images(data)
+    saved = runs.RunFolder(out).load(entry["attack"], entry["source"], ids)
+    made = interop.peer(NAME, estimator="ai", steps=2, eps=8 / 255)(whorl.load_model(TOY), x, y, ids=ids)
+    assert float((saved - made).abs().max()) <= 0.5 / 255 + 1e-6
+    assert "2 of them from before" in attack(NAME, data, *asked).stdout
+
+
+def test_a_declaration_scores_it(data: Path, tmp_path: Path) -> None:
+    declared = runs.declare(
+        name="peers",
+        sources=[TOY],
+        targets=[TOY],
+        data={"folder": str(data)},
+        attacks=[
+            {"name": NAME, "settings": {"steps": 1, "eps": "8/255"}},
+            {"name": NAME, "label": "with-ai", "settings": {"steps": 1, "estimator": {"type": "AffineInvariant"}}},
+        ],
+    )
+    done = runs.run(declared, tmp_path / "run", device="cpu")
+    with done.results.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["attack"] for row in rows} == {"torchattacks-vmifgsm", "with-ai"}
+    assert len(rows) == 2 * len(PAPER_POSES)
+    assert {float(row["eps"]) for row in rows if row["attack"] == "torchattacks-vmifgsm"} == {8 / 255}
+
+
+def test_the_estimator_option_works_for_our_own(data: Path) -> None:
+    done = attack("pgd", data, "--estimator", "ti", "--steps", "1")
+    assert done.exit_code == 0, done.stderr
+    [entry] = json.loads((data.parent / "run" / "manifest.json").read_text())["crafted"].values()
+    assert entry["settings"]["estimator"]["type"] == "TranslationInvariant"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((NAME, "--estimator", "affine"), "unknown estimator 'affine'"),
+        (("torchattacks:nothing",), "unknown attack of torchattacks 'nothing'"),
+        (("nowhere:PGD",), "unknown library 'nowhere'"),
+        (("torchattacks:FGSM", "--steps", "3"), "unknown setting 'steps'"),
+        (("foolbox:L2PGD",), "needs eps"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: tuple[str, ...], message: str, data: Path) -> None:
+    done = attack(arguments[0], data, *arguments[1:])
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (data.parent / "run").exists()
