@@ -10,6 +10,19 @@ from torch import Tensor, nn
 from conftest import CLASSES, small_net
 
 
+class Watched(nn.Module):
+    """Lets everything through, and counts it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.seen = model, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        answer: Tensor = self.model(x)
+        return answer
+
+
 class Counting(nn.Module):
     """A target without gradients that counts the images it saw for each original.
 

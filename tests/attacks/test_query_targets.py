@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from blackbox import labels_of
+from blackbox import Watched, labels_of
 from cli.toy_networks import classifier
 from conftest import pictures, small_net
 
@@ -28,19 +28,6 @@ class Rounding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         answer: Tensor = self.model((x * 255).round() / 255)
-        return answer
-
-
-class Watched(nn.Module):
-    """Counts what it lets through."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.seen = model, 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += len(x)
-        answer: Tensor = self.model(x)
         return answer
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import whorl
-from blackbox import labels_of, related_net
+from blackbox import Watched, labels_of, related_net
 from cli.invoking import plain_environment
 from cli.toy_networks import classifier
 from conftest import pictures, small_net
@@ -37,22 +37,9 @@ def images() -> Images:
     return Images(x, y, [f"p{i}" for i in range(COUNT)])
 
 
-class Counted(nn.Module):
-    """Counts what it sees."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.seen = model, 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen += len(x)
-        answer: Tensor = self.model(x)
-        return answer
-
-
 def nets() -> dict[str, nn.Module]:
     small = classifier(small_net(), "small")
-    return {"small": Counted(small), "small+bitdepth": whorl.load_defense("bitdepth", small, levels=16)}
+    return {"small": Watched(small), "small+bitdepth": whorl.load_defense("bitdepth", small, levels=16)}
 
 
 def run(out: Path, targets: dict[str, nn.Module] | None = None, **settings: Any) -> Table7:
@@ -82,7 +69,7 @@ def test_the_whole_table(tmp_path: Path) -> None:
     labels = ["nes", "nes-fgsm", "nes-ai-dim", "nattack", "nattack-fgsm", "nattack-ai-dim"]
     assert [(row.target, row.label) for row in found.rows] == [(t, label) for t in targets for label in labels]
     small = targets["small"]
-    assert isinstance(small, Counted)
+    assert isinstance(small, Watched)
     # besides its queries, a target sees each clean picture once, and each result once more as saved
     rows = [row for row in found.rows if row.target == "small"]
     assert small.seen == sum(row.queries for row in rows) + COUNT + sum(row.n for row in rows)
@@ -129,7 +116,7 @@ def test_files_hold_the_rows(tmp_path: Path) -> None:
 
 def test_a_limit_on_time_leaves_a_smaller_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(tmp_path / "whole", attacks=["nes"])
-    watched = Counted(classifier(small_net(), "small"))
+    watched = Watched(classifier(small_net(), "small"))
     # a clock that goes by what the target has seen: a second for a hundred images
     clock = SimpleNamespace(monotonic=lambda: watched.seen / 100, perf_counter=lambda: watched.seen / 100)
     with monkeypatch.context() as patch:
@@ -152,7 +139,7 @@ import os, signal, sys
 from pathlib import Path
 import runs.test_query_table as t
 
-class Kills(t.Counted):
+class Kills(t.Watched):
     def forward(self, x):
         if self.seen > 2500:
             os.kill(os.getpid(), signal.SIGKILL)
