@@ -12,8 +12,7 @@ from whorl import WhorlError, paper
 from whorl.evaluation import PAPER_POSES, Pose
 from whorl.paper.item import Item
 
-SLOTS = [name for name in paper.names() if not paper.load(name).available]
-READY = [name for name in paper.names() if name not in SLOTS and paper.load(name).kind != "queries"]
+READY = [name for name in paper.names() if paper.load(name).kind not in ("queries", "photographs")]
 DEFENDED = ("mobilenet_v2.ens-at", "efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
 
 
@@ -121,12 +120,6 @@ def test_quick_is_another_attack_with_another_name() -> None:
     assert quick.build() == whorl.attack("eot", samples=10, steps=10)
 
 
-@pytest.mark.parametrize("name", SLOTS)
-def test_a_slot_says_what_it_waits_for(name: str) -> None:
-    with pytest.raises(WhorlError, match=rf"{name} .* is not available yet: it comes with"):
-        paper.load(name).declaration()
-
-
 def test_a_table_of_queries_is_no_declaration() -> None:
     with pytest.raises(WhorlError, match=r"table7 counts queries.*whorl\.paper\.reproduce"):
         paper.load("table7").declaration()
@@ -171,7 +164,6 @@ def _altered(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"waits": "something"}, "a slot, and nothing else"),
         ({"poses": ()}, "either poses or a grid"),
         ({"orderings": (("ai-dim", "ti-dim"),)}, "names a row that is not there"),
         ({"printed": {"black": {}}}, "printed figures are of"),

@@ -130,15 +130,11 @@ def paper(
 def _list(as_json_: bool) -> None:
     items = [suite.load(name) for name in suite.names()]
     if as_json_:
-        entries = [
-            {"name": item.name, "title": item.title, "about": item.about, "rows": item.rows, "waits": item.waits}
-            for item in items
-        ]
+        entries = [{"name": item.name, "title": item.title, "about": item.about, "rows": item.rows} for item in items]
         return show_json(entries)
-    listing = table("name", "what it shows", "rows", "poses", "status")
+    listing = table("name", "what it shows", "rows", "poses")
     for item in items:
-        status = "ready" if item.available else f"comes with {item.waits}"
-        listing.add_row(item.name, item.title, str(len(item.rows)), str(len(item.all_poses())), status)
+        listing.add_row(item.name, item.title, str(len(item.rows)), str(len(item.all_poses())))
     return output().print(listing)
 
 

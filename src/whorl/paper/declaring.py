@@ -52,9 +52,10 @@ def declaration(
     >>> declared.targets, len(declared.attacks), len(declared.all_poses())
     (('resnet18', 'mobilenet_v2', 'efficientnet_lite0'), 8, 2)
     """
-    check_available(item)
     if item.kind == "queries":
         raise WhorlError(f"{item.name} counts queries, which a declaration cannot say. Use whorl.paper.reproduce.")
+    if item.kind == "photographs":
+        raise WhorlError(f"{item.name} is photographed, which a declaration cannot say. Use whorl.paper.reproduce.")
     chosen, who = load_profile(profile), cast(item, load_profile(profile), present)
     return Declaration(
         name=item.name,
@@ -67,21 +68,11 @@ def declaration(
             size=chosen.size if size is None else size,
         ),
         sources=tuple(dict.fromkeys(name for _, name in who.sources)),
-        attacks=tuple(_quick(spec) if quick else spec for spec in chosen_rows(item, attacks, without)),
+        attacks=tuple(quicker(spec) if quick else spec for spec in chosen_rows(item, attacks, without)),
         targets=tuple(dict.fromkeys(name for _, name in who.targets)),
         poses=(item.grid,) if item.grid is not None else tuple(shown.grid for shown in item.poses),
         batch_size=batch_size,
     )
-
-
-def check_available(item: Item) -> None:
-    """Refuse a slot.
-
-    Raises:
-        WhorlError: it cannot be run yet.
-    """
-    if not item.available:
-        raise WhorlError(f"{item.name} ({item.title}) is not available yet: it comes with {item.waits}.")
 
 
 def rows_of_each(
@@ -98,7 +89,7 @@ def rows_of_each(
         For each item, the rows to run.
 
     Raises:
-        WhorlError: an item cannot be run yet, a row is in none of them, or an item has no row left.
+        WhorlError: a row is in none of them, or an item has no row left.
 
     >>> from whorl.paper import load
     >>> rows_of_each([load("table4"), load("figure4")], without=["eot"])
@@ -110,7 +101,6 @@ def rows_of_each(
             raise unknown_name("row", name, known, hint=f"There are: {', '.join(known)}.")
     chosen = []
     for item in items:
-        check_available(item)
         own = [name for name in attacks if name.lower() in item.rows]
         if attacks and not own:
             raise WhorlError(f"no row of {item.name} is left; it has: {', '.join(item.rows)}.")
@@ -144,7 +134,8 @@ def chosen_rows(item: Item, attacks: Sequence[str], without: Sequence[str]) -> l
     return left
 
 
-def _quick(spec: AttackSpec) -> AttackSpec:
+def quicker(spec: AttackSpec) -> AttackSpec:
+    """Give EOT fewer gradients and another label; other attacks stay."""
     if spec.name != "eot":
         return spec
     return AttackSpec(name=spec.name, label=f"{spec.title}{QUICK_SUFFIX}", settings=spec.settings | QUICK_EOT)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from whorl.paper.casting import Profile
     from whorl.runs.declaration import Declaration
 
-Kind = Literal["table", "mean", "surface", "gallery", "queries", "slot"]
+Kind = Literal["table", "mean", "surface", "gallery", "queries", "photographs"]
 """What an item shows: a figure for each pose (table), or the mean over all; success over a grid (surface); pictures
-(gallery); success and queries of score-based attacks (queries); or nothing yet (slot)."""
+(gallery); success and queries of score-based attacks (queries); or recognition of pictures that were
+photographed (photographs)."""
 Groups = tuple[tuple[float, ...], ...]
 """What the paper printed in one row: for each pose, a figure for each target."""
 
@@ -94,7 +95,6 @@ class Item(_Table):
         kind: what it shows, see ``Kind``.
         title: a line.
         about: what is asked, and where the paper is unclear.
-        waits: of a slot: what it needs before it can be run.
         sources: networks that pictures are crafted on.
         targets: networks that are asked.
         attacks: its rows.
@@ -111,7 +111,6 @@ class Item(_Table):
     kind: Kind
     title: str
     about: str
-    waits: str = ""
     sources: Annotated[tuple[Part, ...], Field(min_length=1)]
     targets: Annotated[tuple[Part, ...], Field(min_length=1)]
     attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1)]
@@ -125,8 +124,6 @@ class Item(_Table):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if (self.kind == "slot") != bool(self.waits):
-            raise ValueError("a slot, and nothing else, says what it waits for")
         if (self.grid is None) == (not self.poses):
             raise ValueError("expected either poses or a grid")
         rows, roles = set(self.rows), {part.role for part in self.sources}
@@ -137,7 +134,8 @@ class Item(_Table):
             raise ValueError(f"printed figures are of {sorted(self.printed)}, sources are {sorted(roles)}")
         groups = 1 if self.kind == "mean" else len(self.poses)
         for table in (*self.printed.values(), self.printed_queries):
-            if table and set(table) != rows:
+            # Of photographs, a row of ours may stand beside the printed ones.
+            if table and set(table) != rows and not (self.kind == "photographs" and rows.issuperset(table)):
                 raise ValueError(f"printed rows are {sorted(table)}, attacks are {sorted(rows)}")
             for row, printed in table.items():
                 if len(printed) != groups or any(len(group) != len(self.targets) for group in printed):
@@ -148,11 +146,6 @@ class Item(_Table):
     def rows(self) -> tuple[str, ...]:
         """What the rows are called: the attacks' labels."""
         return tuple(spec.title for spec in self.attacks)
-
-    @property
-    def available(self) -> bool:
-        """Whether it can be run."""
-        return self.kind != "slot"
 
     def all_poses(self) -> tuple[Pose, ...]:
         """Every pose, in order."""

@@ -15,6 +15,7 @@ from whorl.paper.comparing import compare_with_printed
 from whorl.paper.declaring import declaration
 from whorl.paper.gallery import draw_gallery
 from whorl.paper.item import load
+from whorl.paper.photographing import reproduce_photographs
 from whorl.paper.querying import reproduce_queries
 from whorl.paper.reporting import write_paper_report
 from whorl.paper.writing import markdown, write_csv, write_text
@@ -114,6 +115,12 @@ def reproduce(
             )
         files["queries"] = folder / item.name / "images.jsonl"
         compared = reproduce_queries(item, folder / item.name, chosen, **common, device=device, report=report)
+        done = None
+    elif item.kind == "photographs":
+        if engine != "local" or page:
+            raise WhorlError(f"{item.name} runs on the engine local, and has no HTML report. Leave the options out.")
+        common |= {"batch_size": batch_size, "quick": quick, "workers": workers, "command": command}
+        compared = reproduce_photographs(item, folder / item.name, chosen, **common, device=device, report=report)
         done = None
     else:
         declared = declaration(item, chosen, **common, batch_size=batch_size, quick=quick)

@@ -1,0 +1,237 @@
+"""``whorl physical``: print pictures, photograph them, score the photographs; or rehearse it all."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from whorl.cli.app import app
+from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.options import AsJson, Device, Seed, split_models
+from whorl.errors import WhorlError
+from whorl.physical.camera import PRESETS, preset
+from whorl.physical.layout import Layout, page_size
+from whorl.physical.printing import print_sheet
+from whorl.physical.reporting import as_json as scored_json
+from whorl.physical.reporting import write_all
+from whorl.physical.scoring import VIEWS, Scored, Settings, View, score
+from whorl.physical.sheet import CLEAN, read_sheets
+from whorl.physical.simulating import simulate, sweep
+from whorl.physical.summary import summarise
+from whorl.runs.setup import find_device
+from whorl.runs.targets import UNDEFENDED, load_targets
+
+SOME_UNREAD = 1
+
+commands = typer.Typer(no_args_is_help=True, help="Print pictures, photograph them, score the photographs.")
+app.add_typer(commands, name="physical", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
+
+_SCORE_EXAMPLES = """
+Example: whorl physical score photos/ --run runs/mine --model resnet18
+
+Example: whorl physical score one.jpg two.jpg --run runs/mine --model resnet18,mobilenet_v2 --defense none,jpeg --json
+"""
+_SIMULATE_EXAMPLES = """
+Example: whorl physical simulate runs/mine --out photos/
+
+Example: whorl physical simulate runs/mine --camera setting1 --set tilt=0,20,40 --set jpeg=50,90 --out photos/
+"""
+
+
+@commands.command("print", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
+def print_(
+    folder: Annotated[
+        Path, typer.Argument(help="A run folder, or any folder of labelled pictures.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="The PDF file.")] = Path("sheet.pdf"),
+    page: Annotated[
+        str, typer.Option(help="A3, A4, A5 or Letter, with -landscape or not, or WIDTHxHEIGHT in millimetres.")
+    ] = "A4",
+    picture_mm: Annotated[float, typer.Option(help="Side of a printed picture, in millimetres.")] = Layout.picture,
+    marker_mm: Annotated[float, typer.Option(help="Side of a marker, in millimetres.")] = Layout.marker,
+    margin_mm: Annotated[float, typer.Option(help="Margin that stays white, in millimetres.")] = Layout.margin,
+    attack: Annotated[
+        str | None, typer.Option(help="Attacks of the run to print, joined by commas; all by default.")
+    ] = None,
+    clean: Annotated[
+        Path | None, typer.Option(help="Where the clean pictures are, if they moved, or if the folder has no manifest.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
+    size: Annotated[int | None, typer.Option(help="Side in pixels of pictures that nobody attacked.")] = None,
+) -> None:
+    """Make a PDF with the pictures of a run, clean and adversarial side by side, and markers to find them by.
+
+    Writes sheet.json into the folder and beside the PDF: scoring needs one of them.
+    """
+    width, height = page_size(page)
+    layout = Layout(width=width, height=height, picture=picture_mm, marker=marker_mm, margin=margin_mm)
+    names = [name.strip().lower() for name in (attack or "").split(",") if name.strip()]
+    with progress() as report:
+        done = print_sheet(
+            folder, out, layout=layout, clean=clean, attacks=names, limit=limit, size=size, report=report
+        )
+    sheet, console = done.sheet, output()
+    ids = len({item.id for item in sheet.prints})
+    console.print(
+        f"{len(sheet.prints)} prints of {ids} pictures on {sheet.pages} pages, sheet {sheet.name}", style="bold"
+    )
+    console.print(Text(f"print this: {done.pdf}"), soft_wrap=True)
+    for path in done.records:
+        console.print(Text(f"keep this:  {path}"), soft_wrap=True)
+    console.print("Print at 100%, not 'fit to page', and check the 50 mm line with a ruler.", style="dim")
+
+
+@commands.command("score", epilog=_SCORE_EXAMPLES)
+def score_(
+    photos: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", show_default=False)],
+    run: Annotated[Path, typer.Option(help="The folder that was printed, or its sheet.json.")],
+    model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
+    defense: Annotated[
+        str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
+    ] = UNDEFENDED,
+    view: Annotated[str, typer.Option(help="How to cut pictures out: as-seen, rectified or both.")] = "both",
+    scale_one: Annotated[
+        str,
+        typer.Option(
+            help="What counts as scale 1: page (it fills the photograph), picture (likewise), or pixels a millimetre."
+        ),
+    ] = "page",
+    offset: Annotated[
+        float, typer.Option(help="Shift the view as seen by up to so many pixels of a 299-pixel picture, at random.")
+    ] = 0.0,
+    surroundings: Annotated[
+        str, typer.Option(help="Beyond a picture's edge the view as seen is black, or shows the photo.")
+    ] = "black",
+    white_balance: Annotated[
+        bool, typer.Option("--white-balance", help="Put colours right by the patch strip.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables and pictures; physical/ of the run folder by default.")
+    ] = None,
+    save_pictures: Annotated[
+        bool, typer.Option("--save-pictures", help="Keep every picture that is cut out, as PNG.")
+    ] = False,
+    overlays: Annotated[
+        bool, typer.Option("--overlays", help="Keep small copies of the photographs with what was found drawn in.")
+    ] = False,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Find printed pictures in photographs, and ask networks what they see.
+
+    Exits with 0, with 1 if a photograph could not be read (the others still count), and with 2 if something is wrong
+    with the input.
+    """
+    settings = Settings(
+        views=_views(view),
+        scale_one=_scale_one(scale_one),
+        offset=offset,
+        surroundings=surroundings.lower(),
+        white_balance=white_balance,
+        seed=seed,
+    )
+    sheets = read_sheets(run)
+    where = find_device(device)
+    defenses = [part.strip() for part in defense.split(",") if part.strip()]
+    targets = load_targets(split_models(model), defenses, device=where, seed=seed)
+    folder = out or _default_folder(run)
+    with progress() as report:
+        done = score(
+            photos,
+            sheets,
+            targets,
+            settings,
+            device=where,
+            save=folder / "pictures" if save_pictures else None,
+            overlays=folder / "overlays" if overlays else None,
+            report=report,
+        )
+    files = write_all(done, folder, targets)
+    if as_json:
+        show_json(scored_json(done) | {"report": str(files.page), "results": str(next(iter(files.results.values())))})
+    else:
+        _show(done)
+        for path in (*files.results.values(), files.captures, files.contact, files.page):
+            if path is not None:
+                output().print(Text(str(path)), soft_wrap=True)
+    for unread in done.unread:
+        messages().print(Text(f"not read: {unread.photo}: {unread.reason}", style="yellow"))
+    if done.unread:
+        raise typer.Exit(SOME_UNREAD)
+
+
+@commands.command("simulate", epilog=_SIMULATE_EXAMPLES)
+def simulate_(
+    run: Annotated[Path, typer.Argument(help="The folder that was printed, or its sheet.json.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Folder for the photographs.")],
+    camera: Annotated[
+        str, typer.Option(help=f"Cameras, joined by commas: {', '.join(PRESETS)}. The settings are those of table 5.")
+    ] = "setting1,setting2,setting3",
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting with its values, such as tilt=0,20,40. May be given several times."),
+    ] = None,
+    pages: Annotated[int | None, typer.Option(help="Take only the first so many pages.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one thing."""
+    names = [name.strip() for name in camera.split(",") if name.strip()]
+    cameras = sweep({name: preset(name) for name in names}, change or [])
+    if pages is not None and pages < 1:
+        raise WhorlError(f"--pages must be a whole number from 1; got {pages}.")
+    with progress() as report:
+        files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, report=report)
+    output().print(Text(f"{len(files)} simulated photographs: {out}"), soft_wrap=True)
+    output().print(Text(f"Next: whorl physical score {out} --run {run} --model resnet18"), style="dim", soft_wrap=True)
+
+
+def _default_folder(run: Path) -> Path:
+    folder = run if run.is_dir() else run.parent
+    # A folder of labelled pictures would take a folder in it for a class.
+    return folder / "physical" if (folder / "manifest.json").is_file() else Path("physical")
+
+
+def _views(text: str) -> tuple[View, ...]:
+    chosen = text.strip().lower().replace("-", " ")
+    for view in VIEWS:
+        if chosen == view:
+            return (view,)
+    if chosen != "both":
+        raise WhorlError(f"--view must be as-seen, rectified or both; got {text!r}.")
+    return VIEWS
+
+
+def _scale_one(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        if text.lower() not in ("page", "picture"):
+            raise WhorlError(
+                f"--scale-one must be page, picture, or pixels for each millimetre; got {text!r}."
+            ) from None
+        return text.lower()
+
+
+def _show(done: Scored) -> None:
+    console = output()
+    read = done.photos - len(done.unread)
+    console.print(f"{read} of {done.photos} photographs read, {len(done.captures)} pictures identified", style="bold")
+    if done.partly:
+        console.print(f"{done.partly} more are seen in part, and left out.")
+    for name in done.unbalanced:
+        console.print(Text(f"no patch strip to be seen, so colours are as they were: {name}"))
+    if not done.captures:
+        return
+    shown = table("pictures", "view", "network", "n", "recognised", "success rate", "95% interval")
+    for line in summarise(done):
+        counts = line.counts
+        low, high = counts.interval()
+        defined = line.version != CLEAN and not math.isnan(counts.rate)
+        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}") if defined else ("–", "–")
+        shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)
+    console.print(shown)

@@ -1,0 +1,159 @@
+"""Which pictures go on paper: those of a run folder with the clean ones they were made from, or any labelled folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from whorl.artifacts import fetch
+from whorl.data.layouts import Entry, list_images
+from whorl.data.pictures import decode, to_tensor
+from whorl.data.samples import SAMPLES
+from whorl.errors import WhorlError, unknown_name
+from whorl.physical.sheet import Print
+from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
+from whorl.runs.folder import RunFolder, folder_name, pixels_sha256
+
+Group = tuple[Print, ...]
+"""The versions of one picture, the clean one first."""
+
+
+def collect(
+    folder: str | Path,
+    *,
+    clean: str | Path | None = None,
+    attacks: Sequence[str] = (),
+    limit: int | None = None,
+    size: int | None = None,
+) -> list[Group]:
+    """List the pictures to print.
+
+    Args:
+        folder: a run folder; or adversarial pictures named by the clean ones' ids (then ``clean`` is needed); or
+            labelled pictures, which are then printed as they are.
+        clean: labelled pictures that the adversarial ones were made from; a run folder knows them by itself, if they
+            are still where they were.
+        attacks: print only these of a run folder.
+        limit: take only the first so many pictures, each with all its versions.
+        size: side in pixels to print labelled pictures at; adversarial ones, and the clean ones with them, keep theirs.
+
+    Raises:
+        WhorlError: nothing to print, or clean pictures that are not the ones that were attacked.
+    """
+    folder = Path(folder)
+    if limit is not None and limit < 1:
+        raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
+    if (folder / "manifest.json").is_file():
+        return _from_run(folder, clean, attacks, limit)
+    if attacks:
+        raise WhorlError(f"attacks can be chosen of a run folder only; {folder} has no manifest.json.")
+    if clean is not None:
+        adversarial = told_apart([open_adversarial(folder)])
+        return _paired(adversarial, _labelled(Path(clean)), limit)
+    entries = [_sound(entry) for entry in list_images(folder)[:limit]]
+    return [(_clean_print(entry, (size, size) if size else _size_of(entry.path)),) for entry in entries]
+
+
+def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], limit: int | None) -> list[Group]:
+    crafted = RunFolder(folder).read()["crafted"]
+    known = sorted({entry["attack"] for entry in crafted.values()})
+    for name in attacks:
+        if name not in known:
+            raise unknown_name("attack", name, known, hint=f"{folder} holds: {', '.join(known)}.")
+    chosen = [entry for entry in crafted.values() if not attacks or entry["attack"] in attacks]
+    if not chosen:
+        raise WhorlError(f"{folder} holds no adversarial pictures. Craft some with `whorl attack` first.")
+    places = [folder / "adv" / entry["attack"] / folder_name(entry["source"]) for entry in chosen]
+    opened = told_apart(open_adversarial(place) for place in places)
+    listed = _labelled(Path(clean)) if clean is not None else _where_crafted(chosen)
+    return _paired(opened, listed, limit)
+
+
+def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
+    [place, *others] = dict.fromkeys(str(entry["data"]["folder"]) for entry in entries)
+    if others:
+        raise WhorlError(
+            f"the attacks of this run were crafted from different pictures, {place} and {others[0]}. "
+            "Choose attacks of one data set."
+        )
+    if place == "samples":
+        files = fetch(SAMPLES).values()
+        return {path.stem: Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in files}
+    if place == "None" or not Path(place).exists():
+        raise WhorlError(f"the clean pictures of this run are not at {place} any more. Say where they are (clean).")
+    return _labelled(Path(place))
+
+
+def _labelled(folder: Path) -> dict[str, Entry]:
+    return {entry.id: entry for entry in list_images(folder)}
+
+
+def _paired(adversarial: Sequence[AdversarialFolder], clean: Mapping[str, Entry], limit: int | None) -> list[Group]:
+    """Put all versions of a picture side by side; only pictures of which all versions are there can be compared."""
+    ids = [name for name in clean if all(name in folder.files for folder in adversarial)][:limit]
+    if not ids:
+        some = next(iter(adversarial[0].files))
+        raise WhorlError(
+            f"no clean picture has all its adversarial versions; {adversarial[0].path} holds {some!r} and others. "
+            "Their names must be the clean pictures' ids."
+        )
+    return [_group(clean[name], adversarial) for name in ids]
+
+
+def _group(entry: Entry, adversarial: Sequence[AdversarialFolder]) -> Group:
+    size = _size_of(adversarial[0].files[entry.id])
+    versions = []
+    for folder in adversarial:
+        file, facts = folder.files[entry.id], folder.crafted.get(entry.id, {})
+        if _size_of(file) != size:
+            raise WhorlError(
+                f"{file}: expected (height, width) {size}, as other versions of it have; got {_size_of(file)}."
+            )
+        if facts:
+            _check_same(entry, size, facts["clean_sha256"], file)
+        versions.append(
+            Print(
+                id=entry.id,
+                label=_label(entry),
+                attack=folder.attack,
+                source=folder.source,
+                eps=folder.eps,
+                grad_evals=facts.get("grad_evals"),
+                seconds=facts.get("seconds"),
+                file=file,
+                size=size,
+            )
+        )
+    return (_clean_print(entry, size), *versions)
+
+
+def _check_same(entry: Entry, size: tuple[int, int], digest: str, file: Path) -> None:
+    if pixels_sha256(to_tensor(decode(entry.path, size=size))) != digest:
+        raise WhorlError(
+            f"{entry.path} is not the picture that {file} was made from. Say where the clean pictures are (clean)."
+        )
+
+
+def _clean_print(entry: Entry, size: tuple[int, int]) -> Print:
+    return Print(id=entry.id, label=_label(entry), file=entry.path, size=size)
+
+
+def _label(entry: Entry) -> int:
+    return _sound(entry).label or 0
+
+
+def _sound(entry: Entry) -> Entry:
+    if entry.label is None:
+        raise WhorlError(f"{entry.fault}. Correct it: without a label an answer cannot be judged.")
+    return entry
+
+
+def _size_of(file: Path) -> tuple[int, int]:
+    try:
+        with Image.open(file) as image:
+            return image.height, image.width
+    except OSError as error:
+        raise WhorlError(f"{file}: cannot be read as a picture ({error}). Repair or remove it.") from error

@@ -1,0 +1,223 @@
+"""What was printed where: the cells of all pages, and ``sheet.json``, by which photographs are understood later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from math import floor
+from pathlib import Path
+from typing import Any
+
+from whorl.artifacts import atomic_write
+from whorl.errors import WhorlError
+from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
+from whorl.physical.layout import DOT, Box, Layout, whole_dots
+
+FORMAT = 1
+_NEARLY = 0.9
+FILE = "sheet.json"
+CLEAN = "clean"
+"""The attack's name of a picture that nobody attacked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Print:
+    """One picture on paper.
+
+    Args:
+        id: of the clean picture; all versions of it share it.
+        label: its 0-based class.
+        attack: which made this version, or "clean".
+        source: network that it was crafted on; empty for a clean one, or if unknown.
+        eps: radius of the ball; None if there is none.
+        grad_evals: input gradients spent on it; None if unknown.
+        seconds: time spent on it; None if unknown.
+        file: where the picture lies.
+        size: (height, width) in pixels that it is printed at; the file may be larger.
+        page: from 0.
+        place: the cell on that page, row by row, from 0.
+    """
+
+    id: str
+    label: int
+    attack: str = CLEAN
+    source: str = ""
+    eps: float | None = None
+    grad_evals: int | None = None
+    seconds: float | None = None
+    file: Path
+    size: tuple[int, int]
+    page: int = 0
+    place: int = 0
+
+    @property
+    def version(self) -> str:
+        """Attack and source, as in ``ai-dim on resnet18``."""
+        return f"{self.attack} on {self.source}" if self.source else self.attack
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All pages of one print.
+
+    Args:
+        layout: where cells are on a page.
+        prints: what is in them.
+    """
+
+    layout: Layout
+    prints: tuple[Print, ...]
+
+    def __post_init__(self) -> None:
+        if not self.prints:
+            raise WhorlError("a sheet needs at least one picture; got none.")
+        if self.pages * self.layout.places > 1 << CELL_BITS:
+            raise WhorlError(f"a sheet holds at most {1 << CELL_BITS:,} cells; got {len(self.prints):,} pictures.")
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return max(item.page for item in self.prints) + 1
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """What its markers call it, 17 bits: prints that differ in anything that matters nearly always differ in it."""
+        told = [asdict(self.layout)]
+        told += [{**asdict(item), "file": item.file.name, "seconds": None} for item in self.prints]
+        digest = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 64 - SHEET_BITS
+
+    @property
+    def name(self) -> str:
+        """The fingerprint as people see it."""
+        return f"{self.fingerprint:05x}"
+
+    @cached_property
+    def by_number(self) -> dict[int, Print]:
+        """Prints by the number that their markers carry."""
+        return {self.number(item): item for item in self.prints}
+
+    def number(self, item: Print) -> int:
+        """Count cells through all pages, from 0."""
+        return item.page * self.layout.places + item.place
+
+    def codes(self, item: Print) -> tuple[Code, ...]:
+        """Give the messages of a cell's four markers."""
+        return tuple(Code(sheet=self.fingerprint, cell=self.number(item), corner=corner) for corner in range(4))
+
+    def on_page(self, page: int) -> Iterator[Print]:
+        """Give the pictures of one page."""
+        return (item for item in self.prints if item.page == page)
+
+    def box(self, item: Print) -> Box:
+        """Give the place of a picture in millimetres: it fits into its cell's square, and keeps its shape.
+
+        Where a whole number of dots for each pixel nearly fills the square, that is taken: no printer need resample it.
+        """
+        square, (height, width) = self.layout.square(item.place), item.size
+        side = square.width / max(height, width)
+        dots = floor(side / DOT + 1e-9)
+        if dots >= 2 and dots * DOT >= _NEARLY * side:
+            side = dots * DOT
+        wide, high = whole_dots(width * side), whole_dots(height * side)
+        left, top = (square.width - wide) / 2, (square.height - high) / 2
+        return Box(square.left + whole_dots(left), square.top + whole_dots(top), wide, high)
+
+
+def arrange(groups: Sequence[Sequence[Print]], layout: Layout) -> Sheet:
+    """Put pictures on pages, all versions of one picture beside each other so that light falls on them alike.
+
+    Args:
+        groups: the versions of each picture.
+        layout: of the pages.
+
+    Returns:
+        The sheet. Which version comes first changes from picture to picture, so that none has the better places. A
+        group is not split between two pages if a page can hold it.
+    """
+    placed: list[Print] = []
+    at, places = 0, layout.places
+    for turn, group in enumerate(groups):
+        if len(group) <= places and at % places + len(group) > places:
+            at += places - at % places
+        first = turn % len(group)
+        for item in (*group[first:], *group[:first]):
+            placed.append(replace(item, page=at // places, place=at % places))
+            at += 1
+    return Sheet(layout, tuple(placed))
+
+
+def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
+    """Write ``sheet.json``; sheets that are there already stay, unless they are written anew.
+
+    Args:
+        path: the file.
+        sheets: to add.
+
+    Raises:
+        WhorlError: something else is there, or the file cannot be written.
+    """
+    held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.is_file() else ())}
+    held |= {sheet.fingerprint: sheet for sheet in sheets}
+    content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
+    try:
+        with atomic_write(path) as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+    except OSError as error:
+        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+
+
+def read_sheets(path: str | Path) -> tuple[Sheet, ...]:
+    """Read what was printed from a run.
+
+    Args:
+        path: a ``sheet.json``, or a folder that holds one.
+
+    Raises:
+        WhorlError: there is none, or it cannot be read.
+    """
+    path = Path(path)
+    file = path / FILE if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise WhorlError(f"{path} holds no {FILE}. Print it first with `whorl physical print`.") from error
+    except (OSError, ValueError) as error:
+        raise WhorlError(f"{file} cannot be read ({error}). Print the pictures again to make a new one.") from error
+    try:
+        if content["format"] != FORMAT:
+            raise WhorlError(f"{file} is of format {content['format']!r}; expected {FORMAT}. Print the pictures again.")
+        return tuple(_from_json(sheet, file.parent) for sheet in content["sheets"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise WhorlError(f"{file} is not a sheet of whorl ({error!r}). Print the pictures again.") from error
+
+
+def _to_json(sheet: Sheet, folder: Path) -> dict[str, Any]:
+    folder = folder.resolve()
+
+    def shown(item: Print) -> dict[str, Any]:
+        file = item.file.resolve()
+        # Relative where it can be, so that a run folder may move.
+        place = file.relative_to(folder) if file.is_relative_to(folder) else file
+        return {**asdict(item), "file": place.as_posix(), "size": list(item.size)}
+
+    return {
+        "fingerprint": sheet.name,
+        "pages": sheet.pages,
+        "layout_mm": asdict(sheet.layout),
+        "prints": [shown(item) for item in sheet.prints],
+    }
+
+
+def _from_json(content: dict[str, Any], folder: Path) -> Sheet:
+    known = {field.name for field in fields(Print)}
+
+    def read(item: dict[str, Any]) -> Print:
+        height, width = item["size"]
+        kept = {name: value for name, value in item.items() if name in known}
+        return Print(**(kept | {"file": folder / item["file"], "size": (height, width)}))
+
+    return Sheet(Layout(**content["layout_mm"]), tuple(read(item) for item in content["prints"]))
