@@ -225,7 +225,7 @@ def short(
             return run(True)
         except WhorlError:
             raise
-        except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and a lease of a GPU goes on meanwhile
+        except Exception as error:  # noqa: BLE001 - compilers fail in many ways, and the hours of a GPU cost meanwhile
             print(f"  compiling failed, going on without ({type(error).__name__}: {str(error)[:300]})", flush=True)
             options.compile = False
     return run(False)
