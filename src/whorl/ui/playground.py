@@ -78,14 +78,15 @@ class Playground:
         # What a browser sends may be any address, and loading one can run code: only what is on offer is loaded.
         if name not in self._loading:
             raise WhorlError(f"expected a network from the list, got {name!r}.")
-        # One lock a network: while weights are fetched, others can be used.
+        # One lock a network: while weights are fetched, others can be used. It is held until the network is kept, or
+        # whoever waited for it would load it again.
         with self._loading[name]:
             loaded = self._loaded.get(name) or self._load(name)
-        with self._lock:
-            self._loaded[name] = loaded
-            self._loaded.move_to_end(name)
-            while len(self._loaded) > _KEPT_NETWORKS:
-                self._loaded.popitem(last=False)
+            with self._lock:
+                self._loaded[name] = loaded
+                self._loaded.move_to_end(name)
+                while len(self._loaded) > _KEPT_NETWORKS:
+                    self._loaded.popitem(last=False)
         return loaded
 
     @cached_property
