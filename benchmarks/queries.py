@@ -35,7 +35,7 @@ from whorl.models.classifier import Classifier
 # Pictures, their side, random queries a step, steps.
 SIZES: Mapping[str, tuple[int, int, int, int]] = {
     "cpu": (4, 96, 20, 1),
-    "cuda": (16, 224, 100, 2),
+    "cuda": (16, 224, 20, 1),
     "quick": (2, 32, 4, 1),
 }
 # So small that no picture ever gives way, and every variant does all its work.

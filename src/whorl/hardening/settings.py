@@ -26,6 +26,8 @@ class Training(Record):
         ema: decay of the running average of the weights, which is what is kept; 0 keeps the last weights.
         trust: weight of the teacher's answers in the targets; the labels get the rest. 0 needs no teacher.
         area: lowest and highest share of a picture that a random crop keeps.
+        crop: side of the crops, in pixels; None is the network's own input. A smaller one is faster, and
+            wise where pictures are smaller than that input: enlarged, they are smoother than what it will meet.
         mix: share of the pictures that are blended with another one, which shows through by up to a half. The teacher
             answers for the blend, so that few pictures become many.
         norm: what BatchNorm may learn; see :func:`whorl.hardening.student.make_student`.
@@ -48,6 +50,7 @@ class Training(Record):
     ema: float = 0.99
     trust: float = 0.8
     area: tuple[float, float] = (0.35, 1.0)
+    crop: int | None = None
     mix: float = 0.0
     norm: Norm = "affine"
     head: bool = False
@@ -70,6 +73,8 @@ class Training(Record):
         for name in ("warmup", "weight_decay", "ema", "trust", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
+        if self.crop is not None and (not isinstance(self.crop, int) or self.crop < 1):
+            raise WhorlError(f"crop must be a whole number of pixels from 1, or None; got {self.crop!r}.")
         low, high = self.area
         if not 0 < low <= high <= 1:
             raise WhorlError(f"area must be (lowest, highest) within (0, 1]; got {self.area}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from whorl.errors import WhorlError
 from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
+from whorl.hardening.folding import fold
 from whorl.hardening.losses import objective, soft_targets
 from whorl.hardening.pictures import Order, TrainingPictures
 from whorl.hardening.processes import Team
@@ -100,9 +102,15 @@ class Trainer:
         learning, held = pictures.split(min(training.held_out, len(pictures) // 5), training.seed)
         self.order = Order(learning, keys[learning], training.batch)
         low = training.precision == "bf16"
-        self.makers: dict[str, Model] = {name: LowPrecision(net, self.device, on=low) for name, net in pool.items()}
-        self.makers[STUDENT] = LowPrecision(student, self.device, on=low)
-        self.teachers = [LowPrecision(net, self.device, on=low) for net in teachers] if training.trust else []
+        self.crop = student.size if training.crop is None else (training.crop, training.crop)
+        if training.norm != "batch":
+            fold(student.net, self.crop, len(student.mean))
+        self.makers: dict[str, Model] = {
+            name: LowPrecision(at_size(net, self.crop), self.device, on=low) for name, net in pool.items()
+        }
+        self.makers[STUDENT] = LowPrecision(Learner(student, compiled=False), self.device, on=low)
+        taught = teachers if training.trust else ()
+        self.teachers = [LowPrecision(at_size(net, self.crop), self.device, on=low) for net in taught]
         first, count = self.group.part(training.batch)
         self.part = slice(first, first + count)
         self.groups = assign(recipe, list(pool), first=first, count=count, device=self.device)
@@ -113,7 +121,8 @@ class Trainer:
         self.total = torch.zeros((), dtype=torch.float64, device=self.device)
         self.step = self.counted = 0
         self.history: list[dict[str, float]] = []
-        self.watch = self._watch(held, list(pool))
+        first_maker = next(iter(pool.values()), None)
+        self.watch = self._watch(held, None if first_maker is None else LowPrecision(first_maker, self.device, on=low))
 
     def _learner(self) -> Callable[[Tensor], Tensor]:
         learner: nn.Module = Learner(self.student, compiled=self.training.compile)
@@ -121,14 +130,13 @@ class Trainer:
             learner = DistributedDataParallel(learner, device_ids=None if self.device.type == "cpu" else [self.device])
         return learner
 
-    def _watch(self, held: Tensor, pool: Sequence[str]) -> Watch | None:
+    def _watch(self, held: Tensor, maker: Model | None) -> Watch | None:
         if not self.group.leads:
             return None
         size = self.student.size
         x = self._float(self.pixels[held.to(self.device)])
         if x.shape[-2:] != size:
             x = F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True).clamp(0, 1)
-        maker = self.makers[pool[0]] if pool else None
         keys = substream(self.keys[held.to(self.device)], _WATCH)
         return Watch.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
 
@@ -155,7 +163,7 @@ class Trainer:
 
     def _crops(self, chosen: Tensor, keys: Tensor) -> Tensor:
         pictures = self._float(self.pixels[chosen])
-        return random_crops(pictures, substream(keys, _CROP), self.student.size, area=self.training.area)
+        return random_crops(pictures, substream(keys, _CROP), self.crop, area=self.training.area)
 
     def examples(self, x: Tensor, y: Tensor, keys: Tensor, step: int) -> Tensor:
         """What the student sees besides the clean crops: perturbed, and posed where the recipe says so."""
@@ -282,7 +290,7 @@ class Trainer:
 
 
 class Learner(nn.Module):
-    """The student's forward pass for learning: pictures of the right size, and a bare network that can be compiled."""
+    """The student's forward pass for learning: pictures at the size they have, and a bare network to compile."""
 
     def __init__(self, student: Classifier, *, compiled: bool) -> None:
         super().__init__()
@@ -291,9 +299,19 @@ class Learner(nn.Module):
         self.net: list[Any] = [torch.compile(student.net) if compiled else student.net]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the logits of (B, 3, H, W) pictures in [0, 1], H and W the student's own."""
+        """Give the logits of (B, 3, H, W) pictures in [0, 1], which are not resized."""
         logits: Tensor = self.net[0]((x - self.student._mean) / self.student._std)
         return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def at_size(net: Model, size: tuple[int, int]) -> Model:
+    """A faster copy of a static classifier that takes pictures of this size as they are; anything else as it is."""
+    if not isinstance(net, Classifier):
+        return net
+    copy = deepcopy(net)
+    copy.size = size
+    fold(copy.net, size, len(copy.mean))
+    return copy
 
 
 class Averaged:

@@ -1,0 +1,58 @@
+"""Folding a normalisation into the convolution before it changes the time, and nothing else."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whorl
+from whorl.hardening.folding import fold
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_lite0"])
+def test_real_networks_answer_and_learn_as_before(name: str) -> None:
+    plain = whorl.load_model(name).net.double().requires_grad_(True)
+    folded = deepcopy(plain)
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
+    assert fold(folded, (64, 64)) == norms
+    x = torch.randn(2, 3, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    answers = []
+    for net in (plain, folded):
+        logits = net(x)
+        logits.square().mean().backward()
+        answers.append(logits)
+    torch.testing.assert_close(answers[1], answers[0], rtol=1e-9, atol=1e-9)
+    theirs = dict(plain.named_parameters())
+    for place, parameter in folded.named_parameters():
+        torch.testing.assert_close(parameter.grad, theirs[place].grad, rtol=1e-6, atol=1e-9)
+
+
+class Twice(nn.Module):
+    """Its convolution's output goes past the normalisation as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.norm.running_mean = torch.arange(4.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x)
+        out: Tensor = (x + self.norm(x)).mean((2, 3))
+        return out
+
+
+def test_what_a_fold_would_change_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    net = Twice().eval()
+    x = torch.rand(2, 3, 8, 8)
+    before = net(x)
+    assert fold(net, (8, 8)) == 0
+    torch.testing.assert_close(net(x), before)
+
+
+def test_statistics_that_still_move_are_not_folded() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    assert fold(net, (8, 8)) == 0
