@@ -111,7 +111,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """Run the jobs one after the other."""
-    torch.backends.cudnn.benchmark = True  # every step has the same shapes
     begun = time.perf_counter()
     pictures = load_pictures(options.data, side=options.side, limit=options.limit)
     print(f"{len(pictures)} pictures decoded in {time.perf_counter() - begun:.1f} s", flush=True)

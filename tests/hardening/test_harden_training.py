@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import whorl
-from hardening_cases import CLASSES, as_classifier, same, toy, toy_net, toy_pictures
+from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_net, toy_pictures
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES
 from whorl.hardening import Recipe, Training, harden, recipe, recipe_names
@@ -264,6 +264,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ({"momentum": 0.5}, "unknown setting 'momentum'"),
         ({"norm": "off"}, "norm must be one of frozen, affine, batch"),
         ({"area": (0.5, 1.5)}, "area must be"),
+        ({"crop": 0}, "crop must be a whole number of pixels"),
         ({"precision": "fp8"}, "precision must be 'bf16' or 'full'"),
         ({"held_out": -1}, "held_out must be"),
         ({"ema": 1.0}, "ema must lie in"),
@@ -274,6 +275,24 @@ def test_bad_settings(change: dict[str, Any], says: str) -> None:
     given = {"recipe": "ens-at", "pool": [toy(1)]} | TINY | change
     with pytest.raises(WhorlError, match=says):
         harden(toy(), toy_pictures(), given.pop("recipe"), **given)
+
+
+class Sizes(nn.Module):
+    """Notes the sizes of the pictures that pass through."""
+
+    seen: ClassVar[set[tuple[int, ...]]] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add(tuple(x.shape[-2:]))
+        return x
+
+
+def test_smaller_crops_reach_every_network_as_they_are() -> None:
+    watched = as_classifier(nn.Sequential(Sizes(), toy_net(seed=1)), "watched")
+    settings = TINY | {"crop": 12, "held_out": 0}
+    done = harden(watched, toy_pictures(), "ens-at", pool=[watched], teachers=[watched], **settings)
+    assert Sizes.seen == {(12, 12)}
+    assert done.classifier.size == (SIZE, SIZE)
 
 
 def test_networks_must_know_the_same_classes() -> None:

@@ -44,6 +44,9 @@ def harden_command(
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
     lr: Annotated[float | None, typer.Option(help="Highest learning rate; 1.5e-4 for adam, 0.003 for sgd.")] = None,
     norm: Annotated[str, typer.Option(help="What BatchNorm may learn: frozen, affine or batch.")] = "affine",
+    crop: Annotated[
+        int | None, typer.Option(help="Side of the crops in pixels; the network's input by default.")
+    ] = None,
     mix: Annotated[float, typer.Option(help="Share of the pictures to blend with another one.")] = 0.0,
     start: Annotated[str | None, typer.Option(help="Begin with the weights of this network.")] = None,
     pool: Annotated[str | None, typer.Option(help="Static networks that make examples, joined by commas.")] = None,
@@ -94,6 +97,7 @@ def harden_command(
                 batch=batch,
                 optimizer=optimizer,
                 norm=norm,
+                crop=crop,
                 mix=mix,
                 held_out=held_out,
                 head=head,
