@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from estimator_cases import ESTIMATORS, Function, own
 from reference import noise
+from whorl import estimators
 from whorl.estimators import AffineInvariant, TranslationInvariant
 from whorl.geometry import kernels
 from whorl.geometry.polar import polar_plan
@@ -106,7 +107,8 @@ def test_needs_at_most_three_more_buffers(name: str, shape: tuple[int, ...]) -> 
     estimator(g)
     peak = peak_extra_bytes(lambda: estimator(g))
     buffer = g.numel() * g.element_size()
-    assert buffer <= peak <= 3 * buffer + 16 * 1024  # a kernel or two is no buffer
+    bookkeeping = 8 * shape[-2] * shape[-1]  # two integers a pixel, whatever the batch
+    assert buffer <= peak <= 3 * buffer + bookkeeping + 16 * 1024  # a kernel or two is no buffer
 
 
 class LiveBytes(TorchDispatchMode):
@@ -144,6 +146,7 @@ def test_the_probe_of_live_bytes_sees_what_it_should() -> None:
 def test_the_convolutions_that_gpus_use_need_no_more_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # counted in tensors: what a CPU's convolution allocates inside is not what a GPU's does
     monkeypatch.setattr(kernels, "_as_convolution", lambda _: True)
+    monkeypatch.setattr(estimators, "estimate", lambda *_: None)  # where there is no Triton
     g = noise(8, 3, 128, 128, dtype=torch.float32)
     HUNGRY[name](g)
     with LiveBytes() as seen:

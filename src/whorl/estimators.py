@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
+from whorl.fast.estimator import estimate
 from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Record
@@ -93,7 +94,8 @@ class TranslationInvariant(_Wraps, Record):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Blur ``gradient``, (B, C, H, W)."""
-        return blur(_computable(gradient), self.kernel).to(gradient.dtype)
+        fast = estimate(_checked(gradient), self.kernel, None)
+        return blur(_computable(gradient), self.kernel).to(gradient.dtype) if fast is None else fast
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -151,6 +153,9 @@ class AffineInvariant(_Wraps, Record):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""
+        fast = estimate(_checked(gradient), self.kernel, self.polar_kernel)
+        if fast is not None:
+            return fast
         g = _computable(gradient)
         if self.kernel is not None:
             g = blur(g, self.kernel)
@@ -180,7 +185,7 @@ class Chain(_Wraps):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Apply every part in turn."""
-        g = _computable(gradient)
+        g = _computable(_checked(gradient))
         for part in self.parts:
             g = part(g)
         return g.to(gradient.dtype)
@@ -248,10 +253,14 @@ def _kernel(size: Size, sigma: Sigma, kind: Kind, weights: Tensor | None) -> Ker
     raise WhorlError(f"kind must be 'gaussian' or 'uniform'; got {kind!r}. For other weights pass your own kernel.")
 
 
-def _computable(gradient: Tensor) -> Tensor:
-    """Half precision would lose the blur's small weights: compute in float32 at least."""
+def _checked(gradient: Tensor) -> Tensor:
     if gradient.dim() != 4 or not gradient.is_floating_point():
         raise WhorlError(
             f"a gradient must be a floating (B, C, H, W) tensor; got {gradient.dtype} of shape {tuple(gradient.shape)}."
         )
+    return gradient
+
+
+def _computable(gradient: Tensor) -> Tensor:
+    """Half precision would lose the blur's small weights: compute in float32 at least."""
     return gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()

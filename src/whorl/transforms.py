@@ -71,22 +71,51 @@ class DiverseInput(Record):
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
         draws = uniform(keys, (4,))
+        if x.dtype in (torch.float16, torch.bfloat16):
+            return self._aligned(x, draws)
         rows = self._warp(x.shape[-2], draws[:, 1], draws[:, 2], x.dtype)
         columns = self._warp(x.shape[-1], draws[:, 1], draws[:, 3], x.dtype)
         warped = rows[:, None] @ x @ columns[:, None].mT
         return torch.where((draws[:, 0] < self.probability)[:, None, None, None], warped, x)
 
-    def _warp(self, side: int, enlarge: Tensor, place: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B, side, side) matrices from source positions to output positions, for draws (B,) in [0, 1)."""
+    def _aligned(self, x: Tensor, draws: Tensor) -> Tensor:
+        """The same for tensor cores, which want multiples of eight; an identity where nothing is to be done."""
+        batch, channels, height, width = x.shape
+        high, wide = _room(height), _room(width)
+        changed = (draws[:, 0] < self.probability)[:, None, None]
+        rows = self._warp(height, draws[:, 1], draws[:, 2], x.dtype, high).where(changed, _eye(high, x.device, x.dtype))
+        columns = self._warp(width, draws[:, 1], draws[:, 3], x.dtype, wide).where(
+            changed, _eye(wide, x.device, x.dtype)
+        )
+        padded = F.pad(x, (0, wide - width, 0, high - height))
+        across = torch.bmm(padded.reshape(batch, channels * high, wide), columns.mT)
+        # One copy of a picture's matrix for each of its channels, made once for both directions.
+        down = torch.bmm(rows.repeat_interleave(channels, 0), across.reshape(batch * channels, high, wide))
+        return down.reshape(batch, channels, high, wide)[:, :, :height, :width]
+
+    def _warp(self, side: int, enlarge: Tensor, place: Tensor, dtype: torch.dtype, room: int | None = None) -> Tensor:
+        """Matrices from source positions to output positions, for draws (B,) in [0, 1).
+
+        Args:
+            side: of the picture.
+            enlarge: how much of the possible enlargement.
+            place: where on the canvas.
+            dtype: of the result.
+            room: None for (B, side, side); else (B, room, room), zeros beyond the picture.
+        """
         canvas = int(side * self.largest)
         resized = (side + enlarge * (canvas - side + 1)).floor().clamp(max=canvas).long()
         offset = (place * (canvas - resized + 1)).floor().long()
-        on_resized = torch.arange(canvas, device=place.device) - offset[:, None]
+        positions = canvas if room is None else _room(canvas)
+        on_resized = torch.arange(positions, device=place.device) - offset[:, None]
         inside = (on_resized >= 0) & (on_resized < resized[:, None])
         # Nearest as torch means it: floor(position * from / to). Outside the picture no source matches.
         source = (on_resized * side).div(resized[:, None], rounding_mode="floor").where(inside, -1)
-        pick = source[:, :, None] == torch.arange(side, device=place.device)
-        return _shrink(canvas, side, place.device, dtype) @ pick.to(dtype)
+        pick = source[:, :, None] == torch.arange(room or side, device=place.device)
+        if room is None:
+            return _shrink(canvas, side, place.device, dtype) @ pick.to(dtype)
+        shrink = _roomy_shrink(canvas, side, place.device, dtype)
+        return torch.bmm(shrink.expand(len(place), -1, -1), pick.to(dtype))
 
 
 @lru_cache(maxsize=32)
@@ -95,6 +124,24 @@ def _shrink(canvas: int, side: int, device: torch.device, dtype: torch.dtype) ->
     with torch.inference_mode(False):
         identity = torch.eye(canvas, dtype=dtype, device=device)[None, None]
         return F.interpolate(identity, (side, canvas), mode="bilinear", align_corners=False, antialias=True)[0, 0]
+
+
+@lru_cache(maxsize=32)
+def _roomy_shrink(canvas: int, side: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The same with both sides made multiples of eight by zeros, computed in float64 and rounded once."""
+    with torch.inference_mode(False):
+        exact = _shrink(canvas, side, torch.device("cpu"), torch.float64)
+        return F.pad(exact, (0, _room(canvas) - canvas, 0, _room(side) - side)).to(device, dtype)
+
+
+@lru_cache(maxsize=32)
+def _eye(side: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.eye(side, dtype=dtype, device=device)
+
+
+def _room(side: int) -> int:
+    return -(-side // 8) * 8
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -104,7 +104,7 @@ def test_same_seed_same_result_other_seed_other_draws(name: str, net: nn.Module,
     case = Case(name, "linf", targeted=False)
     first = case.run(net, x, y, seed=1)
     assert torch.equal(first, case.run(net, x, y, seed=1))
-    draws = any(part in name for part in ("pgd", "dim", "eot", "ram"))
+    draws = any(part in name for part in ("pgd", "dim", "eot", "ram", "best"))
     assert torch.equal(first, case.run(net, x, y, seed=2)) != draws
 
 
@@ -240,7 +240,7 @@ def test_eps_per_image(net: nn.Module, x: Tensor, y: Tensor) -> None:
     assert float((adv[5:6] - alone).abs().gt(1e-6).float().mean()) < 1e-2
 
 
-@pytest.mark.parametrize("loss", ["ce", "margin", "logit"])
+@pytest.mark.parametrize("loss", ["ce", "margin", "logit", "relative"])
 @pytest.mark.parametrize("targeted", [False, True])
 def test_every_loss_fools_the_network(loss: str, targeted: bool) -> None:
     net, x = small_net(), pictures(8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,17 +31,24 @@ class GradientAttack(Attack):
     Attributes:
         eps: radius of the ball, in units of the [0, 1] range; one number, or one per image.
         steps: gradient steps.
-        alpha: step size; None is 5·eps/steps, or eps for a single step.
+        alpha: step size; None is pace·eps/steps, or eps for a single step.
+        pace: how many times eps all steps together reach, where ``alpha`` is None.
         norm: ``"linf"`` or ``"l2"``.
-        loss: ``"ce"`` (cross entropy), ``"margin"`` or ``"logit"``.
+        loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
         input: random transform of what the network sees, such as :class:`whorl.DiverseInput`.
         samples: draws of ``input`` whose gradients are averaged in each step.
         estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`.
         momentum: decay μ of the accumulated gradient, each normalised by its mean absolute value; 0 is none.
         optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's.
         random_start: whether to start anywhere in the ball instead of at the image.
-        early_stop: whether an image rests once the model, as seen in the loop, answers as wanted.
+        early_stop: whether an image rests once the model, as seen in the loop, answers as wanted; it then leaves the
+            batch, and the others go on without it.
         chunk: draws per forward pass, None for as many as fit; the result does not depend on it.
+        fast: on a GPU, None attacks a frozen ``whorl.Classifier`` or an ensemble of them in bfloat16, with batch norms
+            folded and the step replayed as one recorded graph; True also lets cuDNN search for its fastest kernels,
+            which the first batch waits for, and which may round differently in another process. False, the default
+            until the others are measured, computes in the network's own precision. Other models, and all on a CPU,
+            are attacked as they are.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
@@ -53,8 +60,9 @@ class GradientAttack(Attack):
     eps: float | tuple[float, ...] | Tensor = 16 / 255
     steps: int = 10
     alpha: float | None = None
+    pace: float = 5.0
     norm: NormName = "linf"
-    loss: LossName = "ce"
+    loss: LossName | Loss = "ce"
     input: InputTransform = plain
     samples: int = 1
     estimator: Estimator = identity
@@ -63,6 +71,7 @@ class GradientAttack(Attack):
     random_start: bool = False
     early_stop: bool = False
     chunk: int | None = None
+    fast: bool | None = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, float):
@@ -78,43 +87,119 @@ class GradientAttack(Attack):
                 raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
         if self.alpha is not None and not self.alpha > 0:
             raise WhorlError(f"alpha must be above 0; got {self.alpha}.")
+        if not self.pace > 0:
+            raise WhorlError(f"pace must be above 0; got {self.pace}.")
         if not self.momentum >= 0:
             raise WhorlError(f"momentum must be >= 0; got {self.momentum}.")
         if self.optimizer not in ("sign", "adam"):
             raise WhorlError(f"optimizer must be 'sign' or 'adam'; got {self.optimizer!r}.")
+        if self.fast not in (None, False, True):
+            raise WhorlError(f"fast must be True, False or None; got {self.fast!r}.")
         if not callable(self.input):
             raise WhorlError(f"input must be callable on (images, keys), such as DiverseInput(); got {self.input!r}.")
         find_norm(self.norm), find_loss(self.loss), as_estimator(self.estimator)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
-        """Run the loop. Nothing in it waits for the device."""
+        """Run the loop. Nothing in it waits for the device, unless images are to stop early."""
         random = self.random_start or self.input is not plain
         keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
-        norm, loss = find_norm(self.norm), find_loss(self.loss)
         eps = self._eps_for(x)
-        alpha = eps * (1 if self.steps == 1 else 5 / self.steps) if self.alpha is None else self.alpha
-        update = Adam() if self.optimizer == "adam" else norm.steepest
+        alpha = eps * (1 if self.steps == 1 else self.pace / self.steps) if self.alpha is None else self.alpha
+        norm = find_norm(self.norm)
+        start = norm.ball(x, eps)(x + norm.random(x, substream(keys, _START), eps)) if self.random_start else x
+        batch = UnderAttack(x, start, goal, keys, eps, alpha)
+        if x.is_cuda and self.fast is not False:
+            from whorl.fast.attacking import craft_fast  # which needs this module
+
+            made = craft_fast(self, model, batch)
+        else:
+            made = self.craft_plainly(model, batch)
+        check_finite(made.finite, ids)
+        return Crafted(made.images, grad_evals=made.grad_evals)
+
+    def craft_plainly(self, model: Model, batch: UnderAttack) -> Made:
+        """Step by step, with the network as it is."""
+        x, adv, goal, keys, eps, alpha = batch
+        norm, loss = find_norm(self.norm), find_loss(self.loss)
+        adam = Adam() if self.optimizer == "adam" else None
+        update = adam or norm.steepest
         gradient = SampledGradient(model, goal, loss, self.input, self.samples, self.chunk)
         project = norm.ball(x, eps)
-        adv = project(x + norm.random(x, substream(keys, _START), eps)) if self.random_start else x
         velocity = torch.zeros_like(x)
         finite = torch.ones_like(goal.labels, dtype=torch.bool)
+        evals = torch.full_like(goal.labels, self.steps * self.samples)
+        # Where images may stop early: all of them as they are by now, and the places of those still under attack.
+        whole, places = adv, torch.arange(len(x), device=x.device)
+        leaving = self.early_stop and by_key_alone(self.input)
         for step in range(self.steps):
             g, reached = gradient(adv, substream(keys, step))
-            finite &= largest(g).isfinite()
+            if leaving:
+                finite[places] &= largest(g).isfinite()
+                left = ~reached
+                if not bool(left.all()):
+                    whole, evals = whole.clone(), evals.clone()
+                    whole[places] = adv
+                    evals[places[reached]] = (step + 1) * self.samples
+                    if not bool(left.any()):
+                        return Made(whole, finite, evals)
+                    batch = UnderAttack(x, adv, goal, keys, eps, alpha).rows(left)
+                    x, adv, goal, keys, eps, alpha = batch
+                    places, g, velocity = places[left], g[left], velocity[left]
+                    gradient.goal, project = goal, norm.ball(x, eps)
+                    if adam is not None:
+                        adam.keep(left)
+            else:
+                finite &= largest(g).isfinite()
             g = self.estimator(g)
             if self.momentum:
                 g = velocity = self.momentum * velocity + g / mean_size(g)
             moved = project(adv + alpha * update(g))
-            adv = torch.where(reached[:, None, None, None], adv, moved) if self.early_stop else moved
-        check_finite(finite, ids)
-        return Crafted(adv, grad_evals=torch.full_like(goal.labels, self.steps * self.samples))
+            resting = self.early_stop and not leaving
+            adv = torch.where(reached[:, None, None, None], adv, moved) if resting else moved
+        if len(places) < len(whole):
+            whole[places] = adv
+            adv = whole
+        return Made(adv, finite, evals)
 
     def _eps_for(self, x: Tensor) -> Tensor:
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:
             raise WhorlError(f"eps must be one number or one per image, {x.shape[0]}; got {len(self.eps)}.")
         eps = torch.tensor(self.eps, dtype=x.dtype, device=x.device)
         return eps.reshape(-1, 1, 1, 1)
+
+
+class UnderAttack(NamedTuple):
+    """A batch and what belongs to each of its images."""
+
+    x: Tensor
+    """(B, C, H, W) clean images."""
+    start: Tensor
+    """(B, C, H, W): where the attack starts, or stands."""
+    goal: Goal
+    keys: Tensor
+    """(B,) int64."""
+    eps: Tensor
+    """(B or 1, 1, 1, 1)."""
+    alpha: Tensor | float
+    """Likewise, or one number for all."""
+
+    def rows(self, which: Tensor | slice) -> UnderAttack:
+        """Some of the images, by a (B,) mask, indices, or a slice."""
+
+        def each(value: Tensor) -> Tensor:
+            return value[which] if len(value) == len(self.x) else value
+
+        goal = Goal(self.goal.labels[which], self.goal.targeted, self.goal.highest)
+        alpha = each(self.alpha) if isinstance(self.alpha, Tensor) else self.alpha
+        return UnderAttack(self.x[which], self.start[which], goal, self.keys[which], each(self.eps), alpha)
+
+
+class Made(NamedTuple):
+    """What came of a batch: (B, C, H, W) images; (B,) whether all gradients were finite; (B,) gradients spent."""
+
+    images: Tensor
+    finite: Tensor
+    grad_evals: Tensor
 
 
 class SampledGradient:
@@ -182,6 +267,15 @@ class SampledGradient:
         return gradient.reshape(count, *x.shape), self.goal.reached(logits[:batch])
 
 
+def by_key_alone(transform: InputTransform) -> bool:
+    """Whether a transform treats an image the same whatever it is batched with, as the contract has it.
+
+    The package's own wrappers, which watch a batch go by, are made for that batch as a whole.
+    """
+    place = type(transform).__module__
+    return not place.startswith("whorl.") or place.startswith("whorl.transforms")
+
+
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
     """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses."""
     terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
@@ -208,6 +302,10 @@ class Adam:
         self.steps = 0
         self.mean: Tensor | float = 0.0
         self.square: Tensor | float = 0.0
+
+    def keep(self, which: Tensor) -> None:
+        """Go on with some of the images, by a (B,) mask."""
+        self.mean, self.square = (v[which] if isinstance(v, Tensor) else v for v in (self.mean, self.square))
 
     def __call__(self, g: Tensor) -> Tensor:
         """Take in a gradient, give the step of size about 1."""

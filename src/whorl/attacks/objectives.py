@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from whorl.errors import WhorlError, unknown_name
 
-LossName = Literal["ce", "margin", "logit"]
+LossName = Literal["ce", "margin", "logit", "relative"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -37,14 +38,39 @@ def logit(logits: Tensor, labels: Tensor) -> Tensor:
     return -logits.gather(1, labels[:, None])[:, 0]
 
 
-LOSSES: dict[str, Loss] = {"ce": cross_entropy, "margin": margin, "logit": logit}
+def relative(logits: Tensor, labels: Tensor) -> Tensor:
+    """How far the mean logit is above the label's own: (B, K) and (B,) to (B,) (relative cross entropy, Zhang, 2022).
+
+    It is what cross entropy becomes, up to a factor, at a high temperature.
+
+    >>> relative(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([1])).tolist()
+    [-1.0]
+    """
+    return logits.mean(dim=1) - logits.gather(1, labels[:, None])[:, 0]
 
 
-def find_loss(name: str) -> Loss:
-    """Look a loss up by name."""
-    if name not in LOSSES:
-        raise unknown_name("loss", name, LOSSES, hint="A loss is 'ce', 'margin' or 'logit'.")
-    return LOSSES[name]
+LOSSES: dict[str, Loss] = {"ce": cross_entropy, "margin": margin, "logit": logit, "relative": relative}
+
+
+def find_loss(loss: str | Loss) -> Loss:
+    """Look a loss up by name; a function is its own."""
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES, hint="A loss is 'ce', 'margin', 'logit' or 'relative'.")
+    return LOSSES[loss]
+
+
+@lru_cache(maxsize=64)
+def tempered(loss: Loss, temperature: float) -> Loss:
+    """Divide the logits by a temperature first: above 1, a loss sees more classes than the likeliest one.
+
+    The same arguments give the same function, so that a recorded loop knows it again.
+
+    >>> tempered(logit, 2.0)(torch.tensor([[1.0, 3.0]]), torch.tensor([1])).tolist()
+    [-1.5]
+    """
+    return lambda logits, labels: loss(logits / temperature, labels)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,10 @@ COMMANDS: Mapping[str, Place] = {
         "whorl.cli.listings",
         "List the defences that can stand before a network, with their settings.",
     ),
+    "bench": Place(
+        "whorl.cli.bench",
+        "Time attacks and the estimator beside other libraries' attacks on the same network, in turns.",
+    ),
     "doctor": Place(
         "whorl.cli.doctor",
         "Say what is installed, what the cache holds, and how to put right what is missing.",

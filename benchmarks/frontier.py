@@ -1,0 +1,428 @@
+"""Success on other networks against gradients per picture: whorl's attacks, their parts, EOT, and other libraries'.
+
+    python benchmarks/frontier.py --source resnet18 --eps 16,8 --data NIPS17_FOLDER --device cuda --out FOLDER
+
+Every candidate of :func:`candidates` is crafted on the source and shown to every network of another family in the
+paper's twelve poses. One line a candidate: gradients per picture, the mean success rate over poses and targets at each
+eps, the rate on each target, seconds. Results are saved in FOLDER after each candidate; run again with the same FOLDER,
+it goes on where it stopped. ``--only`` takes names or beginnings of names; ``--list`` shows all.
+
+The libraries' attacks need ``pip install torchattack``. They get our step size and as many gradients; a candidate whose
+library is missing or that fails is named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import whorl
+from measure import metadata, save, table
+from whorl.attacks import Attack
+from whorl.attacks.variants import TransferAttack
+from whorl.evaluation import PAPER_POSES, Pose, to_8_bits
+from whorl.models import model_names
+from whorl.models.backward import Backward
+from whorl.transforms_mixed import InputChain
+from whorl.transforms_smooth import SmoothWarp
+from whorl.transforms_spread import SpreadAffine
+
+Make = Callable[[float], Attack]
+"""Radius of the ball to the attack."""
+
+PEERS: Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]] = {
+    # (gradients that this is meant to spend, settings)
+    "BSR": ((10, {"steps": 10, "num_scale": 1}), (50, {"steps": 10, "num_scale": 5})),
+    "SSA": ((10, {"steps": 10, "num_spectrum": 1}), (50, {"steps": 10, "num_spectrum": 5})),
+    "Admix": ((10, {"steps": 2, "size": 1}), (50, {"steps": 10, "size": 1})),
+    "DeCoWA": ((10, {"steps": 5, "num_warping": 1}), (50, {"steps": 5, "num_warping": 5})),
+    "L2T": ((10, {"steps": 1, "num_scale": 1}), (50, {"steps": 5, "num_scale": 1})),
+    "VMIFGSM": ((10, {"steps": 5, "n": 1}), (50, {"steps": 10, "n": 4})),
+}
+NARROW = whorl.AffineInvariant(sigma=0.5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is compared
+
+
+def candidates() -> dict[str, Make]:
+    """Every candidate by name, in the order in which they run."""
+    made: dict[str, Make] = {}
+    for steps in (10, 50):
+        suffix = f"/{steps}"
+        for name in ("mim", "dim", "ti-dim", "ai-dim", "ram", "ai-ram"):
+            made[name + suffix] = _named(name, steps=steps)
+        made["dim+ai0.5" + suffix] = _named("dim", steps=steps, estimator=NARROW)
+        for name, parts in RAM_PARTS.items():
+            made[name + suffix] = _ram(steps=steps, **parts)
+        if "ai-best" in whorl.attack_names():
+            made["ai-best" + suffix] = _named("ai-best", steps=steps)
+    for name, versions in PEERS.items():
+        for gradients, settings in versions:
+            for wrapped in (False, True):
+                made[f"{name}{'+ai0.5' if wrapped else ''}/{gradients}"] = _peer(name, settings, wrapped)
+    made["eot/1000"] = _named("eot", samples=20)
+    made["eot/2500"] = _named("eot")
+    return made
+
+
+# Added to RAM one at a time, then together: what each part gives.
+RAM_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "ram+ai0.5": {"estimator": NARROW},
+    "ram+skip0.5": {"backward": Backward(skip=0.5)},
+    "ram+temperature3": {"temperature": 3.0},
+    "ram+pace10": {"pace": 10.0},
+    "ram+latin": {"input": SpreadAffine()},
+    "ram+lattice": {"input": SpreadAffine(design="lattice")},
+    "ram+antithetic": {"input": SpreadAffine(design="antithetic")},
+    "ram+warp": {"input": InputChain(SmoothWarp(), whorl.RandomAffine())},
+    "ram+overshoot1.5": {"overshoot": 1.5},
+    "ram+relative": {"loss": "relative"},
+    "ram+rectifier": {"backward": Backward(rectifier=1.0, late=0.5)},
+    "ram+pool": {"backward": Backward(pool=10.0)},
+    "ram+ghost": {"backward": Backward(ghost=0.2)},
+    "ram+decay": {"backward": Backward(decay=0.3)},
+    "ram+all": {
+        "estimator": NARROW,
+        "backward": Backward(skip=0.5),
+        "temperature": 3.0,
+        "pace": 10.0,
+        "input": InputChain(SmoothWarp(), SpreadAffine()),
+    },
+}
+
+
+def _named(name: str, **settings: Any) -> Make:
+    return lambda eps: whorl.attack(name, eps=eps, **settings)
+
+
+def _ram(**settings: Any) -> Make:
+    return lambda eps: TransferAttack(eps=eps, **{"momentum": 1.0, "input": whorl.RandomAffine(), **settings})
+
+
+def _peer(name: str, settings: Mapping[str, Any], wrapped: bool) -> Make:
+    estimator = NARROW if wrapped else whorl.identity
+
+    def make(eps: float) -> Attack:
+        alpha = eps * (5 / settings["steps"] if settings["steps"] > 1 else 1)
+        return whorl.attack(
+            f"torchattack:{name}", eps=eps, alpha=alpha, estimator=estimator, batched=True, **dict(settings)
+        )
+
+    return make
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Crafting and asking
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Pictures on the device: (N, C, H, W), (N,) labels, N names."""
+
+    x: Tensor
+    y: Tensor
+    ids: list[str]
+
+    @classmethod
+    def load(cls, folder: str | None, n: int, size: int, device: torch.device) -> Data:
+        """The first ``n`` pictures of a folder, or of the bundled samples, at one size."""
+        x, y, ids = whorl.load_images(folder, limit=n, size=size) if folder else whorl.load_samples(n, size=size)
+        return cls(x=x.to(device), y=y.to(device), ids=list(ids))
+
+    def parts(self, size: int) -> list[slice]:
+        """Batches, as places."""
+        return [slice(start, start + size) for start in range(0, len(self.x), size)]
+
+
+class Judge:
+    """Targets that have seen the clean pictures in every pose once, and are asked about any number of attacks."""
+
+    def __init__(self, targets: Mapping[str, nn.Module], data: Data, poses: Sequence[Pose], batch_size: int) -> None:
+        self.targets, self.data, self.poses, self.batch_size = targets, data, poses, batch_size
+        self.clean = self._margins(data.x) < 0
+
+    @torch.no_grad()
+    def _margins(self, x: Tensor) -> Tensor:
+        """How far the best other class is above the label, (targets, poses, N): below zero is a right answer."""
+        out = torch.empty(len(self.targets), len(self.poses), len(x), device=x.device)
+        for part in self.data.parts(self.batch_size):
+            y = self.data.y[part, None]
+            for p, pose in enumerate(self.poses):
+                seen = pose.apply(x[part])
+                for t, target in enumerate(self.targets.values()):
+                    logits: Tensor = target(seen)
+                    others = logits.scatter(1, y, -torch.inf).amax(1)
+                    out[t, p, part] = others - logits.gather(1, y)[:, 0]
+        return out
+
+    def ask(self, adversarial: Tensor, fresh: int = 0) -> dict[str, Any]:
+        """Mean success over the poses for each target and over the targets, in percent.
+
+        Args:
+            adversarial: (N, C, H, W); rounded to 8 bits first.
+            fresh: leave so many pictures at the beginning out.
+
+        Returns:
+            ``mean``, ``targets``, and ``soft``: the mean of sigmoid(margin) instead of margin > 0, which tells
+            candidates apart on fewer pictures.
+        """
+        margins = self._margins(to_8_bits(adversarial))
+        kept = self.clean.clone()
+        kept[:, :, :fresh] = False
+        count = kept.sum(-1)
+        # A pose in which a target knows no picture has no rate: 0/0, which the means leave out.
+        hard = ((margins >= 0) & kept).sum(-1) / count * 100
+        soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
+        rates = hard.nanmean(1).tolist()
+        return {
+            "mean": sum(rates) / len(rates),
+            "targets": dict(zip(self.targets, rates, strict=True)),
+            "soft": float(soft.nanmean(1).mean()),
+            "poses": dict(zip(map(str, self.poses), hard.nanmean(0).tolist(), strict=True)),
+        }
+
+
+def craft(attack: Attack, source: nn.Module, data: Data, *, batch_size: int, seed: int) -> tuple[Tensor, int]:
+    """Attack all pictures; give them and the gradients spent on each."""
+    made, spent = [], None
+    for part in data.parts(batch_size):
+        adv, info = attack(source, data.x[part], data.y[part], seed=seed, ids=data.ids[part], return_info=True)
+        made.append(adv)
+        if spent is None and info.grad_evals is not None:
+            spent = int(info.grad_evals[0])
+    if spent is None:
+        # A library that attacks copies of a batch in one pass is counted on a single picture.
+        alone, first = attack.with_(batched=False), slice(0, 1)
+        _, info = alone(source, data.x[first], data.y[first], seed=seed, ids=data.ids[first], return_info=True)
+        spent = int(info.grad_evals[0]) if info.grad_evals is not None else 0
+    return torch.cat(made), spent
+
+
+def measure(
+    make: Make, eps: Sequence[float], source: nn.Module, judge: Judge, *, batch_size: int, seed: int, fresh: int = 0
+) -> dict[str, Any]:
+    """Craft at every eps and ask the targets; one record."""
+    data, began = judge.data, time.perf_counter()
+    record: dict[str, Any] = {"settings": repr(make(eps[0] / 255)), "eps": {}}
+    crafting = 0.0
+    for value in eps:
+        start = time.perf_counter()
+        adv, record["gradients"] = craft(make(value / 255), source, data, batch_size=batch_size, seed=seed)
+        far = float((adv - data.x).abs().max())
+        assert far <= value / 255 + 1e-5, f"left the ball: {far * 255:.2f}/255"
+        crafting += time.perf_counter() - start
+        record["eps"][f"{value:g}"] = judge.ask(adv)
+        if fresh:
+            record["eps"][f"{value:g}"]["fresh"] = judge.ask(adv, fresh)
+    record["seconds_crafting"] = round(crafting, 2)
+    record["seconds"] = round(time.perf_counter() - began, 2)
+    return record
+
+
+def line(name: str, record: Mapping[str, Any]) -> str:
+    """A candidate in one line."""
+    parts = [f"{name:28s} {record['gradients']:5d} gradients"]
+    for eps, rates in record["eps"].items():
+        each = " ".join(f"{rate:.1f}" for rate in rates["targets"].values())
+        parts.append(f"eps {eps}: {rates['mean']:.2f} (soft {rates['soft']:.2f}; {each})")
+        if "fresh" in rates:
+            parts[-1] += f" [fresh {rates['fresh']['mean']:.2f}]"
+    return " | ".join([*parts, f"{record['seconds']:.1f} s"])
+
+
+def family(name: str) -> str:
+    """The family of a network of the zoo.
+
+    >>> family("efficientnet_lite0"), family("resnet18"), family("mobilenet_v2")
+    ('efficientnet', 'resnet', 'mobilenet')
+    """
+    return name.partition("_")[0].rstrip("0123456789")
+
+
+def others(source: str) -> list[str]:
+    """The plain networks of the zoo that are of another family."""
+    return [name for name in model_names("offline") if family(name) != family(source)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Command line
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default="resnet18")
+    parser.add_argument("--targets", help="names, joined by commas; every zoo network of another family without it")
+    parser.add_argument("--eps", default="16,8", help="of 255, joined by commas (default: 16,8)")
+    parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
+    parser.add_argument("--n", type=int, default=200, help="first pictures (default: 200)")
+    parser.add_argument("--fresh", type=int, default=0, help="also give rates without the first so many pictures")
+    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--only", help="names of candidates, or beginnings, joined by commas")
+    parser.add_argument("--list", action="store_true", help="name the candidates and stop")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("frontier"), help="folder for the results")
+    parser.add_argument("--figure", type=Path, help="also draw what is saved: .html, or .svg and .png with kaleido")
+    return parser.parse_args(argv)
+
+
+def chosen(only: str | None) -> dict[str, Make]:
+    """The candidates that ``--only`` names."""
+    all_of_them = candidates()
+    if not only:
+        return all_of_them
+    wanted = only.split(",")
+    return {name: make for name, make in all_of_them.items() if any(_names(word, name) for word in wanted)}
+
+
+def _names(word: str, name: str) -> bool:
+    """Whether a word of ``--only`` is a candidate's name, or its beginning where it ends in "*"."""
+    return name.startswith(word[:-1]) if word.endswith("*") else word in (name, name.rpartition("/")[0])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is not measured yet, print, save."""
+    options = parse(argv)
+    listed = chosen(options.only)
+    if options.list:
+        print("\n".join(listed))
+        return
+    device = torch.device(options.device)
+    torch.backends.cudnn.benchmark = True
+    eps = [float(value) for value in options.eps.split(",")]
+    data = Data.load(options.data, options.n, options.size, device)
+    names = options.targets.split(",") if options.targets else others(options.source)
+    asked = {
+        "source": options.source,
+        "targets": names,
+        "n": len(data.x),
+        "size": options.size,
+        "seed": options.seed,
+        "fresh": options.fresh,
+        "data": Path(options.data).resolve().name if options.data else "samples",
+    }
+    path = options.out / f"frontier-{options.source}-{len(data.x)}.json"
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    rows: dict[str, Any] = saved["rows"] if saved.get("asked") == asked else {}
+    source = whorl.load_model(options.source, device=device)
+    targets = {name: whorl.load_model(name, device=device) for name in names}
+    about = metadata(device, weights_sha256={name: clf.weights_sha256 for name, clf in targets.items()})
+    judge: Judge | None = None
+    failed: dict[str, str] = {}
+    for place, (name, make) in enumerate(listed.items(), 1):
+        try:
+            done = rows.get(name)
+            if done and done["settings"] == repr(make(eps[0] / 255)) and set(done["eps"]) >= {f"{v:g}" for v in eps}:
+                print(f"[{place}/{len(listed)}] {line(name, done)} (saved)", flush=True)
+                continue
+            judge = judge or Judge(targets, data, PAPER_POSES, options.batch_size)
+            rows[name] = measure(
+                make, eps, source, judge, batch_size=options.batch_size, seed=options.seed, fresh=options.fresh
+            )
+        except Exception as error:  # noqa: BLE001 - one candidate, often another library's, must not end the rest
+            failed[name] = f"{type(error).__name__}: {error}"
+            print(f"[{place}/{len(listed)}] {name}: {failed[name]}", file=sys.stderr, flush=True)
+            continue
+        print(f"[{place}/{len(listed)}] {line(name, rows[name])}", flush=True)
+        save({"metadata": about, "asked": asked, "rows": rows, "failed": failed}, path)
+    shown = {name: rows[name] for name in listed if name in rows}
+    print(summary(shown, eps))
+    if options.figure and shown:
+        drawn = figure(shown, eps)
+        options.figure.parent.mkdir(parents=True, exist_ok=True)
+        if options.figure.suffix == ".html":
+            drawn.write_html(options.figure, include_plotlyjs="cdn")
+        else:
+            drawn.write_image(options.figure, width=1000, height=620)
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float]) -> str:
+    """All candidates as a table, by gradients and then by the mean at the first eps."""
+    order = sorted(rows.items(), key=lambda row: (row[1]["gradients"], -row[1]["eps"][f"{eps[0]:g}"]["mean"]))
+    titles = ["candidate", "gradients", *(f"eps {value:g}" for value in eps), "seconds"]
+    cells = [
+        [name, str(r["gradients"]), *(f"{r['eps'][f'{v:g}']['mean']:.2f}" for v in eps), f"{r['seconds_crafting']:.1f}"]
+        for name, r in order
+    ]
+    return table(titles, cells)
+
+
+def best_so_far(points: Sequence[tuple[int, float, str]]) -> list[tuple[int, float, str]]:
+    """Those that no candidate beats with as few gradients: the frontier, by gradients.
+
+    >>> best_so_far([(50, 98.0, "b"), (10, 95.0, "a"), (10, 90.0, "c"), (100, 97.0, "d")])
+    [(10, 95.0, 'a'), (50, 98.0, 'b')]
+    """
+    kept: list[tuple[int, float, str]] = []
+    for point in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not kept or point[1] > kept[-1][1]:
+            kept.append(point)
+    return kept
+
+
+def figure(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float]) -> Any:
+    """Success against gradients, a panel for each eps: every candidate a point, the best ones joined."""
+    subplots = import_module("plotly.subplots")
+    titles = [f"ε = {value:g}/255" for value in eps]
+    drawn = subplots.make_subplots(rows=1, cols=len(eps), subplot_titles=titles)
+    for column, value in enumerate(eps, 1):
+        points = [(r["gradients"], r["eps"][f"{value:g}"]["mean"], name) for name, r in rows.items()]
+        kinds = {
+            "other libraries": [p for p in points if p[2].partition("/")[0].partition("+")[0] in PEERS],
+            "EOT": [p for p in points if p[2].startswith("eot")],
+            "ai-best": [p for p in points if p[2].startswith("ai-best")],
+        }
+        named = {point for some in kinds.values() for point in some}
+        kinds["whorl's other attacks"] = [p for p in points if p not in named]
+        for (kind, some), (colour, symbol) in zip(kinds.items(), _MARKS, strict=True):
+            drawn.add_scatter(
+                x=[p[0] for p in some],
+                y=[p[1] for p in some],
+                text=[p[2] for p in some],
+                name=kind,
+                mode="markers",
+                marker={"color": colour, "symbol": symbol, "size": 9},
+                hovertemplate="%{text}<br>%{x} gradients, %{y:.1f} %<extra></extra>",
+                showlegend=column == 1,
+                row=1,
+                col=column,
+            )
+        edge = best_so_far(points)
+        drawn.add_scatter(
+            x=[p[0] for p in edge],
+            y=[p[1] for p in edge],
+            text=[p[2].partition("/")[0] for p in edge],
+            mode="lines+text",
+            textposition="bottom right",
+            line={"color": "#1f2328", "width": 1, "shape": "hv"},
+            showlegend=False,
+            hoverinfo="skip",
+            row=1,
+            col=column,
+        )
+    drawn.update_xaxes(type="log", title="gradients per picture")
+    drawn.update_yaxes(title="mean success on other families (%)", col=1)
+    drawn.update_layout(template="plotly_white", legend={"orientation": "h", "y": -0.2})
+    return drawn
+
+
+# Okabe and Ito's colours, which people of every colour vision tell apart.
+_MARKS = (("#7f7f7f", "diamond"), ("#0072b2", "star"), ("#d55e00", "square"), ("#009e73", "circle"))
+
+
+if __name__ == "__main__":
+    main()

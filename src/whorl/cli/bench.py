@@ -1,0 +1,75 @@
+"""``whorl bench``: how fast attacks and the estimator are here, beside other libraries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from whorl.artifacts import atomic_write
+from whorl.cli.app import app
+from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.options import AsJson, Device
+from whorl.errors import WhorlError
+from whorl.fast.bench import OURS, bench
+from whorl.runs.setup import find_device
+
+_EXAMPLES = """
+Example: whorl bench
+
+Example: whorl bench --device cpu --quick --json
+"""
+
+
+@app.command("bench", epilog=_EXAMPLES)
+def bench_command(
+    device: Device = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny and few: to see that it runs.")] = False,
+    repeats: Annotated[int | None, typer.Option(help="Rounds that count; 20 on a GPU and 3 on a CPU.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time attacks and the estimator beside other libraries' attacks on the same network, in turns.
+
+    Every figure is a ratio in one run: time over that of ours, so above 1 ours is faster. Libraries that are not
+    installed are named and left out; the extra interop brings them.
+    """
+    if repeats is not None and repeats < 1:
+        raise WhorlError(f"repeats must be a whole number from 1; got {repeats}.")
+    with progress() as report:
+        made = bench(find_device(device), quick=quick, repeats=repeats, report=report)
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write((json.dumps(made, indent=2) + "\n").encode())
+    if as_json:
+        show_json(made)
+    else:
+        _show(made)
+
+
+def _show(made: dict[str, Any]) -> None:
+    console, about = output(), made["metadata"]
+    console.print(f"{about['hardware']}, torch {about['torch']}, whorl {about['whorl']}, {about['repeats']} rounds")
+    for section in made["sections"]:
+        console.print()
+        console.print(Text(section["title"], style="bold"))
+        listing = table("", "median ms", "p10 to p90", "first ms", "beside", "time / ours", numbers=True)
+        for row in section["rows"]:
+            ours = row["library"] == OURS
+            listing.add_row(
+                Text(row["name"] if ours else f"  {row['library']} {row['name']}", style="bold" if ours else ""),
+                f"{row['median_ms']:.4g}",
+                f"{row['p10_ms']:.4g} to {row['p90_ms']:.4g}",
+                f"{row['first_ms']:.4g}",
+                row["beside"],
+                f"{row['ratio']:.3g}",
+            )
+        console.print(listing)
+        for row in section["rows"]:
+            if row["note"]:
+                console.print(f"- {row['library']} {row['name']}: {row['note']}.")
+    for name, why in made["missing"].items():
+        messages().print(Text(f"not measured: {name} ({why})", style="yellow"))

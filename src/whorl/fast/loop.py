@@ -1,0 +1,171 @@
+"""The attack loop on a GPU: one step on fixed buffers, recorded as a graph, replayed for every step and every batch."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from whorl.attacks.norms import find_norm
+from whorl.attacks.objectives import Goal, find_loss
+from whorl.fast.graph import Recorded, searching
+from whorl.fast.network import Kept
+from whorl.fast.pointwise import linf_step
+from whorl.randomness import substream
+from whorl.transforms import DiverseInput, InputTransform
+
+if TYPE_CHECKING:
+    from whorl.attacks.gradient import GradientAttack
+
+# Each loop holds the memory of a whole step.
+_MOST_LOOPS = 2
+# A pass over more pictures than this is no faster for each of them.
+_PICTURES_PER_PASS = 512
+# Parts that are known to be functions of tensors alone, so that recording them once stands for calling them each time.
+_PURE = ("whorl.transforms", "whorl.estimators")
+
+
+class Loop:
+    """An attack on batches of one shape.
+
+    Args:
+        attack: its settings; ``eps``, ``alpha`` and ``steps`` are given to :meth:`run`.
+        network: (B, C, H, W) pictures in [0, 1] to logits, and nothing that waits for the device.
+        like: a batch, (B, C, H, W).
+        targeted: whether labels are to be reached.
+        search: whether cuDNN may try its kernels for the fastest.
+    """
+
+    def __init__(
+        self, attack: GradientAttack, network: nn.Module, like: Tensor, *, targeted: bool, search: bool = False
+    ) -> None:
+        from whorl.attacks.gradient import SampledGradient
+
+        batch, device = like.shape[0], like.device
+        self.attack, self.search, self.lock = attack, search, threading.Lock()
+        self.x, self.adv, self.velocity = (torch.empty_like(like) for _ in range(3))
+        self.eps, self.alpha = (torch.empty(batch, 1, 1, 1, dtype=like.dtype, device=device) for _ in range(2))
+        self.labels, self.keys = (torch.zeros(batch, dtype=torch.int64, device=device) for _ in range(2))
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.finite = torch.ones(batch, dtype=torch.bool, device=device)
+        # Labels were checked against the classes before the loop.
+        goal = Goal(self.labels, targeted, 0)
+        chunk = attack.chunk or max(1, _PICTURES_PER_PASS // batch)
+        transform = _Narrowed(attack.input) if like.is_cuda and isinstance(attack.input, DiverseInput) else attack.input
+        self.gradient = SampledGradient(network, goal, find_loss(attack.loss), transform, attack.samples, chunk)
+        self.norm = find_norm(attack.norm)
+        self.recorded: Recorded | None = None
+
+    def run(
+        self, x: Tensor, start: Tensor, labels: Tensor, keys: Tensor, eps: Tensor, alpha: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """Attack a batch of at most the loop's size.
+
+        Args:
+            x: (n, C, H, W) clean images.
+            start: where to start, likewise.
+            labels: (n,).
+            keys: (n,) int64 random keys.
+            eps: broadcasts to (n, 1, 1, 1).
+            alpha: likewise.
+            steps: how many.
+
+        Returns:
+            (n, C, H, W) images; (n,) bool, whether all their gradients were finite.
+        """
+        given = (x, start, labels, keys, eps, alpha)
+        with self.lock, searching(self.search), torch.autocast(x.device.type, enabled=False):
+            if self.recorded is None or not self.recorded.constants.held():
+                self._fill(*given)
+                self.recorded = None  # frees the old graph's memory before the new one takes its own
+                self.recorded = Recorded(self._advance, x.device)
+            self._fill(*given)
+            for _ in range(steps):
+                self.recorded()
+            n = len(x)
+            return self.adv[:n].clone(), self.finite[:n].clone()
+
+    def _fill(self, x: Tensor, start: Tensor, labels: Tensor, keys: Tensor, eps: Tensor, alpha: Tensor) -> None:
+        n, size = len(x), len(self.x)
+        # What is left of a short batch is filled with its last picture, whose result nobody looks at.
+        for buffer, value in ((self.x, x), (self.adv, start), (self.labels, labels), (self.keys, keys)):
+            buffer[:n] = value
+            if n < size:
+                buffer[n:] = value[-1]
+        for buffer, value in ((self.eps, eps), (self.alpha, alpha)):
+            each = value.to(buffer).expand(n, 1, 1, 1)
+            buffer[:n] = each
+            if n < size:
+                buffer[n:] = each[-1]
+        self.velocity.zero_()
+        self.step.zero_()
+        self.finite.fill_(True)
+
+    def _advance(self) -> None:
+        """One step; everything it needs and changes is in the buffers."""
+        g, _ = self.gradient(self.adv, substream(self.keys, self.step))
+        g = self.attack.estimator(g)
+        momentum = self.attack.momentum
+        if self.norm.name == "linf":
+            size = linf_step(
+                g.contiguous(), self.x, self.eps, self.alpha, momentum, velocity=self.velocity, adv=self.adv
+            )
+        else:
+            total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
+            size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+            if momentum:
+                g = self.velocity.mul_(momentum).add_(g / size[:, None, None, None])
+            project = self.norm.ball(self.x, self.eps)
+            self.adv.copy_(project(self.adv + self.alpha * self.norm.steepest(g)))
+        self.finite &= size.isfinite()
+        self.step += 1
+
+
+class _Narrowed:
+    """A transform done in the network's bfloat16, where its matrix products run on tensor cores."""
+
+    def __init__(self, transform: InputTransform) -> None:
+        self.transform = transform
+
+    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
+        return self.transform(x.to(torch.bfloat16), keys)
+
+
+def recordable(attack: GradientAttack) -> bool:
+    """Whether an attack's step is the same operations every time, whatever came out of the last one."""
+    parts = [attack.estimator, *getattr(attack.estimator, "parts", ()), attack.input]
+    pure = all(type(part).__module__ in _PURE for part in parts)
+    return pure and attack.optimizer == "sign" and not attack.early_stop
+
+
+def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -> Loop:
+    """The loop for a batch: the one that was made before, or a new one."""
+    assert kept.network is not None  # noqa: S101 - the caller has looked
+    size = roomy(len(x))
+    # By identity where equality is not enough: an estimator does not compare its own weights. The loop holds the
+    # attack, and so its parts, for as long as it is kept.
+    parts = (id(attack.estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
+    key = (*parts, attack.chunk, attack.fast, targeted, size, tuple(x.shape[1:]), x.dtype, x.device)
+    if key not in kept.loops:
+        while len(kept.loops) >= _MOST_LOOPS:
+            kept.loops.popitem(last=False)
+        like = x.new_empty(size, *x.shape[1:])
+        kept.loops[key] = Loop(attack, kept.network, like, targeted=targeted, search=attack.fast is True)
+    kept.loops.move_to_end(key)
+    loop: Loop = kept.loops[key]
+    return loop
+
+
+def roomy(count: int) -> int:
+    """The size of a loop for so many pictures: the next of 1, 2, 3, 4, 6, 8, 12, 16, ...
+
+    Few sizes, so that few graphs are recorded; and the size follows from the batch alone, not from what came before, so
+    that a batch gives the same result in a run that was interrupted.
+
+    >>> [roomy(n) for n in (1, 5, 52, 64, 65)]
+    [1, 6, 64, 64, 96]
+    """
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power

@@ -1,0 +1,440 @@
+"""Rewrite a frozen network's graph so that it touches memory less; what it computes stays the same, up to rounding.
+
+Each rule applies only where the graph itself proves it right: a batch norm is folded into a convolution if nothing else
+sees what lies between the two, and so on. What no rule covers stays as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from whorl.fast.layers import BiasAct, Convolution, Geometry, MaxPool, Part, SamePadded, Stem
+from whorl.fast.pointwise import Activation
+
+
+class Statistics(NamedTuple):
+    """What pictures are normalised with before the network sees them: one number per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Rewritten(NamedTuple):
+    """A rewritten network."""
+
+    net: fx.GraphModule
+    takes_pictures: bool
+    """Whether it normalises pictures by itself."""
+
+
+def rewrite(
+    net: nn.Module, *, merge: bool = True, hand: bool = True, stem: Statistics | None = None
+) -> Rewritten | None:
+    """Fold, fuse and merge what can be.
+
+    Args:
+        net: in eval mode. Its modules are taken over: pass a copy.
+        merge: whether to do 1×1 convolutions of one input as one, and average pools after them.
+        hand: whether layers use their own backward; see :class:`whorl.fast.layers.Convolution`.
+        stem: the normalisation, to be taken into the first layer where that is possible; None to leave it outside.
+
+    Returns:
+        The rewritten network, or None if its graph cannot be read.
+    """
+    graph_module = trace(net)
+    if graph_module is None:
+        return None
+    work = _Rewriting(graph_module, hand=hand)
+    if work.has_silent_effects():
+        return None
+    work.drop_what_does_nothing()
+    work.fuse_convolutions()
+    work.fuse_additions()
+    if merge:
+        work.merge_branches()
+    if hand:
+        work.replace_max_pools()
+    takes_pictures = stem is not None and work.replace_stem(stem)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.delete_all_unused_submodules()
+    graph_module.recompile()
+    return Rewritten(graph_module, takes_pictures)
+
+
+def trace(net: nn.Module) -> fx.GraphModule | None:
+    """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot."""
+    opaque: set[type] = set()
+    while True:
+        tracer = _Tracer(opaque)
+        try:
+            return fx.GraphModule(tracer.root_of(net), tracer.trace(net))
+        except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
+            if tracer.failed is None or tracer.failed in opaque:
+                return None
+            opaque.add(tracer.failed)
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, opaque: set[type]) -> None:
+        super().__init__()
+        self.opaque = opaque
+        self.failed: type | None = None
+
+    def root_of(self, net: nn.Module) -> nn.Module:
+        return net
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) in self.opaque or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            # The innermost one is asked first.
+            self.failed = self.failed or type(m)
+            raise
+
+
+class _Norm(NamedTuple):
+    """A batch norm in eval mode, as a scale and a shift of each channel, in float64."""
+
+    scale: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(
+        cls, mean: Tensor | None, variance: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> _Norm | None:
+        if mean is None or variance is None:
+            return None
+        scale = (variance.double() + eps).rsqrt() * (1.0 if weight is None else weight.double())
+        return cls(scale, (0.0 if bias is None else bias.double()) - mean.double() * scale)
+
+
+_RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
+_ADDITIONS = (operator.add, operator.iadd, torch.add)
+
+
+class _Rewriting:
+    """One pass over a graph after the other. Kept together: they share the graph and number what they add."""
+
+    def __init__(self, module: fx.GraphModule, *, hand: bool) -> None:
+        self.module, self.graph, self.hand = module, module.graph, hand
+        self.modules: dict[str, nn.Module] = dict(module.named_modules())
+        self.added = 0
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def called(self, node: fx.Node) -> nn.Module | None:
+        """The module that a node calls."""
+        return self.modules.get(str(node.target)) if node.op == "call_module" else None
+
+    def only_user(self, node: fx.Node) -> fx.Node | None:
+        users = list(node.users)
+        # Twice by the same user, as in x + x, is not once.
+        return users[0] if len(users) == 1 and users[0].all_input_nodes.count(node) == 1 else None
+
+    def tensor(self, value: Any) -> Tensor | None:
+        """The constant behind an argument."""
+        if isinstance(value, fx.Node) and value.op == "get_attr":
+            found: Any = self.module
+            for name in str(value.target).split("."):
+                found = getattr(found, name)
+            return found if isinstance(found, Tensor) else None
+        return value if isinstance(value, Tensor) else None
+
+    def norm(self, node: fx.Node | None) -> _Norm | None:
+        """The batch norm that a node is, if it is one in eval mode."""
+        if node is None:
+            return None
+        module = self.called(node)
+        if type(module) is nn.BatchNorm2d:
+            if module.training:
+                return None
+            return _Norm.of(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
+        if node.op == "call_function" and node.target is F.batch_norm:
+            names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+            given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+            mean, variance, weight, bias = (self.tensor(given.get(name)) for name in names[1:5])
+            found = (mean, variance, weight, bias)
+            missing = any(
+                one is None and given.get(name) is not None for one, name in zip(found, names[1:5], strict=True)
+            )
+            eps = given.get("eps", 1e-5)
+            if given.get("training", False) is not False or missing or not isinstance(eps, float):
+                return None
+            return _Norm.of(mean, variance, weight, bias, eps)
+        return None
+
+    def activation(self, node: fx.Node | None) -> Activation | None:
+        """The activation that a node is, if it is one that is known here."""
+        if node is None:
+            return None
+        module = self.called(node)
+        if type(module) is nn.ReLU:
+            return "relu"
+        if type(module) is nn.ReLU6:
+            return "relu6"
+        if node.op == "call_function" and (node.target in _RELUS):
+            return "relu"
+        if node.op == "call_function" and node.target is F.relu6:
+            return "relu6"
+        return "relu" if node.op == "call_method" and node.target in ("relu", "relu_") else None
+
+    def in_place(self, node: fx.Node) -> bool:
+        """Whether a node may overwrite one of its inputs."""
+        if getattr(self.called(node), "inplace", False) or node.kwargs.get("inplace"):
+            return True
+        if node.op == "call_method":
+            return str(node.target).endswith("_")
+        if node.op == "call_function":
+            name = getattr(node.target, "__name__", "")
+            return name.endswith("_") or name == "setitem" or (name.startswith("i") and hasattr(operator, name))
+        return False
+
+    def changed_in_place(self, node: fx.Node) -> bool:
+        """Whether some user may overwrite what a node gives."""
+        return any(self.in_place(user) for user in node.users)
+
+    def has_silent_effects(self) -> bool:
+        """Whether something is overwritten by a node that nobody asks, which the graph therefore does not show."""
+        return any(self.in_place(node) and not node.users for node in self.graph.nodes)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def add_module(self, module: nn.Module) -> str:
+        name = f"fast_{self.added}"
+        self.added += 1
+        self.module.add_submodule(name, module)
+        self.modules[name] = module
+        return name
+
+    def replace(
+        self, last: fx.Node, module: nn.Module, args: tuple[fx.Node, ...], between: Sequence[fx.Node]
+    ) -> fx.Node:
+        """Put a module where ``last`` was, and take out what it stands for, last first."""
+        with self.graph.inserting_before(last):
+            new = self.graph.call_module(self.add_module(module), args)
+        last.replace_all_uses_with(new)
+        for node in (last, *between):
+            self.graph.erase_node(node)
+        return new
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def drop_what_does_nothing(self) -> None:
+        """Identities, dropout in eval mode, and checks of shapes, which capture cannot change."""
+        for node in list(self.graph.nodes):
+            if node.op == "call_function" and node.target is torch._assert:
+                self.graph.erase_node(node)
+                continue
+            module = self.called(node)
+            idle = type(module) in (nn.Identity, nn.Dropout, nn.Dropout2d)
+            if idle and module is not None and not module.training and len(node.args) == 1:
+                [before] = node.args
+                node.replace_all_uses_with(before)
+                self.graph.erase_node(node)
+        self.graph.eliminate_dead_code()
+
+    def fuse_convolutions(self) -> None:
+        """Convolution, then batch norm, then activation, where each is all that sees the one before."""
+        for node in list(self.graph.nodes):
+            conv = self.called(node)
+            kind = _kind(conv)
+            if kind is None or len(node.args) != 1 or node.kwargs:
+                continue
+            assert isinstance(conv, nn.Conv2d)  # noqa: S101 - tells mypy what _kind found out
+            weight = conv.weight.detach().double()
+            bias = torch.zeros(conv.out_channels, dtype=torch.float64, device=weight.device)
+            bias = bias if conv.bias is None else conv.bias.detach().double()
+            chain = [node]
+            norm = self.norm(self.only_user(node))
+            if norm is not None:
+                weight = weight * norm.scale.view(-1, 1, 1, 1)
+                bias = bias * norm.scale + norm.shift
+                chain.append(_one(self.only_user(node)))
+            act = self.activation(self.only_user(chain[-1]))
+            if act is not None:
+                chain.append(_one(self.only_user(chain[-1])))
+            dtype = conv.weight.dtype
+            parts = [Part(conv.out_channels, act or "none")]
+            made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts, hand=self.hand)
+            *between, last = chain
+            self.replace(last, made, (node.args[0],), between[::-1])
+
+    def fuse_additions(self) -> None:
+        """What is added to a convolution's result, and the activation of the sum."""
+        nodes: list[fx.Node] = list(self.graph.nodes)
+        for node in nodes:
+            if not (node.op == "call_function" and node.target in _ADDITIONS):
+                continue
+            if node.kwargs or len(node.args) != 2 or not all(isinstance(arg, fx.Node) for arg in node.args):
+                continue
+            order = {one: place for place, one in enumerate(self.graph.nodes)}
+            # The later of the two takes the other as its residual, which is there by then.
+            sides: list[fx.Node] = [arg for arg in node.args if isinstance(arg, fx.Node)]
+            late, early = sorted(sides, key=lambda arg: order[arg], reverse=True)
+            conv = self.called(late)
+            if not isinstance(conv, Convolution) or len(late.args) != 1 or len(conv.parts) != 1:
+                continue
+            [source] = late.all_input_nodes
+            if conv.parts[0].act != "none" or self.only_user(late) is not node or self.changed_in_place(early):
+                continue
+            chain: list[fx.Node] = [late, node]
+            act = self.activation(self.only_user(node))
+            if act is not None:
+                chain.append(_one(self.only_user(node)))
+                conv.parts = (Part(conv.parts[0].width, act),)
+            *between, last = chain
+            self.replace(last, conv, (source, early), between[::-1])
+
+    def merge_branches(self) -> None:
+        """1×1 convolutions of one input as one; and before an average pool rather than after it, where that is less."""
+        for node in list(self.graph.nodes):
+            if node.op == "output" or self.changed_in_place(node):
+                continue
+            direct = [user for user in node.users if self._pointwise(user) is not None]
+            pooled = [(user, after) for user in node.users if (after := self._pooled(user)) is not None]
+            if len(direct) + len(pooled) < 2 and not pooled:
+                continue
+            convs = [_one(self._pointwise(user)) for user in (*direct, *(after for _, after in pooled))]
+            weight = torch.cat([conv.weight for conv in convs])
+            # A pooled branch gets its bias and activation after the pool.
+            biases: list[Tensor] = [conv.bias for conv in convs[: len(direct)]]
+            biases += [torch.zeros_like(conv.bias) for conv in convs[len(direct) :]]
+            parts = [conv.parts[0] for conv in convs[: len(direct)]]
+            parts += [Part(conv.parts[0].width, "none") for conv in convs[len(direct) :]]
+            merged = Convolution(weight, torch.cat(biases), Geometry(), parts, hand=self.hand)
+            with self.graph.inserting_after(node):
+                whole = self.graph.call_module(self.add_module(merged), (node,))
+            pieces = [whole]
+            if len(parts) > 1:
+                with self.graph.inserting_after(whole):
+                    pieces = [self.graph.call_function(operator.getitem, (whole, i)) for i in range(len(parts))]
+            for user, piece in zip(direct, pieces, strict=False):
+                user.replace_all_uses_with(piece)
+                self.graph.erase_node(user)
+            for (pool, user), piece in zip(pooled, pieces[len(direct) :], strict=True):
+                conv = _one(self._pointwise(user))
+                last = BiasAct(conv.bias.detach(), conv.parts[0].act, hand=self.hand)
+                with self.graph.inserting_before(user):
+                    smaller = self.graph.node_copy(
+                        pool, {**{one: one for one in pool.all_input_nodes}, node: piece}.get
+                    )
+                    ended = self.graph.call_module(self.add_module(last), (smaller,))
+                user.replace_all_uses_with(ended)
+                self.graph.erase_node(user)
+                self.graph.erase_node(pool)
+
+    def _pointwise(self, node: fx.Node | None) -> Convolution | None:
+        conv = None if node is None else self.called(node)
+        if node is None or type(conv) is not Convolution or len(node.args) != 1 or len(conv.parts) != 1:
+            return None
+        return conv if conv.weight.shape[2:] == (1, 1) and conv.how.in_place else None
+
+    def _pooled(self, pool: fx.Node) -> fx.Node | None:
+        """The 1×1 convolution that alone sees a node, if that is an average pool which it may as well precede."""
+        module = self.called(pool)
+        if type(module) is nn.AvgPool2d:
+            linear = module.count_include_pad and module.divisor_override is None and not module.ceil_mode
+        elif pool.op == "call_function" and pool.target is F.avg_pool2d:
+            names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+            given = dict(zip(names, pool.args, strict=False)) | dict(pool.kwargs)
+            counted, odd = given.get("count_include_pad", True), given.get("divisor_override")
+            linear = counted is True and odd is None and given.get("ceil_mode", False) is False
+        else:
+            return None
+        # It weighs all pixels alike, zeros outside included, so a convolution without bias commutes with it.
+        user = self.only_user(pool)
+        conv = self._pointwise(user)
+        smaller = conv is not None and conv.weight.shape[0] < conv.weight.shape[1]
+        return user if linear and smaller else None
+
+    def replace_max_pools(self) -> None:
+        """Max pools with a square window and no frills."""
+        for node in list(self.graph.nodes):
+            settings = self._max_pool(node)
+            if settings is None:
+                continue
+            kernel, stride, padding = settings
+            self.replace(node, MaxPool(kernel, stride, padding), (node.args[0],), ())
+
+    def _max_pool(self, node: fx.Node) -> tuple[int, int, int] | None:
+        module = self.called(node)
+        given: Mapping[str, Any]
+        if type(module) is nn.MaxPool2d:
+            given = vars(module)
+        elif node.op == "call_function" and getattr(node.target, "__name__", "") == "boolean_dispatch":
+            names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+            if node.target is not F.max_pool2d:
+                return None
+            given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        else:
+            return None
+        if given.get("ceil_mode") or given.get("return_indices") or not isinstance(node.args[0], fx.Node):
+            return None
+        kernel = _square(given.get("kernel_size"))
+        stride = kernel if given.get("stride") in (None, []) else _square(given.get("stride"))
+        padding, dilation = _square(given.get("padding", 0)), _square(given.get("dilation", 1))
+        if kernel is None or stride is None or padding is None or dilation != 1 or kernel > 15:
+            return None
+        return kernel, stride, padding
+
+    def replace_stem(self, statistics: Statistics) -> bool:
+        """Take the normalisation into the first layer, if the network starts with one that allows it."""
+        [start] = [node for node in self.graph.nodes if node.op == "placeholder"][:1]
+        first = self.only_user(start)
+        conv = None if first is None else self.called(first)
+        if first is None or type(conv) is not Convolution or len(first.args) != 1 or len(conv.parts) != 1:
+            return False
+        _, channels, *sides = conv.weight.shape
+        side, padding = _square(tuple(sides)), _square(conv.how.padding)
+        plain = conv.how.stride == (2, 2) and conv.how.dilation == (1, 1) and conv.how.groups == 1
+        if not plain or side is None or padding is None or channels > 4 or channels != len(statistics.mean):
+            return False
+        [part] = conv.parts
+        made = Stem(conv.weight, conv.bias, padding, part.act, mean=statistics.mean, std=statistics.std, hand=self.hand)
+        self.replace(first, made, (start,), ())
+        return True
+
+
+def _kind(conv: nn.Module | None) -> type[Convolution] | None:
+    """What to make of a convolution; None for what is none, or not one that is understood."""
+    if not isinstance(conv, nn.Conv2d) or conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+        return None
+    if type(conv) is nn.Conv2d:
+        return Convolution
+    # timm's: it pads by the picture's size, and then is an ordinary one.
+    return SamePadded if type(conv).__name__ == "Conv2dSame" and type(conv).__module__.startswith("timm.") else None
+
+
+def _geometry(conv: nn.Conv2d) -> Geometry:
+    def pair(values: Any) -> tuple[int, int]:
+        first, second = values
+        return int(first), int(second)
+
+    return Geometry(pair(conv.stride), pair(conv.padding), pair(conv.dilation), conv.groups)
+
+
+def _square(value: Any) -> int | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, tuple | list) and len(value) == 2 and value[0] == value[1] and isinstance(value[0], int):
+        return int(value[0])
+    return None
+
+
+_T = TypeVar("_T")
+
+
+def _one(value: _T | None) -> _T:
+    assert value is not None  # noqa: S101 - the caller has just looked
+    return value

@@ -1,0 +1,88 @@
+"""``whorl bench`` runs, compares what it says it compares, and does without what is not installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whorl.cli.bench
+from cli.invoking import invoke
+from whorl.fast import bench as measured
+from whorl.fast import peers
+from whorl.fast.timing import take_turns
+
+CPU = torch.device("cpu")
+
+
+def test_calls_take_turns_and_a_failing_one_does_not_stop_the_rest() -> None:
+    order: list[str] = []
+
+    def bad() -> None:
+        order.append("bad")
+        raise RuntimeError("out of order")
+
+    told: list[int] = []
+    calls = {"a": lambda: order.append("a"), "bad": bad, "b": lambda: order.append("b")}
+    timings, failed = take_turns(calls, device=CPU, repeats=3, warmup=1, tell=told.append)
+    assert order == ["a", "bad", "b"] + ["a", "b"] * 4
+    assert {name: timing.n for name, timing in timings.items()} == {"a": 3, "b": 3}
+    assert str(failed["bad"]) == "out of order"
+    assert told == [1, 2, 3, 4, 5]
+
+
+def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_MAKERS", {**peers._MAKERS, "nothing_such": ("nothing-such", lambda *_: [])})
+    out = tmp_path / "new" / "bench.json"
+    done = invoke("bench", "--quick", "--device", "cpu", "--repeats", "1", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    made = json.loads(out.read_text())
+    assert "not measured: nothing_such" in done.stderr
+    about = made["metadata"]
+    assert about.keys() >= {"date", "whorl", "python", "torch", "device", "hardware", "threads", "peers", "repeats"}
+    assert set(about["peers"]) | {name.split()[0] for name in made["missing"]} >= {"torchattacks", "foolbox", "art"}
+    assert [section["name"] for section in made["sections"]] == ["attacks", "eot", "estimator"]
+    for section in made["sections"]:
+        assert section["title"] in done.stdout
+        medians = {row["name"]: row["median_ms"] for row in section["rows"] if row["library"] == "whorl"}
+        assert medians
+        for row in section["rows"]:
+            assert row["name"] in done.stdout
+            assert row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
+            assert row["ratio"] == pytest.approx(row["median_ms"] / medians[row["beside"]], rel=1e-2)
+    assert whorl.cli.bench.bench_command.__doc__
+
+
+def test_peers_stay_in_the_ball_and_do_as_many_gradients() -> None:
+    """Equal work: what the network sees, counted."""
+    work = measured.prepare(measured.SIZES["quick"], CPU)
+    seen = 0
+
+    def count(_: Any, given: tuple[torch.Tensor]) -> None:
+        nonlocal seen
+        seen += given[0].shape[0]
+
+    work.model.register_forward_pre_hook(count)
+    entries, _, missing = peers.peer_entries(work)
+    if not entries:
+        pytest.skip(f"no peer is installed: {missing}")
+    for entry in entries:
+        seen = 0
+        adv = torch.as_tensor(entry.run()).detach()
+        gradients = (1 if entry.attack == "fgsm" else work.steps) * len(work.x)
+        # The toolbox asks for a prediction before and after.
+        assert seen >= gradients
+        assert seen <= gradients + (2 * len(work.x) if entry.library == "art" else 0), entry.name
+        assert 0 < float((adv - work.x).abs().max()) <= peers.EPS + 1e-6
+
+
+def test_our_own_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("ours")
+
+    entry = peers.Entry(attack="mim", library="whorl", name="mim", run=fail)
+    with pytest.raises(RuntimeError, match="ours"):
+        measured._timed("", [entry], CPU, 1, lambda *_: None)

@@ -1,0 +1,315 @@
+"""A rewritten network computes what the network computes; checked in float64, where rounding cannot hide a mistake."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import whorl
+from conftest import pictures
+from whorl.fast import network
+from whorl.fast.layers import BiasAct, Convolution, MaxPool, SamePadded, Stem
+from whorl.fast.network import Prepared, Recipe
+from whorl.fast.rewrite import Statistics, rewrite, trace
+from whorl.models.architectures import build
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
+
+
+class Block(nn.Module):
+    """Convolution, batch norm, ReLU."""
+
+    def __init__(self, channels: int, out: int, side: int, *, stride: int = 1, padding: int = 0) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, out, side, stride=stride, padding=padding, bias=False)
+        self.norm = nn.BatchNorm2d(out, eps=1e-3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.norm(self.conv(x)), inplace=True)
+
+
+class Normalise(nn.Module):
+    """As a classifier does it."""
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (mean, std))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+class Branches(nn.Module):
+    """As in Inception: 1×1 convolutions of one input, one of them after an average pool."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.a, self.b, self.c = Block(channels, 8, 1), Block(channels, 6, 1), Block(6, 9, 3, padding=1)
+        self.pool = Block(channels, 5, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.pool(F.avg_pool2d(x, 3, stride=1, padding=1))
+        return torch.cat([self.a(x), self.c(self.b(x)), pooled], 1)
+
+
+class Residual(nn.Module):
+    """As in a residual network."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = Block(channels, channels, 3, padding=1)
+        self.conv, self.norm = nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.norm(self.conv(self.first(x)))
+        out += x
+        return F.relu(out)
+
+
+class Shared(nn.Module):
+    """What lies between a convolution and its batch norm is looked at by something else too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.conv(x)
+        out: Tensor = self.norm(z) + z.abs()
+        return out.mean((2, 3))
+
+
+class Overwritten(nn.Module):
+    """A convolution sees its input after something else has changed that in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.a, self.b = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 4, 1), nn.Conv2d(6, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.start(x) * 1.0
+        same = z.clamp_(min=0.1)
+        out: Tensor = self.a(z) * self.b(z) + same.mean()
+        return out.mean((2, 3))
+
+
+def net_of(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def stirred(net: nn.Module) -> nn.Module:
+    """With batch norms that do something."""
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_(0, 0.2)
+            module.running_var.uniform_(0.5, 1.5)
+            module.weight.data.uniform_(-1.5, 1.5)
+            module.bias.data.normal_(0, 0.2)
+    return net.double().eval().requires_grad_(False)
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "branches": lambda: net_of(Block(3, 12, 3, stride=2), Branches(12), nn.MaxPool2d(3, 2), Branches(22)),
+    "residual": lambda: net_of(
+        nn.Conv2d(3, 6, 7, stride=2, padding=3), nn.ReLU(), Residual(6), nn.Dropout(), Residual(6)
+    ),
+    "depthwise": lambda: net_of(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU6(), nn.Conv2d(6, 6, 3, groups=6), nn.BatchNorm2d(6)),
+    "even kernel": lambda: net_of(nn.Conv2d(3, 5, 4, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+    "kernel of one": lambda: net_of(nn.Conv2d(3, 5, 1, stride=2), nn.Tanh()),
+    "shared": Shared,
+    "overwritten": Overwritten,
+}
+
+
+def both(f: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Answers and input gradient."""
+    leaf = x.clone().requires_grad_()
+    out = f(leaf)
+    (gradient,) = torch.autograd.grad(out.square().sum(), leaf)
+    return out.detach(), gradient
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("side", [21, 22, 24])
+def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
+    torch.manual_seed(0)
+    net, x = stirred(NETS[name]()), pictures(2, height=side, width=side + 3).double()
+    expected = both(nn.Sequential(Normalise(MEAN, STD), net), x)
+    for hand, merge, stem in product((True, False), (True, False), (None, Statistics(MEAN, STD))):
+        made = rewrite(copy.deepcopy(net), hand=hand, merge=merge, stem=stem)
+        assert made is not None
+        shown = nn.Identity() if made.takes_pictures else Normalise(MEAN, STD)
+        found = both(nn.Sequential(shown, made.net), x)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+def layers(net: nn.Module, **settings: bool) -> list[nn.Module]:
+    made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD), **settings)
+    assert made is not None
+    return [m for m in made.net.modules() if isinstance(m, Convolution | BiasAct | MaxPool | Stem | nn.BatchNorm2d)]
+
+
+def test_what_is_folded_and_merged() -> None:
+    found = layers(stirred(NETS["branches"]()))
+    kinds = [type(layer) for layer in found]
+    assert kinds.count(Stem) == 1
+    assert kinds.count(nn.BatchNorm2d) == 0
+    # the stem's own, and of each block of branches the merged one and the 3×3
+    convolutions = [layer for layer in found if isinstance(layer, Convolution)]
+    assert sorted(len(layer.parts) for layer in convolutions) == [1, 1, 1, 3, 3]
+    assert kinds.count(BiasAct) == 2  # behind the pools
+    assert kinds.count(MaxPool) == 1
+    # residual: the additions and what follows them are inside
+    [stem, *rest] = [layer for layer in layers(stirred(NETS["residual"]())) if isinstance(layer, Convolution)]
+    assert [layer.parts[0].act for layer in (stem, *rest)] == ["relu"] * 5
+
+
+def test_what_is_left_alone() -> None:
+    assert any(isinstance(layer, nn.BatchNorm2d) for layer in layers(stirred(Shared())))
+    merged = [layer for layer in layers(stirred(Overwritten())) if isinstance(layer, Convolution)]
+    assert all(len(layer.parts) == 1 for layer in merged)
+
+
+def test_a_graph_that_cannot_be_read() -> None:
+    class Choosing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((2, 3)) if float(x.sum()) > 0 else x.amax((2, 3))
+
+    assert trace(Choosing()) is None
+
+    class Silent(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            z = x * 1.0
+            z.clamp_(min=0.1)  # nothing in the graph says that the next line sees this
+            return z.mean((2, 3))
+
+    assert rewrite(Silent()) is None
+    # As a part it stays what it is, and the rest is rewritten.
+    net = stirred(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), Choosing()))
+    made = rewrite(copy.deepcopy(net))
+    assert made is not None
+    x = pictures(2).double()
+    torch.testing.assert_close(made.net(x), net(x))
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in made.net.modules())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size"),
+    [
+        ("torchvision:resnet18", 64),
+        ("torchvision:inception_v3", 79),
+        ("torchvision:mobilenet_v2", 64),
+        ("timm:tf_efficientnet_lite0", 65),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The default weight initialization")
+def test_real_architectures_compute_the_same(architecture: str, size: int) -> None:
+    torch.manual_seed(0)
+    net = stirred(build(architecture, num_classes=10)[0])
+    x = pictures(1, height=size, width=size).double()
+    expected = both(nn.Sequential(Normalise(MEAN, STD), net), x)
+    made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD))
+    assert made is not None
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in made.net.modules())
+    padded = any(isinstance(module, SamePadded) for module in made.net.modules())
+    assert made.takes_pictures == (not padded)
+    shown = nn.Identity() if made.takes_pictures else Normalise(MEAN, STD)
+    found = both(nn.Sequential(shown, made.net), x)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert float((ours - theirs).abs().max() / theirs.abs().max()) < 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Classifiers
+
+
+def classifier() -> whorl.Classifier:
+    torch.manual_seed(0)
+    net = stirred(NETS["branches"]()).float()
+    return whorl.Classifier.from_module(net, size=24, mean=MEAN, std=STD, resize="bicubic")
+
+
+@pytest.mark.parametrize("side", [24, 31])
+def test_a_prepared_classifier_answers_as_it_did(side: int) -> None:
+    clf, x = classifier(), pictures(3, height=side, width=side)
+    expected = clf(x)
+    spread = float(expected.abs().max())
+    exact = Prepared(clf, Recipe(dtype=torch.float32))
+    torch.testing.assert_close(exact(x), expected, rtol=1e-4, atol=1e-5)
+    for recipe in (Recipe(), Recipe(fold=False), Recipe(stem=False, merge=False), Recipe(hand=False)):
+        answer = Prepared(clf, recipe)(x)
+        assert answer.dtype == torch.float32
+        assert float((answer - expected).abs().max()) < 0.05 * spread
+    assert torch.equal(clf(x), expected)  # the classifier itself is as it was
+
+
+def test_weights_are_channels_last_and_biases_float32() -> None:
+    made = Prepared(classifier())
+    for layer in made.modules():
+        if isinstance(layer, Convolution):
+            assert layer.weight.dtype == torch.bfloat16
+            assert layer.bias.dtype == torch.float32
+            _, inner, rows, columns = layer.weight.shape
+            assert layer.weight.stride() == (rows * columns * inner, 1, columns * inner, inner)
+
+
+def test_a_rewrite_that_answers_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.fast.network._TOLERANCES", (-1.0, 1.0))
+    with pytest.raises(ValueError, match="answers otherwise"):
+        Prepared(classifier())
+    assert network.prepared(classifier()) is None
+
+
+def test_it_is_prepared_once_and_again_when_weights_change() -> None:
+    clf = classifier()
+    first = network.prepared(clf)
+    assert first is not None
+    assert network.prepared(clf) is first
+    weight = next(clf.parameters())
+    with torch.no_grad():
+        weight.mul_(2)
+    second = network.prepared(clf)
+    assert second is not None
+    assert second is not first
+    assert second.network is not None
+    x = pictures(2, height=24, width=24)
+    torch.testing.assert_close(second.network(x), clf(x), rtol=0.1, atol=0.1)
+    # One that keeps changing is being trained, and is used as it is.
+    for _ in range(3):
+        with torch.no_grad():
+            weight.mul_(1.01)
+        last = network.prepared(clf)
+    assert last is None
+
+
+def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
+    network.forget()
+    clf = classifier()
+    assert network.prepared(clf) is not None
+    assert len(network._KEPT) == 1
+    del clf
+    assert len(network._KEPT) == 0
+
+
+def test_only_what_is_known_is_prepared() -> None:
+    clf = classifier()
+    assert network.prepared(clf.net) is None
+    assert network.prepared(classifier().double()) is None
+    assert network.prepared(whorl.AffineInvariant().wrap(clf)) is None
+    assert network.prepared(whorl.load_defense("jpeg", clf)) is None
+    assert network.prepared(lambda x: clf(x)) is None
+    hook = clf.net.register_forward_hook(lambda *_: None)
+    assert network.prepared(clf) is None
+    hook.remove()
+    assert network.prepared(clf) is not None
+    clf.net.forward = clf.net.forward
+    assert network.prepared(clf) is None

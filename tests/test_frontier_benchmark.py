@@ -1,0 +1,152 @@
+"""The frontier's benchmark counts as the library does, goes on where it stopped, and survives a candidate's failure."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whorl
+from conftest import pictures, small_net
+from whorl.attacks.variants import TransferAttack
+from whorl.evaluation import PAPER_POSES, success_rates
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[tuple[ModuleType, ModuleType]]:
+    sys.path.insert(0, str(BENCHMARKS))
+    yield importlib.import_module("frontier"), importlib.import_module("frontier_search")
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture
+def frontier(scripts: tuple[ModuleType, ModuleType]) -> ModuleType:
+    return scripts[0]
+
+
+class Toy(nn.Module):
+    """A network with what the benchmark writes down about one."""
+
+    weights_sha256 = "0" * 64
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.net = small_net(seed=seed)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.net(x)
+
+
+@pytest.fixture
+def data(frontier: ModuleType) -> Any:
+    x = pictures(9, 3, 24, 24)
+    return frontier.Data(x=x, y=small_net()(x).argmax(1), ids=[str(i) for i in range(9)])
+
+
+def test_the_judge_counts_what_the_library_counts(frontier: ModuleType, data: Any) -> None:
+    targets = {"a": small_net(), "b": small_net(seed=1)}
+    adv = (data.x + 0.1 * torch.randn_like(data.x)).clamp(0, 1)
+    asked = frontier.Judge(targets, data, PAPER_POSES, 4).ask(adv)
+    counts = success_rates(targets, data.x, {"adv": adv}, data.y)
+    for name in targets:
+        rates = [counts["adv", name, pose].rate for pose in PAPER_POSES if counts["adv", name, pose].n_clean_correct]
+        assert asked["targets"][name] == pytest.approx(100 * sum(rates) / len(rates), abs=1e-3)
+    assert asked["mean"] == pytest.approx(sum(asked["targets"].values()) / 2)
+    fresh = frontier.Judge(targets, data, PAPER_POSES, 4).ask(adv, fresh=5)
+    part = success_rates(targets, data.x[5:], {"adv": adv[5:]}, data.y[5:])
+    rates = [part["adv", "a", pose].rate for pose in PAPER_POSES if part["adv", "a", pose].n_clean_correct]
+    assert fresh["targets"]["a"] == pytest.approx(100 * sum(rates) / len(rates), abs=1e-3)
+
+
+def test_every_candidate_of_ours_can_be_made_and_keeps_its_promise(frontier: ModuleType, data: Any) -> None:
+    for name, make in frontier.candidates().items():
+        base, _, gradients = name.rpartition("/")
+        if base.partition("+")[0] in frontier.PEERS:
+            continue
+        attack = make(8 / 255)
+        assert attack.eps == 8 / 255
+        assert attack.steps * attack.samples == int(gradients)
+
+
+def test_every_move_of_the_search_can_be_made(scripts: tuple[ModuleType, ModuleType]) -> None:
+    _, search = scripts
+    seen = set()
+    for move in search.MOVES:
+        attack = search.build({**search.START, **move}, 8 / 255)
+        assert isinstance(attack, TransferAttack)
+        assert attack.steps * attack.samples == 10
+        assert repr(attack) not in seen  # no move is another one, or none
+        seen.add(repr(attack))
+    ram = search.build({}, 8 / 255)
+    x, y = pictures(4), torch.zeros(4, dtype=torch.int64)
+    assert torch.equal(ram(small_net(), x, y), whorl.attack("ram", eps=8 / 255)(small_net(), x, y))
+
+
+@pytest.fixture
+def toys(frontier: ModuleType, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Toy networks by the zoo's names, and how often each candidate was measured."""
+    nets = {"resnet18": 0, "mobilenet_v2": 1, "efficientnet_lite0": 2}
+    monkeypatch.setattr(frontier.whorl, "load_model", lambda name, device: Toy(nets[name]))
+    x = pictures(4, 3, 24, 24)
+    samples = x, small_net()(x).argmax(1), ["a", "b", "c", "d"]
+    monkeypatch.setattr(frontier.whorl, "load_samples", lambda n, size: samples)
+    calls: dict[str, int] = {}
+
+    def broken(eps: float) -> whorl.Attack:
+        raise RuntimeError(f"no attack at {eps:.3f}")
+
+    def counted(name: str) -> Any:
+        def make(eps: float) -> whorl.Attack:
+            calls[name] = calls.get(name, 0) + 1
+            return whorl.attack("mim", eps=eps, steps=2)
+
+        return make
+
+    made = {"first/2": counted("first"), "broken/1": broken, "last/2": counted("last")}
+    monkeypatch.setattr(frontier, "candidates", lambda: made)
+    return calls
+
+
+def test_it_saves_goes_on_and_survives_a_failure(
+    frontier: ModuleType, toys: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--n", "4", "--size", "24", "--targets", "mobilenet_v2,efficientnet_lite0", "--device", "cpu"]
+    options += ["--out", str(tmp_path), "--eps", "16,8"]
+    frontier.main([*options, "--only", "first,broken"])
+    [path] = tmp_path.iterdir()
+    saved = json.loads(path.read_text())
+    assert list(saved["rows"]) == ["first/2"]
+    assert saved["rows"]["first/2"]["gradients"] == 2
+    assert set(saved["rows"]["first/2"]["eps"]) == {"16", "8"}
+    assert saved["asked"]["n"] == 4
+    printed = capsys.readouterr()
+    assert "broken/1: RuntimeError: no attack" in printed.err
+    before = toys["first"]
+    frontier.main([*options, "--figure", str(tmp_path / "drawn.html")])
+    assert toys["first"] == before + 1  # looked at once, to see that its settings are the saved ones
+    assert list(json.loads(path.read_text())["rows"]) == ["first/2", "last/2"]
+    assert "(saved)" in capsys.readouterr().out
+    assert "gradients per picture" in (tmp_path / "drawn.html").read_text()
+
+
+def test_families_and_names(frontier: ModuleType) -> None:
+    assert frontier.others("resnet18") == ["mobilenet_v2", *(f"efficientnet_lite{i}" for i in range(3))]
+    assert frontier.others("efficientnet_lite1") == ["resnet18", "mobilenet_v2"]
+    assert list(frontier.chosen("ram")) == ["ram/10", "ram/50"]
+    assert list(frontier.chosen("eot/2500,BSR*")) == [
+        "BSR/10",
+        "BSR+ai0.5/10",
+        "BSR/50",
+        "BSR+ai0.5/50",
+        "eot/2500",
+    ]
