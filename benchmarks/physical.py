@@ -118,6 +118,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
         device=device,
         seed=arguments.seed,
         workers=arguments.workers,
+        notes=arguments.notes,
         report=tell,
     )
     rows: list[dict[str, Any]] = []
@@ -191,6 +192,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--run", type=Path, help="for table5: run folder with the attacks")
     parser.add_argument("--clean", type=Path, help="for table5: the clean pictures, if they moved")
     parser.add_argument("--limit", type=int, help="for table5: take the first so many pictures")
+    parser.add_argument("--notes", type=Path, help="for table5: file that lets it go on where it stopped")
     parser.add_argument("--workers", type=int, default=1, help="for table5: processes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,12 +14,28 @@ from numpy.typing import NDArray
 
 import whorl
 from whorl.data import save_image
-from whorl.physical import Camera, Findings, Found, Sheet, arrange, collect, find_cells, photograph, printed
+from whorl.evaluation import Pose
+from whorl.physical import (
+    Camera,
+    Capture,
+    Findings,
+    Found,
+    Scored,
+    Settings,
+    Sheet,
+    arrange,
+    collect,
+    find_cells,
+    photograph,
+    printed,
+)
 from whorl.physical.camera import Shot
+from whorl.physical.extraction import Seen
 from whorl.physical.homography import move, pixels_to_box
 from whorl.physical.layout import Layout
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
+from whorl.physical.scoring import View
 
 PIXELS = (1500, 2000)
 """Width and height of the photographs: a quarter of a phone's, to be quick."""
@@ -78,3 +95,15 @@ def corner_errors(cell: Found, paper: NDArray[np.float64]) -> list[float]:
     straight = move(inverse(pixels_to_box(box, cell.item.size)), box.corners)
     off = move(inverse(cell.picture), there) - straight
     return [float(value) for value in np.linalg.norm(off, axis=1)]
+
+
+def faked(answers: dict[tuple[str, str, str], int]) -> Scored:
+    """Captures with given answers, by photograph, picture and attack; every label is 1."""
+    made = Scored(settings=Settings(views=("as seen",)), targets=("t",))
+    for (photo, name, attack), answer in answers.items():
+        item = replace(sheet().prints[0], id=name, attack=attack, label=1)
+        angle = 15.0 if photo == "turned" else 0.0
+        seen = Seen(pose=Pose(angle=angle, scale=0.8), tilt=3.0, density=2.0)
+        key: tuple[View, str] = ("as seen", "t")
+        made.captures.append(Capture(photo=photo, sheet="s", item=item, seen=seen, misfit=0.1, answers={key: answer}))
+    return made

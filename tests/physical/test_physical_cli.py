@@ -90,7 +90,7 @@ def test_score_for_people(rehearsed: Path, tmp_path: Path) -> None:
     assert "not read: wall.jpg" in done.stderr
     assert "scoring photographs: 2/2" in done.stderr
     names = {path.name for path in (tmp_path / "score").iterdir()}
-    assert names == {"results.csv", "captures.csv", "contact.png", "physical.html", "overlays"}
+    assert names == {"results.csv", "captures.csv", "contact.png", "report.html", "overlays"}
 
 
 def test_nothing_read_is_told_by_the_exit_code(rehearsed: Path, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from physical.printed_run import sheet, shoot, small
+from physical.printed_run import faked, sheet, shoot, small
 from whorl import WhorlError
-from whorl.physical import PRESETS, Camera, Capture, Scored, Settings, Sheet, score
+from whorl.physical import PRESETS, Camera, Scored, Settings, Sheet, score
 from whorl.physical.layout import Layout
-from whorl.physical.reporting import as_json, section, write_all
-from whorl.physical.scoring import VIEWS, Scorer, View
+from whorl.physical.reporting import as_json, write_all
+from whorl.physical.scoring import VIEWS, Scorer
+from whorl.physical.section import photographs
 from whorl.physical.summary import cells, summarise
 from whorl.runs.results import COLUMNS
 from whorl.runs.targets import Target
@@ -78,23 +79,6 @@ def test_what_the_network_sees_is_what_was_cut_out(photos: Path) -> None:
     assert capture.answers["rectified", "knows"] == expected
 
 
-def faked(answers: dict[tuple[str, str, str], int]) -> Scored:
-    """Captures with given answers, by photograph, picture and attack; every label is 1."""
-    from dataclasses import replace
-
-    from whorl.evaluation import Pose
-    from whorl.physical.extraction import Seen
-
-    made = Scored(settings=Settings(views=("as seen",)), targets=("t",))
-    for (photo, name, attack), answer in answers.items():
-        item = replace(sheet().prints[0], id=name, attack=attack, label=1)
-        angle = 15.0 if photo == "turned" else 0.0
-        seen = Seen(pose=Pose(angle=angle, scale=0.8), tilt=3.0, density=2.0)
-        key: tuple[View, str] = ("as seen", "t")
-        made.captures.append(Capture(photo=photo, sheet="s", item=item, seen=seen, misfit=0.1, answers={key: answer}))
-    return made
-
-
 def test_success_is_asked_only_where_the_clean_version_of_the_same_photograph_is_right() -> None:
     done = faked(
         {
@@ -138,11 +122,7 @@ def test_files(scored: Scored, tmp_path: Path) -> None:
     assert files.contact is not None
     with Image.open(files.contact) as picture:
         assert picture.format == "PNG"
-    page_text = files.page.read_text()
-    assert "contact.png" in page_text
-    assert section(scored) in page_text.replace(
-        "<h3>Contact sheet</h3><img src='contact.png' alt='Pictures cut out of photographs'>\n", ""
-    )
+    assert "Photographs of prints" in files.report.read_text()
 
 
 def test_json_is_honest_about_nothing() -> None:
@@ -197,8 +177,7 @@ def test_trouble_is_a_line_each_and_nothing_is_lost(tmp_path: Path, monkeypatch:
         assert expected[unread.photo] in unread.reason
     assert done.photos == 7
     assert len(done.captures) == 18
-    told = section(done)
-    assert all(name in told for name in expected)
+    assert photographs(done, [target()]).unread == tuple((unread.photo, unread.reason) for unread in done.unread)
 
 
 def test_heic_with_the_extra(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import whorl
 from physical.printed_run import sheet
-from whorl.physical import table5
+from whorl.physical import Layout, arrange, table5
+from whorl.physical.scoring import SHOWN
 from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED
 from whorl.runs.targets import Target
 
@@ -42,11 +46,56 @@ def test_workers_change_nothing() -> None:
     assert alone.scored["setting2"].captures == spread.scored["setting2"].captures
 
 
+def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    notes = tmp_path / "new" / "notes.jsonl"
+    where: dict[str, Any] = {"settings": ("setting3",), "size": (600, 900)}
+    small = Layout(width=100, height=150, picture=38)
+    pages = arrange([[item] for item in sheet().prints if item.attack == "clean"], small)
+    first = -(-SHOWN // small.places)  # pages of the contact sheet's pictures
+    assert first < pages.pages - 1
+    whole = table5(pages, [Target(model="mean", net=Mean())], **where)
+
+    class Interrupted(Mean):
+        left = pages.pages - 1
+
+        def forward(self, x: Tensor) -> Tensor:
+            Interrupted.left -= 1
+            if Interrupted.left < 0:
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    with pytest.raises(KeyboardInterrupt):
+        table5(pages, [Target(model="mean", net=Interrupted())], **where, notes=notes)
+    with notes.open("a") as file:
+        file.write('[99, {"setting1": {"pho')  # as a process leaves it that is killed as it writes
+    counting = Counting()
+    again = table5(pages, [Target(model="mean", net=counting)], **where, notes=notes)
+    for setting, scored in again.scored.items():
+        assert scored.captures == whole.scored[setting].captures
+        assert scored.shown.keys() == whole.scored[setting].shown.keys()
+        assert (scored.photos, scored.unread) == (pages.pages, [])
+    assert counting.calls == first + 1  # and the last page, which was never done
+    # Another seed is another run.
+    other = Counting()
+    table5(pages, [Target(model="mean", net=other)], **where, seed=1, notes=notes)
+    assert other.calls == pages.pages
+
+
 class Mean(nn.Module):
     """Answers with a picture's brightness."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.one_hot((x.mean((1, 2, 3)) * 999).long(), 1000)
+
+
+class Counting(Mean):
+    """Counts how often it is asked."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x)
 
 
 def test_the_papers_figures_are_the_printed_ones() -> None:

@@ -7,9 +7,10 @@ from itertools import product
 
 import torch
 
-from whorl.evaluation import Pose, SuccessRate, poses
+from whorl.evaluation import Comparison, Pose, SuccessRate, poses
 from whorl.models import Classifier
-from whorl.report import Gallery, gallery
+from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version, gallery
+from whorl.report.examples import encode
 from whorl.runs.results import Cell
 
 AS_IT_IS = Pose()
@@ -80,3 +81,31 @@ def small_gallery(name: str = "picture.png", labels: Sequence[str] = ("cat", "do
     adversarial = {"dim": x + bluer.flip(1) / 2, "ai-dim": x + 2 * bluer}
     y = torch.zeros(2, dtype=torch.long)
     return gallery(small_classifier(labels), x, adversarial, y, [name, "second"], source="net-a")
+
+
+def some_photographs(name: str = "photo.jpg", attacks: Sequence[str] = ("dim", "ai-dim")) -> Photographs:
+    """Two ways of cutting out, two networks, three rotations; whatever has a name is called by it."""
+
+    def cells(shift: int) -> tuple[Cell, ...]:
+        made = [cell(a, t, rate(150 - shift + 9 * i)) for i, a in enumerate(attacks) for t in ("net-a", f"t{name}")]
+        clean = [cell("clean", t, rate(0, 160 - shift), source="") for t in ("net-a", f"t{name}")]
+        return (*clean, *made)
+
+    turned = Grouped(by="rotation", unit="°", steps={step: cells(int(step)) for step in (0.0, 5.0, 15.0)})
+    shot = Shot(picture=encode(torch.full((3, 24, 24), 0.5)), pose=attacks[0], label=name, fooled=True)
+    contact = Gallery(
+        title="Contact sheet",
+        poses=("clean", attacks[0]),
+        examples=(Example(id=name, truth=name, versions=(Version(name="as seen", shots=(None, shot)),)),),
+    )
+    return Photographs(
+        about=(name,),
+        facts=(("photographs read", "3 of 4"),),
+        cut_out=tuple(
+            CutOut(way=way, cells=cells(i), groups=(turned,)) for i, way in enumerate(("as seen", "rectified"))
+        ),
+        repeats=3,
+        comparisons={(attacks[1], attacks[0], "net-a", "net-a"): Comparison(n=200, b=30, c=3)},
+        galleries=(contact,),
+        unread=((name, f"{name}: no markers to be seen."),),
+    )

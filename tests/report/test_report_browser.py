@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from report.browser import chromium
+from browser import DESK, PHONE, Opened, launched, opened
 from report.made_up import GRID, grid_cells, small_gallery
 from whorl.evaluation import Comparison
 from whorl.report import Content, write_report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is part of whorl[dev]")
-
 FILE = '"><script>alert(1)</script>.png'
 LABEL = "<img src=x onerror=alert(2)>"
 COMMAND = ("whorl", "demo", "--out", "it's mine")
-DESK, PHONE = {"width": 1024, "height": 720}, {"width": 390, "height": 844}
-
-
-@dataclass
-class Opened:
-    """A page, and what it did that it should not."""
-
-    page: Any
-    trouble: list[str] = field(default_factory=list)
-    """Errors on the console, dialogs and requests."""
 
 
 @pytest.fixture(scope="module")
@@ -49,56 +37,24 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    program = chromium()
-    with playwright.sync_playwright() as started:
-        # Without a graphics card, surfaces are drawn by the processor.
-        running = started.chromium.launch(executable_path=program, args=["--enable-unsafe-swiftshader"])
+    with launched() as running:
         yield running
-        running.close()
 
 
-def opened(browser: Any, report: Path, viewport: dict[str, int], **options: Any) -> Iterator[Opened]:
-    context = browser.new_context(viewport=viewport, permissions=["clipboard-read", "clipboard-write"], **options)
-    shown = Opened(context.new_page())
-    address = report.as_uri()
-
-    def refuse(route: Any) -> None:
-        if route.request.url == address:
-            route.continue_()
-        else:
-            shown.trouble.append(f"request: {route.request.url}")
-            route.abort()
-
-    def heard(message: Any) -> None:
-        if message.type == "error":
-            shown.trouble.append(f"console: {message.text}")
-
-    def asked(dialog: Any) -> None:
-        shown.trouble.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    context.route("**/*", refuse)
-    # Those that no route sees, such as a file beside the page.
-    context.on(
-        "request",
-        lambda r: None if r.url.startswith((address, "data:", "blob:")) else shown.trouble.append(f"asked: {r.url}"),
-    )
-    shown.page.on("console", heard)
-    shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
-    shown.page.on("dialog", asked)
-    shown.page.goto(address)
-    yield shown
-    context.close()
+def shown_on(browser: Any, report: Path, viewport: dict[str, int], **options: Any) -> AbstractContextManager[Opened]:
+    return opened(browser, report.as_uri(), viewport, kind=Opened, alone=True, **options)
 
 
 @pytest.fixture(scope="module")
 def desk(browser: Any, report: Path) -> Iterator[Opened]:
-    yield from opened(browser, report, DESK)
+    with shown_on(browser, report, DESK, permissions=["clipboard-read", "clipboard-write"]) as shown:
+        yield shown
 
 
 @pytest.fixture(scope="module")
 def phone(browser: Any, report: Path) -> Iterator[Opened]:
-    yield from opened(browser, report, PHONE, has_touch=True, color_scheme="dark")
+    with shown_on(browser, report, PHONE, has_touch=True, color_scheme="dark") as shown:
+        yield shown
 
 
 @pytest.fixture(autouse=True)
@@ -292,7 +248,7 @@ def test_figures_follow_light_and_dark(phone: Opened) -> None:
 
 
 def test_without_scripts_the_tables_are_still_there(browser: Any, report: Path) -> None:
-    for shown in opened(browser, report, DESK, java_script_enabled=False):
+    with shown_on(browser, report, DESK, java_script_enabled=False) as shown:
         assert shown.page.locator("#tables table").first.is_visible()
         assert shown.page.locator(".tile img").first.is_visible()
         assert shown.trouble == []

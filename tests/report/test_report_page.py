@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from report.made_up import GRID, cell, grid_cells, rate, small_gallery
+from report.made_up import GRID, cell, grid_cells, rate, small_gallery, some_photographs
 from whorl import WhorlError
 from whorl.evaluation import Comparison, Pose, SuccessRate, poses
 from whorl.report import Content, Table, headline, write_report
@@ -88,6 +88,7 @@ def named(name: str) -> Content:
         provenance={"k" + name: name},
         left_out=((name, name),),
         paper=(Table(title=name, about=name, columns=("a", name), rows=((name, name),), notes=(name,)),),
+        photographs=some_photographs(name, attacks),
     )
 
 

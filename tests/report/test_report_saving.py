@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from report.browser import chromium
+from browser import chromium
 from report.made_up import grid_cells, small_gallery
 from whorl import WhorlError
 from whorl.evaluation import Pose

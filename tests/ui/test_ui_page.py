@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import pytest
 import torch
 
 import whorl
+from browser import PHONE, Opened, launched, opened
 from conftest import pictures
-from report.browser import chromium
 from ui.ui_toys import LABELS, SIDE, Sleep, gradio_is_here, playground, toy
 from whorl.data import save_image
 from whorl.evaluation import Pose, to_8_bits
@@ -24,16 +25,11 @@ from whorl.ui.picture import MAX_BYTES
 from whorl.ui.playground import Playground
 from whorl.ui.server import running
 
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 900}
 
 
-@dataclass
-class Opened:
-    """A page, and what it did that it should not."""
-
-    page: Any
-    trouble: list[str] = field(default_factory=list)
-    """Errors on the console, and requests to anybody else."""
+class Played(Opened):
+    """The playground's page, and its parts by name."""
 
     def text(self, name: str) -> str:
         shown: str = self.page.locator(f"#whorl-{name}").inner_text()
@@ -66,44 +62,27 @@ def address(offered: Playground) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is in whorl[dev]")
-    program = chromium()
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield launched
-        launched.close()
+    with launched() as running:
+        yield running
 
 
-def opened(browser: Any, address: str, viewport: dict[str, int], **options: Any) -> Iterator[Opened]:
-    context = browser.new_context(viewport=viewport, **options)
-    context.set_default_timeout(20_000)
-    shown = Opened(context.new_page())
-
-    def asked(request: Any) -> None:
-        if not request.url.startswith((address, "data:", "blob:")):
-            shown.trouble.append(f"asked: {request.url}")
-
-    def heard(message: Any) -> None:
-        if message.type == "error":
-            shown.trouble.append(f"console: {message.text}")
-
-    context.on("request", asked)
-    shown.page.on("console", heard)
-    shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
-    shown.page.goto(address)
-    shown.page.locator("#whorl-picked img").wait_for()
-    yield shown
-    context.close()
+@contextmanager
+def playing(browser: Any, address: str, viewport: dict[str, int], **options: Any) -> Iterator[Played]:
+    with opened(browser, address, viewport, kind=Played, **options) as shown:
+        shown.page.locator("#whorl-picked img").wait_for()
+        yield shown
 
 
 @pytest.fixture(scope="module")
-def desk(browser: Any, address: str) -> Iterator[Opened]:
-    yield from opened(browser, address, DESK)
+def desk(browser: Any, address: str) -> Iterator[Played]:
+    with playing(browser, address, DESK) as shown:
+        yield shown
 
 
 @pytest.fixture(scope="module")
-def phone(browser: Any, address: str) -> Iterator[Opened]:
-    yield from opened(browser, address, PHONE, has_touch=True, is_mobile=True)
+def phone(browser: Any, address: str) -> Iterator[Played]:
+    with playing(browser, address, PHONE, has_touch=True, is_mobile=True) as shown:
+        yield shown
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +107,7 @@ def said(versions: list[torch.Tensor], pose: Pose) -> list[str]:
     return [LABELS[int(clf(pose.apply(version)).argmax())] for version in versions]
 
 
-def test_it_opens_with_a_picture_chosen(desk: Opened) -> None:
+def test_it_opens_with_a_picture_chosen(desk: Played) -> None:
     assert desk.page.title() == "whorl playground"
     assert "bull mastiff" in desk.text("picked")
     assert desk.page.locator("#whorl-samples button").count() == 20
@@ -137,7 +116,7 @@ def test_it_opens_with_a_picture_chosen(desk: Opened) -> None:
     assert desk.trouble == []
 
 
-def test_answers_and_maps_are_those_of_the_library(desk: Opened, sent: Path) -> None:
+def test_answers_and_maps_are_those_of_the_library(desk: Played, sent: Path) -> None:
     page = desk.page
     page.locator("#whorl-upload input[type=file]").set_input_files(sent)
     page.locator("#whorl-picked").get_by_text("noise.png").wait_for()
@@ -175,7 +154,7 @@ def test_answers_and_maps_are_those_of_the_library(desk: Opened, sent: Path) -> 
     assert desk.trouble == []
 
 
-def test_a_cell_of_the_map_goes_to_its_pose_and_back(desk: Opened, sent: Path) -> None:
+def test_a_cell_of_the_map_goes_to_its_pose_and_back(desk: Played, sent: Path) -> None:
     page = desk.page
     page.locator(".w-map[data-attack='ai-pgd'] button[data-angle='-30'][data-scale='1.3']").click()
     page.get_by_text("Pose: -30° ×1.3").wait_for()
@@ -187,13 +166,46 @@ def test_a_cell_of_the_map_goes_to_its_pose_and_back(desk: Opened, sent: Path) -
     assert desk.trouble == []
 
 
-def test_uploads_are_not_kept(desk: Opened) -> None:
+DROPPED = """([data, name]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const carried = new DataTransfer();
+  carried.items.add(new File([bytes], name, {type: "image/png"}));
+  return carried;
+}"""
+
+
+def test_a_photograph_is_dropped_and_turned_by_hand(browser: Any, address: str, sent: Path) -> None:
+    with playing(browser, address, DESK) as shown:
+        page = shown.page
+        data = base64.b64encode(sent.read_bytes()).decode()
+        carried = page.evaluate_handle(DROPPED, [data, "dropped.png"])
+        page.locator("#whorl-upload button").first.dispatch_event("drop", {"dataTransfer": carried})
+        page.locator("#whorl-picked").get_by_text("dropped.png").wait_for()
+        shown.slide("Steps", 1)
+        shown.craft()
+        slider = page.get_by_label("range slider for Angle")
+        place = slider.bounding_box()
+        middle, height = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+        page.mouse.move(middle, height)
+        page.mouse.down()
+        for share in (0.1, 0.2):
+            page.mouse.move(middle + share * place["width"], height, steps=3)
+            angle = int(slider.input_value())
+            assert angle > 300 * share
+            # Asked again while the button is still held.
+            page.get_by_text(f"Pose: {angle}°").wait_for()
+            assert shown.answers() == said(expected(1, 8 / 255, sent), Pose(angle=angle))
+        page.mouse.up()
+        assert shown.trouble == []
+
+
+def test_uploads_are_not_kept(desk: Played) -> None:
     folder = Path(os.environ["GRADIO_TEMP_DIR"])
     assert [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size] == []
-    assert not list(folder.rglob("noise*"))
+    assert not [path for name in ("noise*", "dropped*") for path in folder.rglob(name)]
 
 
-def test_what_is_no_picture_is_refused_politely(desk: Opened, tmp_path: Path) -> None:
+def test_what_is_no_picture_is_refused_politely(desk: Played, tmp_path: Path) -> None:
     fake = tmp_path / "holiday.png"
     fake.write_text("not a picture at all")
     desk.page.locator("#whorl-upload input[type=file]").set_input_files(fake)
@@ -209,13 +221,13 @@ def test_a_huge_file_is_refused_politely(browser: Any, address: str, tmp_path: P
     huge = tmp_path / "huge.png"
     with huge.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
-    for shown in opened(browser, address, DESK):
+    with playing(browser, address, DESK) as shown:
         shown.page.locator("#whorl-upload input[type=file]").set_input_files(huge)
         shown.page.get_by_text("exceed the maximum allowed size of 25").first.wait_for()
         assert "bull mastiff" in shown.text("picked")
 
 
-def test_a_new_attack_ends_the_one_that_runs(desk: Opened) -> None:
+def test_a_new_attack_ends_the_one_that_runs(desk: Played) -> None:
     page = desk.page
     page.get_by_label("Network").click()
     page.get_by_role("option", name="slow").click()
@@ -236,7 +248,7 @@ def test_a_new_attack_ends_the_one_that_runs(desk: Opened) -> None:
     assert desk.trouble == []
 
 
-def test_a_network_that_cannot_be_had_is_told(desk: Opened) -> None:
+def test_a_network_that_cannot_be_had_is_told(desk: Played) -> None:
     page = desk.page
     page.get_by_label("Network").click()
     page.get_by_role("option", name="lost (weights are fetched first)").click()
@@ -249,14 +261,14 @@ def test_a_network_that_cannot_be_had_is_told(desk: Opened) -> None:
 
 
 def test_the_browser_would_refuse_to_call_anybody(browser: Any, address: str) -> None:
-    for shown in opened(browser, address, DESK):
+    with playing(browser, address, DESK) as shown:
         assert shown.trouble == []
         reached = "fetch('http://192.0.2.1/').then(() => 'reached', () => 'refused')"
         assert shown.page.evaluate(reached) == "refused"
         assert any("Content Security Policy" in line for line in shown.trouble)
 
 
-def test_it_fits_a_phone(phone: Opened) -> None:
+def test_it_fits_a_phone(phone: Played) -> None:
     page = phone.page
     phone.slide("Steps", 2)
     phone.craft()
@@ -274,7 +286,7 @@ def test_it_fits_a_phone(phone: Opened) -> None:
     assert phone.trouble == []
 
 
-def test_it_can_be_read_by_ear(desk: Opened) -> None:
+def test_it_can_be_read_by_ear(desk: Played) -> None:
     page = desk.page
     levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))")
     assert levels.count(1) == 1
@@ -285,9 +297,9 @@ def test_it_can_be_read_by_ear(desk: Opened) -> None:
     assert buttons.evaluate_all(f"all => all.filter((b) => !{name}).map((b) => b.outerHTML.slice(0, 200))") == []
 
 
-def test_a_closed_page_is_forgotten(browser: Any, address: str, offered: Playground, desk: Opened) -> None:
+def test_a_closed_page_is_forgotten(browser: Any, address: str, offered: Playground, desk: Played) -> None:
     before = len(offered.visits)
-    for _ in opened(browser, address, DESK):
+    with playing(browser, address, DESK):
         assert len(offered.visits) == before + 1
     for _ in range(100):
         if len(offered.visits) == before:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from whorl.cli.app import app
+from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
@@ -87,6 +87,7 @@ def print_(
 
 @commands.command("score", epilog=_SCORE_EXAMPLES)
 def score_(
+    ctx: typer.Context,
     photos: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", show_default=False)],
     run: Annotated[Path, typer.Option(help="The folder that was printed, or its sheet.json.")],
     model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
@@ -151,12 +152,12 @@ def score_(
             overlays=folder / "overlays" if overlays else None,
             report=report,
         )
-    files = write_all(done, folder, targets)
+    files = write_all(done, folder, targets, command=typed(ctx))
     if as_json:
-        show_json(scored_json(done) | {"report": str(files.page), "results": str(next(iter(files.results.values())))})
+        show_json(scored_json(done) | {"report": str(files.report), "results": str(next(iter(files.results.values())))})
     else:
         _show(done)
-        for path in (*files.results.values(), files.captures, files.contact, files.page):
+        for path in (*files.results.values(), files.captures, files.contact, files.report):
             if path is not None:
                 output().print(Text(str(path)), soft_wrap=True)
     for unread in done.unread:
@@ -230,7 +231,7 @@ def _show(done: Scored) -> None:
     shown = table("pictures", "view", "network", "n", "recognised", "success rate", "95% interval")
     for line in summarise(done):
         counts = line.counts
-        low, high = counts.interval()
+        low, high = counts.interval(poses=line.repeats)
         defined = line.version != CLEAN and not math.isnan(counts.rate)
         rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}") if defined else ("–", "–")
         shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)

@@ -31,7 +31,8 @@ View = Literal["as seen", "rectified"]
 
 VIEWS: tuple[View, ...] = ("as seen", "rectified")
 _BATCH = 32
-_SHOWN = 6  # pictures that a contact sheet shows
+SHOWN = 6
+"""So many pictures does a contact sheet show, each with all its versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,25 @@ class Capture:
     def right(self, view: View, target: str) -> bool:
         """Whether a network recognises it."""
         return self.answers[view, target] == self.item.label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographed:
+    """What came of one photograph.
+
+    Attributes:
+        photo: its name.
+        captures: every picture that is wholly visible.
+        partly: how many are not.
+        reason: why there are no pictures; empty if there are.
+        unbalanced: whether colours were to be put right, and no patch strip could be seen for some page.
+    """
+
+    photo: str
+    captures: Sequence[Capture] = ()
+    partly: int = 0
+    reason: str = ""
+    unbalanced: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +155,19 @@ class Scored:
     partly: int = 0
     unbalanced: list[str] = field(default_factory=list)
     shown: dict[tuple[str, str], dict[tuple[str, View], Pixels]] = field(default_factory=dict)
+
+
+def together(parts: Sequence[Scored]) -> Scored:
+    """Put several scores into one, with a few pictures of each to show. All must have the same settings and targets."""
+    whole = Scored(settings=parts[0].settings, targets=parts[0].targets)
+    for part in parts:
+        whole.photos += part.photos
+        whole.partly += part.partly
+        whole.captures += part.captures
+        whole.unread += part.unread
+        whole.unbalanced += part.unbalanced
+        whole.shown |= dict(list(part.shown.items())[: max(1, SHOWN // len(parts))])
+    return whole
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -254,34 +287,46 @@ class Scorer:
 
     def skip(self, name: str, reason: str) -> None:
         """Note a photograph that cannot be scored."""
-        self.result.photos += 1
-        self.result.unread.append(Unread(photo=name, reason=reason))
+        self.count(Photographed(photo=name, reason=reason))
 
-    def take(self, looked: Looked) -> None:
-        """Ask the networks about the pictures of one photograph."""
-        if not looked.cuts:
-            self.skip(looked.photo, looked.reason)
-            self.result.partly += looked.partly
-            return
-        self.result.photos += 1
-        self.result.partly += looked.partly
-        if looked.unbalanced:
-            self.result.unbalanced.append(looked.photo)
+    def take(self, looked: Looked) -> Photographed:
+        """Ask the networks about the pictures of one photograph, and count what they say."""
         answers = {
             (view, target.name): self._ask(target, [cut.pictures[view] for cut in looked.cuts])
             for view in self.result.settings.views
             for target in self.targets
         }
+        captures = []
         for place, cut in enumerate(looked.cuts):
             sheet = self._by_fingerprint[cut.sheet]
             item = sheet.by_number[cut.number]
             given = {key: said[place] for key, said in answers.items()}
-            self.result.captures.append(
+            captures.append(
                 Capture(
                     photo=looked.photo, sheet=sheet.name, item=item, seen=cut.seen, misfit=cut.misfit, answers=given
                 )
             )
             self._keep(looked.photo, sheet, item, cut.pictures)
+        found = Photographed(
+            photo=looked.photo,
+            captures=captures,
+            partly=looked.partly,
+            reason=looked.reason,
+            unbalanced=looked.unbalanced,
+        )
+        self.count(found)
+        return found
+
+    def count(self, found: Photographed) -> None:
+        """Add one photograph that networks were asked about, here or earlier."""
+        result = self.result
+        result.photos += 1
+        result.partly += found.partly
+        result.captures += found.captures
+        if found.unbalanced:
+            result.unbalanced.append(found.photo)
+        if not found.captures:
+            result.unread.append(Unread(photo=found.photo, reason=found.reason))
 
     @torch.no_grad()
     def _ask(self, target: Target, pictures: Sequence[Pixels]) -> list[int]:
@@ -300,7 +345,7 @@ class Scorer:
 
     def _keep(self, photo: str, sheet: Sheet, item: Print, views: dict[View, Pixels]) -> None:
         shown = self.result.shown
-        if (photo, item.id) in shown or len(shown) < _SHOWN:
+        if (photo, item.id) in shown or len(shown) < SHOWN:
             kept = shown.setdefault((photo, item.id), {})
             kept |= {(item.version, view): picture for view, picture in views.items()}
         if self.save is not None:
@@ -357,7 +402,7 @@ def score(
                 continue
             photo = read_photo(path)
         except (WhorlError, OSError) as error:
-            scorer.skip(name, str(error))
+            scorer.skip(name, str(error).removeprefix(f"{path}: "))
             continue
         seen[digest] = name
         found = scorer.add(photo, name)

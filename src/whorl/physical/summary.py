@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from whorl.evaluation import Pose, SuccessRate
+import torch
+
+from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
 from whorl.physical.scoring import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
 from whorl.runs.evaluating import UnrecordedCell
@@ -28,28 +31,35 @@ class Line:
 
     Attributes:
         view: how it was cut out.
-        version: attack and source.
+        item: one of its prints, which says how all were attacked.
         target: the network.
         counts: of all captures. A capture whose clean version was not photographed counts towards accuracy alone.
         across: how many were compared with a clean version from another photograph, for want of one in the same.
+        repeats: how often each print was captured, rounded up. One print in three photographs is not three prints.
         by: the same counts by rotation, scale and tilt, each rounded to a step.
     """
 
     view: View
-    version: str
+    item: Print
     target: str
     counts: SuccessRate
     across: int
+    repeats: int
     by: dict[str, dict[float, SuccessRate]]
+
+    @property
+    def version(self) -> str:
+        """Attack and source."""
+        return self.item.version
 
 
 def summarise(scored: Scored) -> list[Line]:
     """Count every version under every view and target; clean ones first."""
     partners = _partners(scored.captures)
     return [
-        _line(view, version, target, captures, partners)
+        _line(view, target, captures, partners)
         for view in scored.settings.views
-        for version, captures in by_version(scored.captures).items()
+        for captures in by_version(scored.captures).values()
         for target in scored.targets
     ]
 
@@ -99,20 +109,44 @@ def by_version(captures: Sequence[Capture]) -> dict[str, list[Capture]]:
     return versions
 
 
-def _line(
-    view: View, version: str, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]
-) -> Line:
+def compared(scored: Scored, view: View, first: str, second: str, target: str) -> Comparison:
+    """Compare two versions on the photographs that show both and the clean one: McNemar's test, exact.
+
+    A picture that was photographed several times has one vote; see ``whorl.evaluation.compare``.
+    """
+    seen: dict[str, dict[tuple[str, tuple[str, str]], bool]] = {CLEAN: {}, first: {}, second: {}}
+    for capture in scored.captures:
+        if capture.item.version in seen:
+            key = capture.photo, (capture.sheet, capture.item.id)
+            seen[capture.item.version][key] = capture.right(view, target)
+    shared = [key for key in seen[CLEAN] if key in seen[first] and key in seen[second]]
+    rows = {photo: row for row, photo in enumerate(dict.fromkeys(photo for photo, _ in shared))}
+    columns = {item: column for column, item in enumerate(dict.fromkeys(item for _, item in shared))}
+
+    def right(version: str) -> torch.Tensor:
+        known = torch.zeros(len(rows), len(columns), dtype=torch.bool)
+        for photo, item in shared:
+            known[rows[photo], columns[item]] = seen[version][photo, item]
+        return known
+
+    clean = right(CLEAN)
+    return compare(Outcomes(clean, right(first)), Outcomes(clean, right(second)))
+
+
+def _line(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> Line:
     groups: dict[str, dict[float, list[Capture]]] = {name: {} for name in BY}
     for name, step in BY.items():
         for capture in captures:
             groups[name].setdefault(step(capture), []).append(capture)
     across = [capture for capture in captures if (other := partners[id(capture)]) and other.photo != capture.photo]
+    prints = {(capture.sheet, capture.item.id) for capture in captures}
     return Line(
         view=view,
-        version=version,
+        item=captures[0].item,
         target=target,
         counts=_count(view, target, captures, partners),
         across=len(across),
+        repeats=math.ceil(len(captures) / len(prints)),
         by={
             name: {step: _count(view, target, group[step], partners) for step in sorted(group)}
             for name, group in groups.items()

@@ -12,17 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Outcomes, SuccessRate, compare
+from whorl.evaluation import Comparison, SuccessRate
 from whorl.physical.camera import PRESETS, Camera
 from whorl.physical.libraries import opencv
-from whorl.physical.scoring import Capture, Looked, Scored, Scorer, Settings, View, look
-from whorl.physical.sheet import CLEAN, Sheet
+from whorl.physical.notes import Notes, identity_of
+from whorl.physical.scoring import SHOWN, Looked, Scored, Scorer, Settings, View, look
+from whorl.physical.sheet import Sheet
 from whorl.physical.simulating import shoot
-from whorl.physical.summary import Line, summarise
+from whorl.physical.summary import Line, compared, summarise
 from whorl.runs.progress import Report, silent
 from whorl.runs.targets import Target
 
@@ -67,19 +69,7 @@ class Table5:
 
     def compared(self, setting: str, first: str, second: str, target: str) -> Comparison:
         """Whether two versions differ, on the pictures that both were captured of: McNemar's test."""
-        captures = self.scored[setting].captures
-        by_id = {
-            version: {capture.item.id: capture for capture in captures if capture.item.version == version}
-            for version in (CLEAN, first, second)
-        }
-        ids = [name for name in by_id[CLEAN] if name in by_id[first] and name in by_id[second]]
-
-        def right(version: str) -> torch.Tensor:
-            said: list[Capture] = [by_id[version][name] for name in ids]
-            return torch.tensor([capture.right(self.view, target) for capture in said], dtype=torch.bool)
-
-        clean = right(CLEAN)
-        return compare(Outcomes(clean, right(first)), Outcomes(clean, right(second)))
+        return compared(self.scored[setting], self.view, first, second, target)
 
     def counts(self, setting: str, version: str, target: str) -> SuccessRate:
         """Counts of one version under one setting."""
@@ -96,11 +86,12 @@ def table5(
     device: torch.device | None = None,
     seed: int = 0,
     workers: int = 1,
+    notes: Path | None = None,
     report: Report = silent,
 ) -> Table5:
     """Print (in effect) a sheet, photograph it under each setting, and score what comes back.
 
-    Nothing is written to disk, and one page is in memory at a time, in each process.
+    One page is in memory at a time, in each process.
 
     Args:
         sheet: clean and attacked pictures, interleaved.
@@ -111,6 +102,7 @@ def table5(
         device: of the networks.
         seed: of all randomness.
         workers: processes that photograph and cut out; networks are asked by this one. The result is the same.
+        notes: file for what was said of each page; with it, a run that was interrupted goes on where it stopped.
         report: told of each photograph.
     """
     if workers < 1:
@@ -118,16 +110,25 @@ def table5(
     cameras = {name: PRESETS[name].with_(width=size[0], height=size[1]) for name in settings}
     looking = Settings(views=(view,), offset=OFFSET, seed=seed)
     scorers = {name: Scorer([sheet], targets, looking, device=device) for name in cameras}
+    told = identity_of(sheet, targets, cameras=cameras, looking=looking) if notes else ""
+    known = Notes(notes, told, sheet)
+    # The first pages are photographed again: a contact sheet shows pictures of them, and pictures are not noted.
+    shown = list(dict.fromkeys(item.id for item in sheet.prints))[:SHOWN]
+    again = {item.page for item in sheet.prints if item.id in shown}
+    left = [page for page in range(sheet.pages) if page not in known.pages or page in again]
     total = sheet.pages * len(cameras)
     report("photographing and scoring", 0, total)
-    done = 0
     work = partial(_photograph, sheet, cameras, looking, seed)
     with _pool(workers) as spread:
-        for shots in spread(work, range(sheet.pages)):
-            for setting, looked in shots:
-                scorers[setting].take(looked)
-            done += len(shots)
-            report("photographing and scoring", done, total)
+        fresh = zip(left, spread(work, left), strict=True)
+        for page in range(sheet.pages):
+            if page in left:
+                _, shots = next(fresh)
+                known.add(page, {setting: scorers[setting].take(looked) for setting, looked in shots})
+            else:
+                for setting, found in known.pages[page].items():
+                    scorers[setting].count(found)
+            report("photographing and scoring", (page + 1) * len(cameras), total)
     results = {name: scorer.result for name, scorer in scorers.items()}
     return Table5(scored=results, printed=len(sheet.prints), view=view)
 

@@ -5,7 +5,7 @@ from whorl import report
 report.write_report("report.html", report.Content(title="Mine", cells=cells))
 """
 
-from whorl.report.content import Content, Encoded, Example, Gallery, Shot, Table, Version
+from whorl.report.content import Content, CutOut, Encoded, Example, Gallery, Grouped, Photographs, Shot, Table, Version
 from whorl.report.drawings import Drawing, drawings
 from whorl.report.examples import gallery
 from whorl.report.experiment import experiment_content, report_experiment
@@ -15,11 +15,14 @@ from whorl.report.saving import save_figures
 
 __all__ = [
     "Content",
+    "CutOut",
     "Drawing",
     "Encoded",
     "Example",
     "Gallery",
+    "Grouped",
     "Headline",
+    "Photographs",
     "Shot",
     "Table",
     "Version",

@@ -11,6 +11,9 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Comparison
 from whorl.runs.results import Cell
 
+CLEAN = "clean"
+"""Name of the version that nobody attacked."""
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -38,30 +41,30 @@ class Shot:
         picture: as the network saw it.
         pose: in words.
         label: what the network says.
-        probability: that it gives to it, in [0, 1].
         fooled: whether that is wrong.
+        probability: that it gives to it, in [0, 1]; None if it was not kept.
     """
 
     picture: Encoded
     pose: str
     label: str
-    probability: float
     fooled: bool
+    probability: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """A picture, clean or attacked, in every pose of its gallery.
+    """A row of a gallery: a picture, clean or attacked, in every pose; or all its versions in one photograph.
 
     Attributes:
-        name: "clean", or the attack's name.
-        shots: one for each pose.
+        name: "clean", or the attack's name; or how it was cut out.
+        shots: one for each column; None where there is none.
         change: the perturbation, magnified around grey; None of the clean version.
         centre: the middle of it, enlarged; likewise.
     """
 
     name: str
-    shots: tuple[Shot, ...]
+    shots: tuple[Shot | None, ...]
     change: Encoded | None = None
     centre: Encoded | None = None
 
@@ -89,7 +92,7 @@ class Gallery:
         title: what it shows.
         about: a sentence or two.
         poses: headings of the columns of shots.
-        magnified: by how much the perturbations are.
+        magnified: by how much the perturbations are; None if none are shown.
         zoom: by how much their middle is enlarged.
         examples: the pictures.
     """
@@ -97,8 +100,8 @@ class Gallery:
     title: str
     about: str = ""
     poses: tuple[str, ...]
-    magnified: float
-    zoom: int
+    magnified: float | None = None
+    zoom: int = 1
     examples: tuple[Example, ...]
 
 
@@ -135,6 +138,63 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """What was counted, by one thing that was measured of each photographed picture.
+
+    Attributes:
+        by: what, as in "rotation".
+        unit: behind its number, as in "°".
+        steps: a cell for each version and target, by the measured number.
+    """
+
+    by: str
+    unit: str = ""
+    steps: Mapping[float, tuple[Cell, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutOut:
+    """What networks say of pictures that were cut out of photographs in one way.
+
+    Attributes:
+        way: as in "as seen".
+        cells: a cell for each version and target, over all photographs. Clean pictures are an attack called "clean"
+            from no source. The cells' poses say nothing.
+        groups: the same by what was measured.
+    """
+
+    way: str
+    cells: tuple[Cell, ...]
+    groups: tuple[Grouped, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographs:
+    """What came of photographs of prints; see ``whorl.physical.section.photographs``.
+
+    Attributes:
+        title: what they are.
+        about: what to know, a sentence or two each.
+        facts: figures to show large, by what they count.
+        cut_out: by the way in which pictures were cut out; the headline is about the first.
+        repeats: how often each print was photographed, or nearly so. Intervals are as wide as the prints alone make
+            them.
+        comparisons: as in ``Content``, of the first way.
+        galleries: contact sheets.
+        unread: photographs that gave nothing, and why.
+    """
+
+    title: str = "Photographs of prints"
+    about: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    cut_out: tuple[CutOut, ...] = ()
+    repeats: int = 1
+    comparisons: Mapping[tuple[str, str, str, str], Comparison] = field(default_factory=dict)
+    galleries: tuple[Gallery, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Content:
     """Everything that a report shows.
 
@@ -150,6 +210,7 @@ class Content:
         provenance: weights, versions, seeds and whatever else tells where the figures come from, likewise.
         left_out: pictures that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.
+        photographs: what came of photographs of prints. Without cells the headline is about them.
 
     Raises:
         WhorlError: two cells are about the same attack, source, target, pose and bound.
@@ -165,6 +226,7 @@ class Content:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[tuple[str, str], ...] = ()
     paper: tuple[Table, ...] = ()
+    photographs: Photographs | None = None
 
     def __post_init__(self) -> None:
         seen = set()

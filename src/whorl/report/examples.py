@@ -13,7 +13,7 @@ from torch import Tensor
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.evaluation.grid import to_8_bits
-from whorl.report.content import Encoded, Example, Gallery, Shot, Version
+from whorl.report.content import CLEAN, Encoded, Example, Gallery, Shot, Version
 
 POSES = {
     "as it is": Pose(),
@@ -22,7 +22,6 @@ POSES = {
     "mix 30°, 1.5, shift 20": Pose(angle=30, scale=1.5, shift=(20, 20)),
 }
 """The paper's columns, by their headings."""
-CLEAN = "clean"
 SIDE = 320
 """Pictures are shrunk to so many pixels at most, and never enlarged."""
 ZOOM = 3

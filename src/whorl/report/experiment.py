@@ -11,7 +11,7 @@ import torch
 
 from whorl.data import Images
 from whorl.evaluation import Comparison
-from whorl.report.content import Content, Gallery, Table
+from whorl.report.content import Content, Gallery, Photographs, Table
 from whorl.report.examples import gallery
 from whorl.report.page import write_report
 from whorl.report.saving import save_figures
@@ -34,6 +34,7 @@ def report_experiment(
     *,
     device: str = "auto",
     tables: Sequence[Table] = (),
+    photographs: Photographs | None = None,
     figures: bool = False,
     report: Report = silent,
 ) -> dict[str, Path]:
@@ -43,6 +44,7 @@ def report_experiment(
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables to show.
+        photographs: what came of photographs of the same pictures, printed; ``whorl.physical.section`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         report: told how far it is.
 
@@ -51,7 +53,7 @@ def report_experiment(
     """
     stage = "writing the report"
     report(stage, 0, 1)
-    content = experiment_content(done, device=device, tables=tables)
+    content = experiment_content(done, device=device, tables=tables, photographs=photographs)
     written = {"report": write_report(done.folder / "report.html", content)}
     report(stage, 1, 1)
     if figures:
@@ -60,13 +62,16 @@ def report_experiment(
     return written
 
 
-def experiment_content(done: Done, *, device: str = "auto", tables: Sequence[Table] = ()) -> Content:
+def experiment_content(
+    done: Done, *, device: str = "auto", tables: Sequence[Table] = (), photographs: Photographs | None = None
+) -> Content:
     """Gather what the report of an experiment shows.
 
     Args:
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables.
+        photographs: what came of photographs of the same pictures, printed.
     """
     declared, manifest = done.declaration, RunFolder(done.folder).read()
     return Content(
@@ -80,6 +85,7 @@ def experiment_content(done: Done, *, device: str = "auto", tables: Sequence[Tab
         provenance=_provenance(done, manifest),
         left_out=tuple(done.left_out),
         paper=tuple(tables),
+        photographs=photographs,
     )
 
 

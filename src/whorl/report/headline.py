@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from whorl.evaluation import Comparison
-from whorl.report.content import Content
-from whorl.report.lines import Line, View, attacks, lines, pairs, views
+from whorl.report.content import CLEAN, Content
+from whorl.report.lines import Line, View, attacks, lines, pairs, target_name, views
 from whorl.runs.results import Cell, mean_rate
 
 FEW = 100
@@ -28,40 +28,67 @@ def headline(content: Content) -> Headline:
     """Say which attack does best on networks that it never saw, by how much, and how sure that is.
 
     Attacks are ranked by their mean success rate over the poses and targets that all of them were measured on. Targets
-    that an attack was crafted on count only where there are no others.
+    that an attack was crafted on count only where there are no others. A report that has nothing but photographs is
+    about the first way in which pictures were cut out of them.
     """
-    measured = lines(content.cells)
+    shown = content.photographs
+    if content.cells or shown is None:
+        return _ranked(content.cells, content.comparisons)
+    if not shown.cut_out or not shown.cut_out[0].cells:
+        return Headline(statement="No picture could be identified in the photographs.")
+    first = shown.cut_out[0]
+    attacked = tuple(cell for cell in first.cells if cell.attack != CLEAN)
+    if not attacked:
+        known = [f"{target_name(cell)} {_percent(cell.counts.accuracy, first.cells)}" for cell in first.cells]
+        statement = f"{shown.title}: of clean pictures, cut out {first.way}, are recognised: {', '.join(known)}."
+        return Headline(statement=statement, details=_few(first.cells, shown.repeats))
+    place = f"in {shown.title[0].lower()}{shown.title[1:]} (cut out {first.way})"
+    return _ranked(attacked, shown.comparisons, place=place, repeats=shown.repeats)
+
+
+def _ranked(
+    cells: Sequence[Cell],
+    comparisons: Mapping[tuple[str, str, str, str], Comparison],
+    *,
+    place: str = "",
+    repeats: int = 1,
+) -> Headline:
+    measured = lines(cells)
     if not measured:
         return Headline(statement="Nothing was measured.")
     scope, chosen = _scope(measured)
     shared = _shared(chosen)
-    notes = (*_undefined(content.cells), *_few(content.cells))
+    few = _few(cells, repeats)
+    notes = (*_undefined(cells), *few)
     names = attacks(chosen)
     if not shared:
-        means = ", ".join(f"{name} {_percent(_mean(_of(chosen, name)), content.cells)}" for name in names)
+        means = ", ".join(f"{name} {_percent(_mean(_of(chosen, name)), cells)}" for name in names)
         statement = f"The attacks were measured on different targets or poses, so none is called the best: {means}."
         return Headline(statement=statement, details=notes)
     means_by_name = {name: _mean(_of(shared, name)) for name in names}
     if all(math.isnan(mean) for mean in means_by_name.values()):
         statement = "No target recognised any clean picture, so there is no success rate to report."
-        return Headline(statement=statement, details=_few(content.cells))
-    where = _where(scope, shared)
+        return Headline(statement=statement, details=few)
+    where = _where(scope, shared, place)
     ranked = sorted(names, key=lambda name: -means_by_name[name])
     best, first = ranked[0], means_by_name[ranked[0]]
     if len(ranked) == 1:
-        statement = f"{best} fools {scope} in {_percent(first, content.cells)} of cases, {where}."
+        statement = f"{best} fools {scope} in {_percent(first, cells)} of cases, {where}."
         return Headline(statement=statement, details=notes)
     second, behind = ranked[1], means_by_name[ranked[1]]
-    lead = _points(first - behind, content.cells)
-    if not float(lead):
-        statement = f"{best} and {second} are level on {scope}: {_percent(first, content.cells)}, {where}."
+    lead = _points(first - behind, cells)
+    tested = _tested(best, second, views(shared), comparisons)
+    level = [name for name in ranked if not float(_points(first - means_by_name[name], cells))]
+    if len(level) > 1:
+        on = scope.replace("that it was", "that they were")
+        statement = f"{_listed(level)} are level on {on}: {_percent(first, cells)}, {where}."
+        tested = tested if len(level) == 2 else ()
     else:
         statement = (
-            f"{best} fools {scope} most often: in {_percent(first, content.cells)} of cases, {where}; "
+            f"{best} fools {scope} most often: in {_percent(first, cells)} of cases, {where}; "
             f"{_counted(lead, 'point')} more than {second}."
         )
-    tested = _tested(best, second, views(shared), content.comparisons)
-    gains = _gains({best, second}, means_by_name, views(shared), content)
+    gains = _gains({best, second, *level}, means_by_name, views(shared), cells, comparisons)
     return Headline(statement=statement, details=(*tested, *gains, *notes))
 
 
@@ -97,11 +124,11 @@ def _mean(by_view: Sequence[tuple[Cell, ...]]) -> float:
     return sum(means) / len(means) if means else math.nan
 
 
-def _where(scope: str, shared: Mapping[Line, tuple[Cell, ...]]) -> str:
-    """Over what the mean was taken."""
+def _where(scope: str, shared: Mapping[Line, tuple[Cell, ...]], place: str) -> str:
+    """Over what the mean was taken; ``place`` says it where poses do not."""
     poses = {cell.pose for own in shared.values() for cell in own}
     seen, sources = views(shared), {view.source for view in views(shared)}
-    over_poses = f"the mean over {len(poses)} poses" if len(poses) > 1 else f"at {next(iter(poses))}"
+    over_poses = f"the mean over {len(poses)} poses" if len(poses) > 1 else place or f"at {next(iter(poses))}"
     targets = sorted({view.target for view in seen})
     if len(targets) > 1:
         link = "and" if len(poses) > 1 else "as the mean over"
@@ -151,20 +178,21 @@ def _gains(
     told: set[str],
     means: Mapping[str, float],
     seen: Sequence[View],
-    content: Content,
+    cells: Sequence[Cell],
+    comparisons: Mapping[tuple[str, str, str, str], Comparison],
 ) -> tuple[str, ...]:
     """What the affine-invariant gradient adds to each attack, losses included, and on how many targets that is real."""
     parts = []
     for plain, invariant in pairs(list(means)):
         change = means[invariant] - means[plain]
-        if math.isnan(change) or {plain, invariant} == told:
+        if math.isnan(change) or {plain, invariant} <= told:
             continue
-        size = _points(abs(change), content.cells)
+        size = _points(abs(change), cells)
         if not float(size):
             parts.append(f"{invariant} is level with {plain}")
             continue
         ahead, behind = (invariant, plain) if change > 0 else (plain, invariant)
-        found = [one for _, one in _compared(ahead, behind, seen, content.comparisons)]
+        found = [one for _, one in _compared(ahead, behind, seen, comparisons)]
         real = sum(1 for one in found if one.differs() and one.b > one.c)
         beyond = f" (beyond chance on {real} of {_counted(str(len(found)), 'target')})" if found else ""
         verb = "gains" if change > 0 else "loses"
@@ -182,11 +210,13 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
     )
 
 
-def _few(cells: Sequence[Cell]) -> tuple[str, ...]:
+def _few(cells: Sequence[Cell], repeats: int) -> tuple[str, ...]:
     least, most = min(cell.counts.n for cell in cells), max(cell.counts.n for cell in cells)
     span = f"{least}" if least == most else f"{least} to {most}"
     count = f"{span} picture{'s' if most != 1 else ''}"
-    if least >= FEW:
+    if repeats > 1:
+        count += f" in photographs, about {repeats} of each print"
+    if least >= FEW * repeats:
         return (f"Measured on {count}.",)
     return (f"Few pictures: measured on {count}, so a handful of answers decides. Take the figures as a first look.",)
 
@@ -217,7 +247,11 @@ def _counted(number: str, word: str) -> str:
 def _named(group: Sequence[str]) -> str:
     if len(group) > _NAMED:
         return f"{len(group)} targets"
-    return group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]}"
+    return _listed(group)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _p_value(p: float) -> str:

@@ -93,13 +93,13 @@ def bound(eps: float | None) -> str:
     return f"{levels}/255" if levels and math.isclose(levels / 255, eps, rel_tol=1e-9) else f"{eps:g}"
 
 
-def overall(cells: Sequence[Cell]) -> Overall:
-    """Sum up one line."""
+def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
+    """Sum up one line; ``repeats`` is how often each picture was counted within a cell."""
     with_rate = sum(1 for cell in cells if cell.counts.n_clean_correct)
     pooled = sum((cell.counts for cell in cells), SuccessRate())
     return Overall(
         mean=mean_rate(cells),
-        interval=pooled.interval(poses=max(1, with_rate)),
+        interval=pooled.interval(poses=repeats * max(1, with_rate)),
         accuracy=_mean(cell.counts.accuracy for cell in cells),
         clean_accuracy=_mean(cell.counts.clean_accuracy for cell in cells),
         poses=len(cells),

@@ -10,12 +10,22 @@ from typing import Any
 
 from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
-from whorl.report.content import Content
+from whorl.report.content import Content, Photographs
 from whorl.report.drawings import Drawing, Kind, drawings
 from whorl.report.escaping import inline_script, script_json, source_hash
 from whorl.report.headline import headline
 from whorl.report.lines import bound, lines, views
-from whorl.report.tables import UNDEFINED, comparison_rows, mean_tables, percent, pose_tables
+from whorl.report.tables import (
+    UNDEFINED,
+    DetailTable,
+    MeanTable,
+    comparison_rows,
+    cut_out_tables,
+    group_tables,
+    mean_tables,
+    percent,
+    pose_tables,
+)
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -74,6 +84,8 @@ def render(content: Content) -> str:
         mean_tables=mean_tables(content.cells),
         pose_tables=pose_tables(content.cells),
         comparisons=comparison_rows(content.comparisons),
+        cut_out=_cut_out(content.photographs),
+        photograph_comparisons=comparison_rows(content.photographs.comparisons) if content.photographs else (),
         overview=_numbered(drawn, "overview"),
         cost=_numbered(drawn, "cost"),
         surfaces=surfaces,
@@ -102,7 +114,7 @@ def _facts(content: Content) -> list[tuple[str, str]]:
     """A line of figures below the headline."""
     cells = content.cells
     if not cells:
-        return []
+        return list(content.photographs.facts) if content.photographs else []
     counts = sorted({cell.counts.n for cell in cells})
     pictures = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     found = lines(cells)
@@ -112,6 +124,20 @@ def _facts(content: Content) -> list[tuple[str, str]]:
         ("targets", str(len({view.target for view in views(found)}))),
         ("poses", str(len({cell.pose for cell in cells}))),
         ("bound ε", ", ".join(dict.fromkeys(bound(cell.eps) for cell in cells))),
+    ]
+
+
+def _cut_out(photographs: Photographs | None) -> list[tuple[str, list[MeanTable], list[DetailTable]]]:
+    """Each way of cutting out with its tables, over all photographs and by what was measured."""
+    if photographs is None:
+        return []
+    return [
+        (
+            cut.way,
+            cut_out_tables(cut, repeats=photographs.repeats),
+            [table for group in cut.groups for table in group_tables(group)],
+        )
+        for cut in photographs.cut_out
     ]
 
 

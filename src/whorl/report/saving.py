@@ -16,7 +16,7 @@ from torch import Tensor
 
 from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
-from whorl.report.content import Content, Encoded, Gallery, Version
+from whorl.report.content import Content, Encoded, Example, Gallery, Shot
 from whorl.report.drawings import Drawing, drawings
 from whorl.report.escaping import figure_text
 from whorl.runs.figure import Panel, Tile, draw
@@ -57,13 +57,14 @@ def save_figures(
             raise WhorlError(f"unknown format {name!r} for figures; expected some of {', '.join(FORMATS)}.")
     endings, place = tuple(dict.fromkeys(formats)), Path(folder)
     figures = {place / f"{one.name}.{end}": _options(one, end) for one in drawings(content.cells) for end in endings}
+    contact = content.photographs.galleries if content.photographs else ()
     try:
         place.mkdir(parents=True, exist_ok=True)
         _render(figures, report)
         sheets = [
             path
-            for number, gallery in enumerate(content.galleries, start=1)
-            for path in _save_gallery(place / f"gallery-{number:02d}", gallery, endings)
+            for number, gallery in enumerate((*content.galleries, *contact), start=1)
+            for path in save_gallery(place / f"gallery-{number:02d}", gallery, endings)
         ]
     except OSError as error:
         raise WhorlError(
@@ -125,22 +126,24 @@ def _options(one: Drawing, ending: str) -> tuple[Any, dict[str, Any]]:
     return figure, {"format": ending, "scale": _SCALE if ending == "png" else 1, **size}
 
 
-def _save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str]) -> list[Path]:
-    blank = Tile(picture=torch.ones(3, 1, 1))
-    panels = []
-    for example in gallery.examples:
-        rows: dict[str, tuple[Tile | None, ...]] = {}
-        for version in example.versions:
-            # The picture's name goes where the clean version's perturbation would be.
-            change = Tile(picture=_decoded(version.change)) if version.change else None
-            centre = Tile(picture=_decoded(version.centre)) if version.centre else blank
-            rows[version.name] = (change, centre, *_tiles(version))
-        panels.append(Panel(name=example.truth, rows=rows))
-    columns = (f"perturbation x {gallery.magnified:.0f}", "its middle", *gallery.poses)
+def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = _PAPER) -> list[Path]:
+    """Write a gallery as files.
+
+    Args:
+        stem: the path without its ending.
+        gallery: what to draw.
+        formats: "png" and "pdf"; others are left out.
+
+    Returns:
+        The files.
+    """
+    changes = gallery.magnified is not None
+    leading = (f"perturbation x {gallery.magnified:.0f}", "its middle") if changes else ("",)
+    panels = [Panel(name=example.truth, rows=_rows(example, changes=changes)) for example in gallery.examples]
     written = []
     with TemporaryDirectory() as folder:
         sheet = Path(folder) / "sheet.png"
-        draw(panels, sheet, title=gallery.title, subtitle="", columns=columns)
+        draw(panels, sheet, title=gallery.title, subtitle="", columns=(*leading, *gallery.poses))
         with Image.open(sheet) as image:
             for ending in (name for name in formats if name != "svg"):
                 path = stem.with_suffix(f".{ending}")
@@ -150,15 +153,22 @@ def _save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str]) -> list[
     return written
 
 
-def _tiles(version: Version) -> list[Tile]:
-    return [
-        Tile(
-            picture=_decoded(shot.picture),
-            caption=f"{shot.label} {100 * shot.probability:.0f}%",
-            fooled=shot.fooled,
-        )
-        for shot in version.shots
-    ]
+def _rows(example: Example, *, changes: bool) -> dict[str, tuple[Tile | None, ...]]:
+    """A row for each version; the picture's name goes where the tile is None, in the first row."""
+    blank = Tile(picture=torch.ones(3, 1, 1))
+    rows: dict[str, tuple[Tile | None, ...]] = {}
+    for version in example.versions:
+        first: Tile | None = None if not rows else blank
+        leading = [Tile(picture=_decoded(version.change)) if version.change else first]
+        if changes:
+            leading.append(Tile(picture=_decoded(version.centre)) if version.centre else blank)
+        rows[version.name] = (*leading, *(blank if shot is None else _tile(shot) for shot in version.shots))
+    return rows
+
+
+def _tile(shot: Shot) -> Tile:
+    sure = "" if shot.probability is None else f" {100 * shot.probability:.0f}%"
+    return Tile(picture=_decoded(shot.picture), caption=f"{shot.label}{sure}", fooled=shot.fooled)
 
 
 def _decoded(picture: Encoded) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from whorl.evaluation import Comparison, Pose
-from whorl.report.lines import Line, View, attacks, lines, overall, views
+from whorl.report.content import CLEAN, CutOut, Grouped
+from whorl.report.lines import Line, View, attacks, lines, overall, target_name, views
 from whorl.runs.results import Cell
 
 UNDEFINED = "–"
@@ -15,11 +16,11 @@ UNDEFINED = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One place in a table of shares.
+    """One place in a table.
 
     Attributes:
-        text: a percentage, or a dash where there is none.
-        value: the share itself, in [0, 1]; None where there is none.
+        text: a percentage, or a dash where there is none; or what a row is about.
+        value: the share itself, in [0, 1], or the number to sort by; None where there is none.
         note: what is written small below it.
         best: whether no other in its column is better.
     """
@@ -32,12 +33,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanTable:
-    """Means over poses: a row for each attack, a column for each target.
+    """Over all poses, or all photographs: a row for each attack, a column for each target.
 
     Attributes:
         source: what the attacks were crafted on; "" if unknown.
         columns: the targets.
-        poses: how many the means are over, in words.
+        over: what the figures are over, in words.
         success: rows of success rates, of the pictures whose clean version is recognised.
         accuracy: rows of accuracies, of all pictures.
         clean: the accuracies of clean pictures.
@@ -45,25 +46,31 @@ class MeanTable:
 
     source: str
     columns: tuple[View, ...]
-    poses: str
+    over: str
     success: tuple[tuple[str, tuple[Entry, ...]], ...]
     accuracy: tuple[tuple[str, tuple[Entry, ...]], ...]
     clean: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoseTable:
-    """One view, pose by pose.
+class DetailTable:
+    """One view, pose by pose, or step by step of something else.
 
     Attributes:
         view: whose answers.
+        title: what it shows.
+        group: heading over the columns that say what a row is about.
+        keys: headings of these.
         attacks: headings.
-        rows: pose, success rates by attack, accuracy of clean pictures, accuracies by attack.
+        rows: what it is about, success rates by attack, accuracy of clean pictures, accuracies by attack.
     """
 
     view: View
+    title: str
+    group: str
+    keys: tuple[str, ...]
     attacks: tuple[str, ...]
-    rows: tuple[tuple[Pose, tuple[Entry, ...], Entry, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[tuple[Entry, ...], tuple[Entry, ...], Entry, tuple[Entry, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +87,17 @@ class ComparisonRow:
     verdict: str
 
 
-def mean_tables(cells: Sequence[Cell]) -> list[MeanTable]:
-    """A table for each source."""
+def mean_tables(cells: Sequence[Cell], *, repeats: int = 1) -> list[MeanTable]:
+    """A table for each source; ``repeats`` is how often each picture was counted within a cell."""
     found = lines(cells)
-    return [_mean_table(found, source) for source in dict.fromkeys(view.source for view in views(found))]
+    return [_mean_table(found, source, repeats) for source in dict.fromkeys(view.source for view in views(found))]
 
 
-def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str) -> MeanTable:
+def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str, repeats: int) -> MeanTable:
     own = {line: cells for line, cells in found.items() if line.view.source == source}
     columns, names = tuple(views(own)), attacks(own)
     counts = sorted({len(cells) for cells in own.values()})
-    summed = {line: overall(cells) for line, cells in own.items()}
+    summed = {line: overall(cells, repeats=repeats) for line, cells in own.items()}
     success: list[tuple[str, tuple[Entry, ...]]] = []
     accuracy: list[tuple[str, tuple[Entry, ...]]] = []
     tops = {view: _top([one.mean for line, one in summed.items() if line.view == view]) for view in columns}
@@ -114,24 +121,88 @@ def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str) -> MeanTabl
     return MeanTable(
         source=source,
         columns=columns,
-        poses="one pose" if many == "1" else f"{many} poses",
+        over="mean over one pose" if many == "1" else f"mean over {many} poses",
         success=tuple(success),
         accuracy=tuple(accuracy),
         clean=clean,
     )
 
 
-def pose_tables(cells: Sequence[Cell]) -> list[PoseTable]:
+def pose_tables(cells: Sequence[Cell]) -> list[DetailTable]:
     """A table for each view."""
     found = lines(cells)
     return [_pose_table(found, view) for view in views(found)]
 
 
-def _pose_table(found: Mapping[Line, tuple[Cell, ...]], view: View) -> PoseTable:
+def _pose_table(found: Mapping[Line, tuple[Cell, ...]], view: View) -> DetailTable:
     own = {line.attack: {cell.pose: cell for cell in cells} for line, cells in found.items() if line.view == view}
     rows = []
     for pose in dict.fromkeys(pose for by_pose in own.values() for pose in by_pose):
         cells = [by_pose.get(pose) for by_pose in own.values()]
+        clean = next(cell for cell in cells if cell is not None)
+        rows.append((_pose_keys(pose), cells, clean.counts.clean_accuracy))
+    keys = ("angle", "scale", "shift")
+    return _detail_table(view, str(view), ("pose", keys), tuple(own), rows)
+
+
+def _pose_keys(pose: Pose) -> tuple[Entry, ...]:
+    return (
+        Entry(text=f"{pose.angle:g}°", value=pose.angle),
+        Entry(text=f"{pose.scale:g}", value=pose.scale),
+        Entry(text="{:g}, {:g}".format(*pose.shift), value=pose.shift[0]),
+    )
+
+
+def cut_out_tables(cut: CutOut, *, repeats: int = 1) -> list[MeanTable]:
+    """Over all photographs: a table for each source, or one of clean pictures alone."""
+    clean = _clean_shares(cut.cells)
+    attacked = [cell for cell in cut.cells if cell.attack != CLEAN]
+    over = "over all photographs"
+    if not attacked:
+        columns = tuple(View("", target, white_box=False) for target in clean)
+        shares = tuple(_entry(share) for share in clean.values())
+        return [MeanTable(source="", columns=columns, over=over, success=(), accuracy=(), clean=shares)]
+    return [
+        replace(table, over=over, clean=tuple(_entry(clean.get(view.target, math.nan)) for view in table.columns))
+        for table in mean_tables(attacked, repeats=repeats)
+    ]
+
+
+def group_tables(group: Grouped) -> list[DetailTable]:
+    """A table for each view, step by step of what was measured."""
+    steps = {step: lines(cell for cell in cells if cell.attack != CLEAN) for step, cells in group.steps.items()}
+    clean = {step: _clean_shares(cells) for step, cells in group.steps.items()}
+    every = dict.fromkeys(line for found in steps.values() for line in found)
+    seen = views(every) or [
+        View("", target, white_box=False) for target in dict.fromkeys(t for shares in clean.values() for t in shares)
+    ]
+    tables = []
+    for view in seen:
+        names = attacks(line for line in every if line.view == view)
+        rows = []
+        for step in sorted(group.steps):
+            cells = [next(iter(steps[step].get(Line(name, view), ())), None) for name in names]
+            key = Entry(text=f"{step:g}{group.unit}", value=step)
+            rows.append(((key,), cells, clean[step].get(view.target, math.nan)))
+        tables.append(_detail_table(view, f"By {group.by}: {view}", ("measured", (group.by,)), tuple(names), rows))
+    return tables
+
+
+def _clean_shares(cells: Iterable[Cell]) -> dict[str, float]:
+    """By target: the share of clean pictures that it recognises."""
+    return {target_name(cell): cell.counts.accuracy for cell in cells if cell.attack == CLEAN}
+
+
+def _detail_table(
+    view: View,
+    title: str,
+    headings: tuple[str, tuple[str, ...]],
+    names: tuple[str, ...],
+    given: Iterable[tuple[tuple[Entry, ...], Sequence[Cell | None], float]],
+) -> DetailTable:
+    """Lay rows out: what each is about, its cells by attack, and the accuracy of clean pictures."""
+    rows = []
+    for keys, cells, clean in given:
         top = _top([cell.counts.rate for cell in cells if cell is not None])
         rates = tuple(
             _entry(math.nan, note="" if cell is None else f"0 of {cell.counts.n} recognised")
@@ -143,10 +214,10 @@ def _pose_table(found: Mapping[Line, tuple[Cell, ...]], view: View) -> PoseTable
             )
             for cell in cells
         )
-        clean = next(cell for cell in cells if cell is not None)
         shares = tuple(_entry(math.nan if cell is None else cell.counts.accuracy) for cell in cells)
-        rows.append((pose, rates, _entry(clean.counts.clean_accuracy), shares))
-    return PoseTable(view=view, attacks=tuple(own), rows=tuple(rows))
+        rows.append((keys, rates, _entry(clean), shares))
+    group, heads = headings
+    return DetailTable(view=view, title=title, group=group, keys=heads, attacks=names, rows=tuple(rows))
 
 
 def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> list[ComparisonRow]:
