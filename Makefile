@@ -29,5 +29,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/attacks.py
 
+# what the README and the tutorial tell a newcomer to do, in an environment of its own
+.PHONY: docs-smoke
+docs-smoke: $(STAMP)
+	$(BIN)/python tests/docs_smoke.py
+
 clean:
 	rm -rf $(VENV) runs build dist

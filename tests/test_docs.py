@@ -5,48 +5,46 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import typer
 
+import docs_smoke
 import whorl
+from browser import chromium
+from doc_pages import PAGES, ROOT, SPAN, actions, all_blocks, blocks, commands, prose
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-SPAN = re.compile(r"`([^`\n]+)`")
+# The parent of all complaints about what was typed, in click or in the copy of it that newer typers bring.
+USAGE_ERROR: Any = typer.BadParameter.__base__
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-class Block(NamedTuple):
-    """A fenced block of a page; ``line`` is where its text starts, counted from 1."""
+class Use(NamedTuple):
+    """A program on a page: ``words`` come after its name; ``whole`` is whether it is a line of a shell block."""
 
-    language: str
-    text: str
-    line: int
+    page: Path
+    words: list[str]
+    whole: bool
 
-
-def blocks(page: Path, language: str) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = [Block(m[1], m[2], text.count("\n", 0, m.start(2)) + 1) for m in FENCE.finditer(text)]
-    return [block for block in found if block.language == language]
+    def __str__(self) -> str:
+        return f"{self.page.name}: {' '.join(self.words)}"
 
 
-def prose(page: Path) -> str:
-    return FENCE.sub("", page.read_text(encoding="utf-8"))
-
-
-def command_lines(program: str) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each use of a program in shell blocks and code spans, as (page, words after the program)."""
+def uses(program: str) -> Iterator[Use]:
+    """Yield each use of a program in shell blocks and code spans."""
     for page in PAGES:
-        lines = [line for block in blocks(page, "sh") for line in block.text.splitlines()]
-        for line in [*lines, *SPAN.findall(prose(page))]:
-            words = shlex.split(line, comments=True) if line.startswith((f"{program} ", ".venv/bin/")) else []
-            if words and Path(words[0]).name == program:
-                yield page, words[1:]
+        lines = [(command, True) for block in blocks(page, "sh") for _, command in commands(block)]
+        for line, whole in [*lines, *((span, False) for span in SPAN.findall(prose(page)))]:
+            if re.search(rf"(^|[ /]){program} ", line):
+                words = [word for word in shlex.split(line) if not re.match(r"[A-Z_]+=", word)]
+                words = words[2:] if words[1:3] == ["-m", program] else words
+                if Path(words[0]).name == program:
+                    yield Use(page, words[1:], whole)
 
 
 def slug(heading: str) -> str:
@@ -63,6 +61,9 @@ def anchors(page: Path) -> set[str]:
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "save_figures" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("kaleido")
+        chromium()  # draws them
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     namespace = {"__name__": "example"}
@@ -85,40 +86,103 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not dead
 
 
-def test_commands_exist() -> None:
+@every_page
+def test_every_block_is_of_a_kind_that_is_tested(page: Path) -> None:
+    """Python runs, commands are parsed, declarations are read; text is what is only shown."""
+    text = page.read_text(encoding="utf-8")
+    assert {block.language for block in all_blocks(page)} <= {"python", "sh", "toml", "text"}
+    assert len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)) == 2 * len(all_blocks(page))  # none is indented
+
+
+DECLARED = [(page, block) for page in PAGES for block in blocks(page, "toml")]
+
+
+@pytest.mark.parametrize(("page", "block"), DECLARED, ids=[f"{page.stem}-{block.line}" for page, block in DECLARED])
+def test_declarations_can_be_read(page: Path, block: Any, tmp_path: Path) -> None:
+    from whorl import paper, runs
+
+    file = tmp_path / "mine.toml"
+    content = tomllib.loads(block.text)
+    if "networks" in content:
+        file.write_text(block.text)
+        assert paper.load_profile(str(file)).name == content["name"]
+        return
+    # A part of a declaration stands for what is said of it.
+    around = {} if "sources" in content else {"name": "mine", "sources": ["resnet18"], "targets": ["resnet18"]}
+    declared = runs.declare(**around, **content)
+    assert len(declared.attacks) == len(content["attacks"])
+    assert declared.all_poses()
+
+
+def parsed(use: Use) -> None:
+    """Let the program itself read the words, as it would before it runs."""
     import typer.main
-    from typer.core import TyperGroup
 
     from whorl.cli import app
 
-    named = list(command_lines("whorl"))
-    assert named
-    for page, words in named:
-        command = typer.main.get_command(app)
-        for word in words:
-            where = f"{page.name}: whorl {' '.join(words)}"
-            if word.startswith("--"):
-                options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-                assert word.partition("=")[0] in options, where
-            elif isinstance(command, TyperGroup):
-                assert word in command.commands, where
-                command = command.commands[word]
+    command: Any = typer.main.get_command(app)
+    words, known = list(use.words), []
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        known.append(words.pop(0))
+        assert known[-1] in command.commands, use
+        command = command.commands[known[-1]]
+    try:
+        command.make_context(" ".join(["whorl", *known]), words)
+    except typer.Exit:
+        pass  # --help and --version end like this
+    except USAGE_ERROR as error:
+        # In a sentence, a command's name is enough.
+        if use.whole or type(error).__name__ not in ("MissingParameter", "NoArgsIsHelpError"):
+            pytest.fail(f"{use}: {error.format_message()}")
+
+
+def test_commands_can_be_typed_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = list(uses("whorl"))
+    assert sum(use.whole for use in found) > 20
+    for use in found:
+        if "--install-completion" not in use.words and "…" not in "".join(use.words):
+            parsed(use)
+
+
+def test_a_command_that_cannot_be_typed_is_noticed() -> None:
+    page = ROOT / "README.md"
+    for words in (["atack"], ["attack", "pgd", "--nothing", "1"], ["evaluate", "a/", "b/", "--size", "large"]):
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            parsed(Use(page, words, whole=True))
+
+
+def test_whorl_is_installed_from_a_checkout() -> None:
+    """By its bare name an index could serve somebody else's package."""
+    for use in uses("pip"):
+        assert not [word for word in use.words if word.startswith("whorl")], use
+
+
+def test_newcomers_commands_are_all_run() -> None:
+    """``make docs-smoke`` leaves out what it says it does, and nothing that is gone."""
+    assert docs_smoke.stale() == []
+    found = [action for page in docs_smoke.PAGES for action in actions(page)]
+    assert {action.kind for action in found} == {"command", "python", "file"}
+    spared = {action.text for action in found} & docs_smoke.NOT_RUN.keys()
+    assert len(spared) < len({action.text for action in found}) / 4
 
 
 def test_scripts_and_make_targets_exist() -> None:
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    named = list(command_lines("make"))
-    assert {words[0] for _, words in named} >= {"demo", "test"}
-    for page, words in named:
-        assert words[0] in targets, f"{page.name}: make {words[0]}"
-    for page, words in command_lines("python"):
-        script = next((word for word in words if word.endswith(".py")), None)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = list(uses("make"))
+    assert {use.words[0] for use in named} >= {"demo", "test"}
+    for use in named:
+        assert use.words[0] in targets, use
+    for use in uses("python"):
+        script = next((word for word in use.words if word.endswith(".py")), None)
         if script is not None:
             # The timing scripts share their options.
             sources = (ROOT / script, ROOT / "benchmarks" / "measure.py")
             known = "".join(path.read_text(encoding="utf-8") for path in sources)
-            for option in (word for word in words if word.startswith("--")):
-                assert f'"{option}"' in known, f"{page.name}: {script} {option}"
+            for option in (word for word in use.words if word.startswith("--")):
+                assert f'"{option}"' in known, use
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,15 @@ def test_gate_a_pull_request(
     assert f"small {verdict}: fooled by ai-dim from small in" in page.read_text()
 
 
+def test_the_gates_workflow_takes_whorl_from_where_it_is_told() -> None:
+    """By its bare name an index could serve somebody else's package."""
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((EXAMPLES / "gate_a_pull_request.yml").read_text(encoding="utf-8"))
+    [line] = [s["run"] for s in workflow["jobs"]["gate"]["steps"] if "pip install" in s.get("run", "")]
+    assert shlex.split(line) == ["pip", "install", ".", "$WHORL"]
+    assert workflow["env"]["WHORL"].startswith("git+https://")
+
+
 def test_the_gate_says_when_nothing_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

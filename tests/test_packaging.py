@@ -81,7 +81,8 @@ def test_the_archive_builds_the_same_wheel(built: dict[str, Path], tmp_path: Pat
     with tarfile.open(built["archive"]) as archive:
         archive.extractall(tmp_path, filter="data")
     [folder] = tmp_path.iterdir()
-    for name in ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "constraints.txt", "tests", "docs", "examples"):
+    files = ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", "mkdocs.yml")
+    for name in (*files, "tests", "docs", "examples"):
         assert (folder / name).exists(), name
     call(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "again", folder=folder)
     [again] = (tmp_path / "again").iterdir()

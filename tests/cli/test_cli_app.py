@@ -18,7 +18,7 @@ from whorl.models.weights import converted
 from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
 COMMANDS = [
-    *("attack", "attacks", "bench", "defenses", "demo", "doctor", "evaluate"),
+    *("analyze", "attack", "attacks", "bench", "defenses", "demo", "doctor", "evaluate"),
     *("harden", "models", "paper", "physical", "run", "ui"),
 ]
 

@@ -64,6 +64,26 @@ def test_the_command_stores_it(data: Path) -> None:
     assert "2 of them from before" in attack(NAME, data, *asked).stdout
 
 
+def test_on_real_weights_and_through_the_poses(tmp_path: Path) -> None:
+    """As the documentation has it, on a photograph: crafted on resnet18, stored, and asked of another network."""
+    [picture], [label], [name] = whorl.load_samples(1, size=112)
+    save_image(tmp_path / "data" / str(int(label)) / f"{name}.png", picture)
+    asked = ("--model", "resnet18", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--device", "cpu")
+    done = invoke("attack", NAME, "--estimator", "ai", *asked, "--steps", "3")
+    assert done.exit_code == 0, done.stderr
+    assert "100.0%" in done.stdout  # white-box
+    made = tmp_path / "run" / "adv" / "torchattacks-vmifgsm" / "resnet18"
+    few = ("--angles", "0,30", "--scales", "1", "--shifts", "0", "--json", "--device", "cpu")
+    scored = invoke("evaluate", str(tmp_path / "data"), str(made), "--model", "mobilenet_v2", *few)
+    assert scored.exit_code == 0, scored.stderr
+    cells = json.loads(scored.stdout)["cells"]
+    assert [(cell["attack"], cell["source"], cell["angle"]) for cell in cells] == [
+        ("torchattacks-vmifgsm", "resnet18", 0.0),
+        ("torchattacks-vmifgsm", "resnet18", 30.0),
+    ]
+    assert (cells[0]["n_clean_correct"], cells[0]["n_success"], cells[0]["grad_evals"]) == (1, 1, 18)
+
+
 def test_a_declaration_scores_it(data: Path, tmp_path: Path) -> None:
     declared = runs.declare(
         name="peers",

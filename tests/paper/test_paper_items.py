@@ -20,12 +20,14 @@ def test_every_table_and_figure_is_there() -> None:
     assert paper.names() == (
         *(f"table{n}" for n in range(1, 9)),
         *(f"figure{n}" for n in (1, 3, 4, 5, 6, 7, 8, 9, 10, 11)),
+        *(f"ablation-{name}" for name in ("parts", "polar", "sigma", "size")),
     )
 
 
 @pytest.mark.parametrize("name", ["table1", "Table 1", "TABLE_1", "table-1"])
 def test_names_are_read_kindly(name: str) -> None:
     assert paper.load(name).name == "table1"
+    assert paper.load("Ablation sigma").name == paper.load("ablation-sigma").name == "ablation-sigma"
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

@@ -1,19 +1,24 @@
-"""Table 5: the simulated photographs beside what the paper printed. (Put this file into tests/paper/.)"""
+"""Table 5: the simulated photographs beside what the paper printed."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whorl import paper
+from whorl.paper.casting import load_profile
+from whorl.paper.photographing import reproduce_photographs
 from whorl.physical.table5 import SIMULATED
+
+NIPS17 = Path(__file__).parents[3] / "shared" / "nips17"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> paper.Reproduced:
     out = tmp_path_factory.mktemp("table5")
-    return paper.reproduce("table5", out, limit=2, attacks=["dim", "ai-dim", "ai-ram"], device="cpu")
+    return paper.reproduce("table5", out, limit=2, attacks=["dim", "ai-dim", "ai-ram"], page=True, device="cpu")
 
 
 def test_ours_stand_beside_the_printed_figures(made: paper.Reproduced) -> None:
@@ -35,6 +40,12 @@ def test_it_says_that_it_is_simulated(made: paper.Reproduced) -> None:
     assert "Not run: eot, ti-dim." in made.compared.notes
 
 
+def test_the_report_has_the_photographs(made: paper.Reproduced) -> None:
+    text = made.files["report"].read_text()
+    for words in (SIMULATED.split(":")[1][:40], "Contact sheet", "By rotation"):
+        assert words in text
+
+
 def test_lower_accuracy_is_better(made: paper.Reproduced) -> None:
     [ordering, *_] = made.compared.orderings
     assert (ordering.first, ordering.second, ordering.printed) == ("ai-dim", "dim", 1.3)
@@ -43,3 +54,32 @@ def test_lower_accuracy_is_better(made: paper.Reproduced) -> None:
 def test_crafted_pictures_are_kept(made: paper.Reproduced) -> None:
     files = sorted(Path(made.folder / "table5").rglob("adv/*/*/*.png"))
     assert len(files) == 6
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_the_whole_table_on_a_few_pictures_of_the_paper_s_data_set(tmp_path: Path) -> None:
+    """Every row with a real network: crafted, photographed in effect, scored, compared, reported."""
+    if not NIPS17.is_dir():
+        pytest.skip(f"no {NIPS17}")
+    page, figures = tmp_path / "table5.html", tmp_path / "figures"
+    options: dict[str, Any] = {
+        "data": NIPS17,
+        "limit": 3,
+        "quick": True,
+        "device": "cpu",
+        "page": page,
+        "figures": figures,
+    }
+    compared = reproduce_photographs(paper.load("table5"), tmp_path / "run", load_profile("offline"), **options)
+    [block] = compared.blocks
+    assert [line.attack for line in block.lines] == ["clean", "eot-quick", "dim", "ti-dim", "ai-dim", "ai-ram"]
+    assert [value.printed for value in block.lines[1].values] == [24.3, 21.6, 18.0]
+    assert {value.n for line in block.lines for value in line.values} == {3}
+    pairs = {(one.first, one.second) for one in compared.orderings}
+    assert pairs == {("ai-dim", "eot-quick"), ("ai-dim", "dim"), ("ai-dim", "ti-dim")}
+    assert "All prints were identified in each setting." in compared.notes
+    text = page.read_text()
+    for words in (SIMULATED.split(":")[1][:40], "3 of 3", "By rotation: resnet18", "Contact sheet", "setting 3"):
+        assert words in text
+    assert sorted(path.name for path in figures.iterdir()) == ["gallery-01.pdf", "gallery-01.png"]

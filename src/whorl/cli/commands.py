@@ -65,6 +65,10 @@ COMMANDS: Mapping[str, Place] = {
         "whorl.cli.listings",
         "List the defences that can stand before a network, with their settings.",
     ),
+    "analyze": Place(
+        "whorl.cli.analyze",
+        "Measure the estimator's approximations, or choose its kernel for a network.",
+    ),
     "bench": Place(
         "whorl.cli.bench",
         "Time attacks and the estimator beside other libraries' attacks on the same network, in turns.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.casting import Profile, cast, load_profile
-from whorl.paper.item import Item
+from whorl.paper.item import Item, spaced
 from whorl.runs.declaration import SAMPLES, AttackSpec, Data, Declaration
 
 QUICK_SUFFIX = "-quick"
@@ -59,7 +59,7 @@ def declaration(
     chosen, who = load_profile(profile), cast(item, load_profile(profile), present)
     return Declaration(
         name=item.name,
-        title=f"{_spaced(item.name)}: {item.title}",
+        title=f"{spaced(item.name)}: {item.title}",
         about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
         seed=seed,
         data=Data(
@@ -139,9 +139,3 @@ def quicker(spec: AttackSpec) -> AttackSpec:
     if spec.name != "eot":
         return spec
     return AttackSpec(name=spec.name, label=f"{spec.title}{QUICK_SUFFIX}", settings=spec.settings | QUICK_EOT)
-
-
-def _spaced(name: str) -> str:
-    """Write a name as the paper does: ``Table 1``."""
-    letters = name.rstrip("0123456789")
-    return f"{letters.capitalize()} {name.removeprefix(letters)}"

@@ -87,8 +87,22 @@ class Cut(_Table):
         return f"θ={self.angle:g}°" if self.scale is None else f"s={self.scale:g}"
 
 
+class Axis(_Table):
+    """What changes from row to row, where that is a number: the item is then also drawn as curves, a panel a pose.
+
+    Attributes:
+        label: what it is, with its unit.
+        values: by row; a row that is not here is not on the curves.
+        log: whether equal factors are to be equally far apart.
+    """
+
+    label: str
+    values: Annotated[Mapping[str, float], Field(min_length=2)]
+    log: bool = False
+
+
 class Item(_Table):
-    """A table or a figure of the paper.
+    """A table or a figure of the paper, or an ablation of ours in its manner.
 
     Attributes:
         name: as in ``table1``.
@@ -102,6 +116,7 @@ class Item(_Table):
         poses: its poses; a surface has a grid instead.
         grid: the angles and scales of a surface.
         cuts: lines through it.
+        axis: what changes from row to row, where that is a number.
         printed: by source's role and row, what the paper printed, in percent. Empty where it printed a picture.
         printed_seconds: by row, what 1,000 pictures cost the authors.
         printed_queries: by row, likewise shaped, mean queries.
@@ -118,6 +133,7 @@ class Item(_Table):
     poses: tuple[Shown, ...] = ()
     grid: Grid | None = None
     cuts: tuple[Cut, ...] = ()
+    axis: Axis | None = None
     printed: Mapping[str, Mapping[str, Groups]] = Field(default_factory=dict)
     printed_seconds: Mapping[str, float] = Field(default_factory=dict)
     printed_queries: Mapping[str, Groups] = Field(default_factory=dict)
@@ -130,6 +146,8 @@ class Item(_Table):
         for pair in self.orderings:
             if not rows.issuperset(pair):
                 raise ValueError(f"the ordering {pair} names a row that is not there")
+        if self.axis is not None and not rows.issuperset(self.axis.values):
+            raise ValueError(f"the axis has values for {sorted(set(self.axis.values) - rows)}, which are not rows")
         if not roles.issuperset(self.printed):
             raise ValueError(f"printed figures are of {sorted(self.printed)}, sources are {sorted(roles)}")
         groups = 1 if self.kind == "mean" else len(self.poses)
@@ -192,15 +210,15 @@ def load(name: str) -> Item:
     >>> load("Table 1").printed_value("white", "ai-dim", "black", 0)
     88.8
     """
-    plain = name.strip().lower().replace(" ", "").replace("_", "").replace("-", "")
-    plain = plain.replace("fig.", "figure") if plain.startswith("fig.") else plain
-    if plain not in names():
+    plain = _plain(name).replace("fig.", "figure") if _plain(name).startswith("fig.") else _plain(name)
+    known = {_plain(one): one for one in names()}
+    if plain not in known:
         raise unknown_name("table or figure", name, names(), hint="`whorl paper list` lists all.")
-    return _items()[plain]
+    return _items()[known[plain]]
 
 
 def names() -> tuple[str, ...]:
-    """Name every table and figure, tables first.
+    """Name every table and figure, tables first, and then the ablations.
 
     >>> names()[:3]
     ('table1', 'table2', 'table3')
@@ -215,6 +233,24 @@ def _items() -> dict[str, Item]:
     return {item.name: item for item in sorted(items, key=_place)}
 
 
-def _place(item: Item) -> tuple[bool, int]:
-    """Tables before figures, each by number."""
-    return (item.name.startswith("figure"), int(item.name.removeprefix("table").removeprefix("figure")))
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "").replace("_", "").replace("-", "")
+
+
+def _place(item: Item) -> tuple[int, int, str]:
+    """Tables before figures, each by number, and what the paper does not have last."""
+    for place, kind in enumerate(("table", "figure")):
+        number = item.name.removeprefix(kind)
+        if number.isdecimal():
+            return (place, int(number), "")
+    return (2, 0, item.name)
+
+
+def spaced(name: str) -> str:
+    """Write a name as the paper does.
+
+    >>> spaced("table1"), spaced("ablation-sigma")
+    ('Table 1', 'Ablation sigma')
+    """
+    letters = name.rstrip("0123456789")
+    return f"{letters} {name.removeprefix(letters)}".replace("-", " ").strip().capitalize()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 from whorl.evaluation import SuccessRate
 from whorl.paper.casting import Cast, Profile, cast
 from whorl.paper.compared import Block, Compared, Line, Value
-from whorl.paper.declaring import chosen_rows, quicker
+from whorl.paper.declaring import QUICK_SUFFIX, chosen_rows, quicker, row_of
 from whorl.paper.item import Item
+from whorl.paper.reporting import report_tables
 from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.paper.writing import heading
+from whorl.report.content import Content
+from whorl.report.page import write_report
+from whorl.report.saving import save_figures
 from whorl.runs.crafting import craft
 from whorl.runs.declaration import AttackSpec
+from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
 from whorl.runs.progress import Report, silent
 from whorl.runs.setup import find_device, load_source
-from whorl.runs.targets import load_targets
+from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:
     from whorl.physical.sheet import Print
@@ -41,13 +47,15 @@ def reproduce_photographs(
     device: str = "auto",
     workers: int | None = None,
     command: Sequence[str] = (),
+    page: Path | None = None,
+    figures: Path | None = None,
     report: Report = silent,
 ) -> Compared:
     """Craft table 5's pictures, print and photograph them in effect, and put recognition beside what the paper printed.
 
     Args:
         item: table 5.
-        out: run folder of its pictures; crafting goes on where an earlier run stopped.
+        out: run folder of its pictures; crafting and photographing go on where an earlier run stopped.
         profile: who stands for the paper's networks.
         data: folder of labelled pictures, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
@@ -59,7 +67,9 @@ def reproduce_photographs(
         quick: whether EOT takes 100 gradients a picture instead of 2,500.
         device: "auto", "cpu", "cuda" or "cuda:1".
         workers: processes that photograph; one if None.
-        command: what the user typed, for the manifest.
+        command: what the user typed, for the manifest and the report.
+        page: HTML file for the report; None for no such file.
+        figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
         report: told of each batch and of each page.
     """
     from whorl.physical import Layout, arrange, collect, table5
@@ -79,12 +89,68 @@ def reproduce_photographs(
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=seed)
-    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, report=report)
-    return compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
+    notes = out / "photographs.jsonl"
+    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, notes=notes, report=report)
+    compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
+    if page is not None or figures is not None:
+        crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
+        content = photographs_content(compared, done, targets, crafted=crafted, command=command)
+        if page is not None:
+            write_report(page, content)
+        if figures is not None:
+            save_figures(figures, content)
+    return compared
+
+
+def photographs_content(
+    compared: Compared,
+    done: Table5,
+    targets: Sequence[Target],
+    *,
+    crafted: Mapping[str, Mapping[str, Any]] | None = None,
+    command: Sequence[str] = (),
+) -> Content:
+    """Gather what the report of table 5 shows.
+
+    Args:
+        compared: ours beside the paper's.
+        done: the simulated photographs.
+        targets: the networks that were asked.
+        crafted: by row, what a manifest says of its pictures.
+        command: what the user typed.
+    """
+    from whorl.physical.reporting import provenance
+    from whorl.physical.scoring import together
+    from whorl.physical.section import photographs
+    from whorl.physical.table5 import SIMULATED
+
+    scored = together(list(done.scored.values()))
+    attacks = {
+        row: {"settings": entry["repr"], "models": entry["models"], "device": entry["device"]}
+        for row, entries in (crafted or {}).items()
+        for entry in entries.values()
+    }
+    return Content(
+        title=heading(compared),
+        about=compared.item.about,
+        command=tuple(command),
+        paper=report_tables(compared),
+        photographs=photographs(scored, targets, title="Simulated photographs of prints", about=[SIMULATED]),
+        settings={"cameras": list(done.scored), **vars(scored.settings)},
+        provenance={"attacks": attacks, **provenance(scored, targets)},
+    )
 
 
 def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast, profile: str) -> Compared:
-    """Put recognition accuracy beside the paper's: lower is better for an attack."""
+    """Put recognition accuracy beside the paper's: lower is better for an attack.
+
+    Args:
+        item: table 5.
+        done: the simulated photographs.
+        rows: labels of the attacks that were run.
+        who: who stands for the paper's networks.
+        profile: its name.
+    """
     from whorl.physical.sheet import CLEAN
     from whorl.physical.table5 import SETTINGS, SIMULATED
 
@@ -103,7 +169,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
             counts = done.counts(setting, versions.get(row, row), target)
             return Value(
                 ours=100 * counts.accuracy,
-                printed=printed[row][place][0] if row in printed else None,
+                printed=printed[row_of(row)][place][0] if row_of(row) in printed else None,
                 interval=_accuracy_interval(counts),
                 n=counts.n,
                 marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
@@ -122,10 +188,14 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
             )
         )
     found = min(done.identified(setting) for setting in SETTINGS)
-    missing = [row for row in item.rows if row not in rows]
-    notes = [SIMULATED, *who.notes, f"Of the prints, {found:.1%} or more were identified in each setting."]
+    share = "All prints" if found == 1 else f"At least {found:.1%} of the prints"
+    stood_for = {row_of(row) for row in rows}
+    missing = [row for row in item.rows if row not in stood_for]
+    notes = [SIMULATED, *who.notes, f"{share} were identified in each setting."]
     notes += ["Rows are held against each other by accuracy, lower being better: +1 is a point lower."]
     notes += [f"Not run: {', '.join(missing)}."] if missing else []
+    if any(row.endswith(QUICK_SUFFIX) for row in rows):
+        notes.append("eot-quick is EOT with 100 gradients a picture instead of 2,500: weaker, and not the paper's.")
     return Compared(
         item=item,
         profile=profile,
@@ -147,19 +217,20 @@ def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> l
 def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) -> Iterator[Ordering]:
     from whorl.physical.table5 import SETTINGS
 
-    printed = item.printed[who.sources[0][0].role]
+    printed, labels = item.printed[who.sources[0][0].role], {row_of(label): label for label in versions}
     for _, target in who.targets:
         for first, second in item.orderings:
-            if first not in versions or second not in versions:
+            if first not in labels or second not in labels:
                 continue
+            one, other = versions[labels[first]], versions[labels[second]]
             for place, setting in enumerate(SETTINGS):
-                counts = [done.counts(setting, versions[row], target) for row in (first, second)]
-                comparison = done.compared(setting, versions[first], versions[second], target)
+                counts = [done.counts(setting, version, target) for version in (one, other)]
+                comparison = done.compared(setting, one, other, target)
                 said = [printed[row][place][0] if row in printed else None for row in (first, second)]
                 gap = difference(said[1], said[0])
                 yield Ordering(
-                    first=first,
-                    second=second,
+                    first=labels[first],
+                    second=labels[second],
                     where=f"{item.poses[place].label}, {target}",
                     ours=difference(100 * counts[1].accuracy, 100 * counts[0].accuracy),
                     printed=gap,

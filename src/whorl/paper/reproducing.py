@@ -15,6 +15,7 @@ from whorl.paper.comparing import compare_with_printed
 from whorl.paper.declaring import declaration
 from whorl.paper.gallery import draw_gallery
 from whorl.paper.item import load
+from whorl.paper.panels import write_panels
 from whorl.paper.photographing import reproduce_photographs
 from whorl.paper.querying import reproduce_queries
 from whorl.paper.reporting import write_paper_report
@@ -30,7 +31,7 @@ class Reproduced:
 
     Attributes:
         compared: ours beside the paper's.
-        done: the run; None of a table that counts queries.
+        done: the run; None of a table that counts queries or photographs.
         folder: the run folder.
         files: what was written of it, by what it is.
     """
@@ -93,7 +94,7 @@ def reproduce(
         engine: "local" or "ray".
         workers: of the engine ray.
         command: what the user typed, for the manifest.
-        page: whether to write an HTML report too; it needs plotly.
+        page: whether to write an HTML report too, and of an item with an axis its curves; it needs plotly.
         figures: whether to write the report's figures as PNG and PDF too; they need a browser.
         report: told of each task.
 
@@ -117,9 +118,12 @@ def reproduce(
         compared = reproduce_queries(item, folder / item.name, chosen, **common, device=device, report=report)
         done = None
     elif item.kind == "photographs":
-        if engine != "local" or page:
-            raise WhorlError(f"{item.name} runs on the engine local, and has no HTML report. Leave the options out.")
+        if engine != "local":
+            raise WhorlError(f"{item.name} runs on the engine local only; got {engine!r}.")
         common |= {"batch_size": batch_size, "quick": quick, "workers": workers, "command": command}
+        files |= {"report": place / f"{item.name}.html"} if page else {}
+        files |= {"drawings": place / f"{item.name}-figures"} if figures else {}
+        common |= {"page": files.get("report"), "figures": files.get("drawings")}
         compared = reproduce_photographs(item, folder / item.name, chosen, **common, device=device, report=report)
         done = None
     else:
@@ -133,6 +137,8 @@ def reproduce(
     if item.kind == "gallery" and done is not None:
         files["gallery"] = place / f"{item.name}.png"
         draw_gallery(item, done, files["gallery"], device=device)
+    if page and item.axis is not None:
+        files |= write_panels(compared, place, files_too=figures, report=report)
     if page and done is not None:
         files["report"] = place / f"{item.name}.html"
         drawn = place / f"{item.name}-figures" if figures else None

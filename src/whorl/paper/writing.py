@@ -12,6 +12,7 @@ from typing import Any
 from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.paper.compared import Compared, Cost, Value
+from whorl.paper.item import spaced
 from whorl.paper.verdicts import LEVEL_ABOVE, MARKS
 
 LEGEND = (
@@ -94,8 +95,7 @@ def markdown(compared: Compared, *, command: str = "") -> str:
 
 def heading(compared: Compared) -> str:
     """As in ``Table 1: Success rates under rotation``."""
-    letters = compared.item.name.rstrip("0123456789")
-    return f"{letters.capitalize()} {compared.item.name.removeprefix(letters)}: {compared.item.title}"
+    return f"{spaced(compared.item.name)}: {compared.item.title}"
 
 
 def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:

@@ -60,7 +60,7 @@ def save_figures(
     contact = content.photographs.galleries if content.photographs else ()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        _render(figures, report)
+        render(figures, report)
         sheets = [
             path
             for number, gallery in enumerate((*content.galleries, *contact), start=1)
@@ -73,7 +73,7 @@ def save_figures(
     return [*figures, *sheets]
 
 
-def _render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -> None:
+def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -> None:
     """Draw all in one browser, and write each as it is done."""
     if not figures:
         return

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import whorl
+from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks import Attack
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import AffineInvariant, Chain, TranslationInvariant
@@ -17,7 +18,8 @@ from whorl.transforms import DiverseInput, RandomAffine
 _NUMBER = re.compile(r"([0-9]{1,9}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e-?[0-9]{1,2})?")
 _FRACTIONS = ("eps", "alpha")
 _PARTS: dict[str, Callable[..., Any]] = {
-    part.__name__: part for part in (AffineInvariant, TranslationInvariant, DiverseInput, RandomAffine)
+    part.__name__: part
+    for part in (AffineInvariant, TranslationInvariant, PolarGridInvariant, DiverseInput, RandomAffine)
 }
 
 

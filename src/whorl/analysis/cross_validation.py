@@ -1,0 +1,248 @@
+"""Choosing among attacks without fooling oneself: held-out networks, held-out pictures, resampled pictures.
+
+Two things make the best of many look better than it is: it was best on these networks, and on these pictures. So the
+choice is made again and again without one family of networks and without one fold of pictures, and judged on those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answers:
+    """Who was fooled by what.
+
+    Attributes:
+        names: C attacks.
+        eligible: which of them may be chosen; the others are baselines.
+        targets: T networks.
+        clean: (T, P, N) bool: the clean picture is recognised, in each of P poses.
+        success: (C, T, P, N) bool: it is, and the adversarial one is not.
+    """
+
+    names: tuple[str, ...]
+    eligible: tuple[bool, ...]
+    targets: tuple[str, ...]
+    clean: Tensor
+    success: Tensor
+
+    def __post_init__(self) -> None:
+        expected = (len(self.names), *self.clean.shape)
+        if self.success.shape != expected or len(self.targets) != self.clean.shape[0]:
+            raise WhorlError(f"expected successes of shape {expected}; got {tuple(self.success.shape)}.")
+        if len(self.eligible) != len(self.names) or not any(self.eligible):
+            raise WhorlError("expected at least one attack to choose from, and a yes or no for each.")
+
+    @property
+    def pictures(self) -> int:
+        """N."""
+        return int(self.clean.shape[-1])
+
+
+def family(network: str) -> str:
+    """What a network is a kin of: the letters that its name begins with.
+
+    >>> family("efficientnet_lite0"), family("mobilenet_v2.ens-at+jpeg"), family("timm:resnet50.a1_in1k")
+    ('efficientnet', 'mobilenet', 'resnet')
+    """
+    found = re.match(r"[a-z]+", network.rpartition(":")[2].lower())
+    return found[0] if found else network
+
+
+def rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
+    """Success rates in [0, 1], each pose counting the same.
+
+    Args:
+        clean: (T, P, N) bool.
+        success: (..., T, P, N) bool.
+        weights: (N,) how often each picture counts; (B, N) for B resamples.
+
+    Returns:
+        (..., T), or (B, ..., T). NaN where no clean picture is recognised in any pose.
+
+    >>> clean = torch.tensor([[[True, True, False], [True, True, True]]])
+    >>> rates(clean, torch.tensor([[[True, False, False], [True, True, True]]]), torch.ones(3)).tolist()
+    [0.75]
+    """
+    w = weights.to(torch.float32)
+    below = torch.einsum("tpn,...n->...tp", clean.to(w), w)
+    above = torch.einsum("xtpn,...n->...xtp", success.reshape(-1, *clean.shape).to(w), w)
+    rate = above / below.unsqueeze(-3)  # a pose without a recognised picture becomes NaN, and is left out
+    return rate.nanmean(-1).reshape(*weights.shape[:-1], *success.shape[:-3], clean.shape[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How the choice does on one network whose whole family it was made without.
+
+    Attributes:
+        target: the network.
+        chosen: what was chosen in each fold, each once, most frequent first.
+        rate: percent, on pictures that the choice was made without.
+        interval: 95%, over resampled pictures.
+        over: by baseline, how far above it in points, and the 95% interval of the difference.
+    """
+
+    target: str
+    chosen: tuple[str, ...]
+    rate: float
+    interval: Interval
+    over: dict[str, tuple[float, Interval]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """One attack on all networks and pictures.
+
+    Attributes:
+        name: which.
+        baseline: whether it could not be chosen.
+        mean: percent, over the networks.
+        interval: 95%, over resampled pictures.
+        rates: percent, one for each network.
+        wins: share of resamples in which it is the best that can be chosen.
+        behind: how far behind the winner, in points, with its 95% interval.
+    """
+
+    name: str
+    baseline: bool
+    mean: float
+    interval: Interval
+    rates: tuple[float, ...]
+    wins: float
+    behind: tuple[float, Interval]
+
+    @property
+    def level(self) -> bool:
+        """Whether it is not told apart from the winner."""
+        return self.behind[1][0] <= 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The outcome.
+
+    Attributes:
+        winner: its name.
+        ranking: all, best first.
+        judged: one for each network.
+        optimism: how much better the winner looks, in points, where it was chosen than the choice does where it was
+            not made.
+    """
+
+    winner: str
+    ranking: tuple[Ranked, ...]
+    judged: tuple[Judged, ...]
+    optimism: float
+
+
+def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int = 0) -> Chosen:
+    """Choose the attack with the highest mean over networks, and judge the choice on what it was made without.
+
+    Args:
+        answers: of everything.
+        folds: parts of the pictures, each held out once.
+        resamples: for the intervals.
+        seed: of folds and resamples.
+
+    Raises:
+        WhorlError: the networks are of one family, or there are fewer pictures than folds.
+    """
+    families = [family(target) for target in answers.targets]
+    if len(set(families)) < 2:
+        raise WhorlError(
+            f"expected targets of two families at least, to choose on one and judge on the other; got {families}."
+        )
+    if not 2 <= folds <= answers.pictures:
+        raise WhorlError(f"folds must lie between 2 and the number of pictures, {answers.pictures}; got {folds}.")
+    generator = torch.Generator().manual_seed(seed)
+    fold = torch.randperm(answers.pictures, generator=generator) % folds
+    counts = _resample(answers.pictures, resamples, generator)
+    ranking, winner = _rank(answers, counts)
+    judged = _judge(answers, families, fold, counts)
+    seen = torch.stack([torch.tensor(one.rate) for one in judged]).mean()
+    return Chosen(
+        winner=winner.name, ranking=tuple(ranking), judged=tuple(judged), optimism=float(winner.mean - float(seen))
+    )
+
+
+def best(answers: Answers, weights: Tensor, targets: Sequence[int]) -> int:
+    """The place of the best attack that may be chosen, for some pictures and networks; the earlier of two equals."""
+    mean = rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights).nanmean(-1)
+    return int(mean.masked_fill(~torch.tensor(answers.eligible), -1.0).nan_to_num(-1.0).argmax())
+
+
+def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
+    everyone = torch.ones(answers.pictures)
+    per_target = 100 * rates(answers.clean, answers.success, everyone)
+    mean = per_target.nanmean(-1)
+    drawn = torch.cat([100 * rates(answers.clean, answers.success, part).nanmean(-1) for part in counts.split(50)])
+    allowed = torch.tensor(answers.eligible)
+    first = int(mean.masked_fill(~allowed, -1.0).argmax())
+    winners = drawn.masked_fill(~allowed, -1.0).argmax(-1)
+    found = [
+        Ranked(
+            name=name,
+            baseline=not answers.eligible[c],
+            mean=float(mean[c]),
+            interval=_interval(drawn[:, c]),
+            rates=tuple(per_target[c].tolist()),
+            wins=float((winners == c).float().mean()) if answers.eligible[c] else 0.0,
+            behind=(float(mean[first] - mean[c]), _interval(drawn[:, first] - drawn[:, c])),
+        )
+        for c, name in enumerate(answers.names)
+    ]
+    return sorted(found, key=lambda one: -one.mean), found[first]
+
+
+def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) -> list[Judged]:
+    judged = []
+    baselines = [c for c, allowed in enumerate(answers.eligible) if not allowed]
+    for t, target in enumerate(answers.targets):
+        others = [o for o, kin in enumerate(families) if kin != families[t]]
+        picked = [best(answers, (fold != f).float(), others) for f in range(int(fold.max()) + 1)]
+        # Each picture is answered by the attack that was chosen without it, and without the network's kin.
+        held = torch.empty_like(answers.success[0, t : t + 1])
+        for f, c in enumerate(picked):
+            held[..., fold == f] = answers.success[c, t : t + 1][..., fold == f]
+        clean = answers.clean[t : t + 1]
+        stacked = torch.stack([held, *(answers.success[c, t : t + 1] for c in baselines)])
+        whole = 100 * rates(clean, stacked, torch.ones(answers.pictures))[:, 0]
+        drawn = torch.cat([100 * rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
+        judged.append(
+            Judged(
+                target=target,
+                chosen=tuple(answers.names[c] for c in sorted(set(picked), key=lambda c: -picked.count(c))),
+                rate=float(whole[0]),
+                interval=_interval(drawn[:, 0]),
+                over={
+                    answers.names[c]: (float(whole[0] - whole[i]), _interval(drawn[:, 0] - drawn[:, i]))
+                    for i, c in enumerate(baselines, start=1)
+                },
+            )
+        )
+    return judged
+
+
+def _resample(count: int, resamples: int, generator: torch.Generator) -> Tensor:
+    """How often each picture comes in each resample, (resamples, count)."""
+    chosen = torch.randint(count, (resamples, count), generator=generator)
+    return torch.zeros(resamples, count).scatter_add_(1, chosen, torch.ones(resamples, count))
+
+
+def _interval(values: Tensor) -> Interval:
+    found = values[~values.isnan()]
+    if not len(found):
+        return (float("nan"), float("nan"))
+    low, high = found.quantile(torch.tensor([0.025, 0.975])).tolist()
+    return (low, high)

@@ -1,0 +1,203 @@
+"""What was measured of the approximations, as tables, Markdown and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from whorl.analysis.error import OTHERS, SIGN, STEPS, Measured
+
+COST_WORDS = {
+    "g2": "inverse for adjoint",
+    "g1": "gradient at the picture",
+    "linear": "linear scaling",
+    "lattice": "finite kernel",
+    "estimate": "interpolation",
+}
+"""What each step gives up, by the name of what it leads to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table as text: a title, headings and rows, and what to know."""
+
+    title: str
+    about: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def sheets(found: Sequence[Measured]) -> tuple[Sheet, ...]:
+    """Lay everything out in tables: the corollaries, the steps, the alternatives, and kernels against every law."""
+    tables = _corollaries(found), _steps(found), _alternatives(found)
+    return (*tables, _kernels(found), _signs(found)) if _further(found[0]) else tables
+
+
+def _corollaries(found: Sequence[Measured]) -> Sheet:
+    rows = []
+    for one in found:
+        b, held = one.bounds, one.held()
+        count = len(b.c1)
+        medians = [_short(_median(v)) for v in (b.c1, b.c2, b.c3, b.distance, b.mean_distance, b.distance_bound())]
+        medians += [_signed(_median(b.cosine)), _signed(_median(b.cosine_bound()))]
+        said = [f"{min(held[name])}/{count}" for name in ("same", "halves", "others")]
+        rows.append((one.law.label, *medians, *said))
+    return Sheet(
+        title="The corollaries",
+        about="Medians over the pictures, each with its own constants. Held: pictures for which both corollaries hold, "
+        "with c₁ from the same draws, from the other half of the draws, and from the other pictures. A cosine is never "
+        "below -1, so a bound below that says nothing.",
+        headings=(
+            *("law", "c₁", "c₂", "c₃", "‖g₂-g₁‖", "mean of norms", "bound c₁c₂", "cos(g₁,g₂)", "its bound"),
+            *("held, same", "halves", "others"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _steps(found: Sequence[Measured]) -> Sheet:
+    rows = []
+    for one in found:
+        apart = [_signed(one.gram.cosine(after, before)) for before, after in pairwise(STEPS)]
+        rows.append((one.law.label, *apart, _signed(one.gram.cosine("estimate", "truth"))))
+    return Sheet(
+        title="What each step costs",
+        about="Cosine of each step's outcome with the one before it, noise of the draws removed; 1 costs nothing. "
+        "Last, the estimate against the true gradient of the mean loss.",
+        headings=("law", *(COST_WORDS[name] for name in STEPS[1:]), "estimate, truth"),
+        rows=tuple(rows),
+    )
+
+
+def _alternatives(found: Sequence[Measured]) -> Sheet:
+    names = ("g2", "g1", "adjoint", "estimate", *OTHERS[1:])
+    rows = []
+    for one in found:
+        cells = []
+        for name in names:
+            low, high = one.gram.interval(name, "truth")
+            cells.append(f"{_signed(one.gram.cosine(name, 'truth'))} ({_signed(low)} to {_signed(high)})")
+        rows.append((one.law.label, *cells, f"{one.gram.reliability('truth'):.2f}"))
+    return Sheet(
+        title="Cosine with the true gradient of the mean loss",
+        about="With 95% intervals over resampled pictures. Adjoint: Fᵀ instead of F⁻¹, at the picture itself. Finer: a "
+        "polar grid with twice the radii and six times the angles; log-polar likewise, and scaling exact. The last "
+        "column says how much of the drawn truth is no noise; the noise is removed from the cosines.",
+        headings=("law", *names, "reliability"),
+        rows=tuple(rows),
+    )
+
+
+def _kernels(found: Sequence[Measured]) -> Sheet:
+    names = ("plain", *_further(found[0]))
+    rows = [(one.law.label, *(_digits(one.gram.cosine(name, "truth")) for name in names)) for one in found]
+    return Sheet(
+        title="Each kernel against each law's true gradient",
+        about="Cosine of what an attack with that kernel would follow with what it should, whichever law the kernel "
+        "stands for. Where a source is named, its gradient is the one that is averaged.",
+        headings=("law", *names),
+        rows=tuple(rows),
+    )
+
+
+def _signs(found: Sequence[Measured]) -> Sheet:
+    names = _further(found[0])
+    rows = [(one.law.label, *(_digits(one.gram.cosine(SIGN + name, "truth")) for name in names)) for one in found]
+    return Sheet(
+        title="The same after the sign, as an L∞ step takes it",
+        about="Cosine of the step with the truth. All steps are equally long, so what a step gains, to first order, is "
+        "in proportion to it.",
+        headings=("law", *names),
+        rows=tuple(rows),
+    )
+
+
+def _further(one: Measured) -> tuple[str, ...]:
+    """The estimators that were held against every law."""
+    return tuple(name for name in one.gram.names if name not in (*STEPS, *OTHERS) and not name.startswith(SIGN))
+
+
+def markdown(found: Sequence[Measured], *, heading: str, command: str = "") -> str:
+    """Write all tables as a section of Markdown."""
+    parts = [f"### {heading}", laws_in_words(found)]
+    for sheet in sheets(found):
+        lines = [sheet.headings, ("---",) * len(sheet.headings), *sheet.rows]
+        parts += [f"**{sheet.title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines), sheet.about]
+    parts += [f"```sh\n{command}\n```"] if command else []
+    return "\n\n".join(parts) + "\n"
+
+
+def laws_in_words(found: Sequence[Measured]) -> str:
+    """Say what the laws are: their spreads."""
+    words = {"gaussian": "σ", "uniform": "±"}
+    laws = [one.law for one in found]
+    each = [
+        f"{law.label}: {words[law.kind]} {law.angle:.2g}°, {100 * law.scale:.2g}%, {law.shift:.2g} px" for law in laws
+    ]
+    return "; ".join(each) + "."
+
+
+def as_json(found: Sequence[Measured], **settings: Any) -> dict[str, Any]:
+    """Give everything as JSON values; what is undefined is null."""
+    return {"settings": settings, "laws": [_law(one) for one in found]}
+
+
+def _law(one: Measured) -> dict[str, Any]:
+    law, b, g = one.law, one.bounds, one.gram
+    names = one.gram.names
+    return {
+        "label": law.label,
+        "kind": law.kind,
+        "angle": law.angle,
+        "scale": law.scale,
+        "shift": law.shift,
+        "estimator": repr(law.estimator),
+        "constants": {"c1": float(b.c1.max()), "c2": float(b.c2.max()), "c3": float(b.c3.min())},
+        "held": {name: list(counts) for name, counts in one.held().items()},
+        "pictures": {field.name: _listed(getattr(b, field.name)) for field in fields(b)}
+        | {"distance_bound": _listed(b.distance_bound()), "cosine_bound": _listed(b.cosine_bound())},
+        "steps": {
+            after: {
+                "cosine": _number(g.cosine(after, before)),
+                "relative_distance": _number(g.relative(after, before)),
+                "cosine_with_truth": _number(g.cosine(after, "truth")),
+            }
+            for before, after in pairwise(STEPS)
+        },
+        "cosine_with_truth": {name: _number(g.cosine(name, "truth")) for name in names},
+        "interval": {name: [_number(end) for end in g.interval(name, "truth")] for name in names},
+        "cosine_with_g2": {name: _number(g.cosine(name, "g2")) for name in names},
+        "relative_distance_g1_g2": _number(g.relative("g1", "g2")),
+        "reliability": {name: _number(g.reliability(name)) for name in names},
+    }
+
+
+def _median(values: torch.Tensor) -> float:
+    return float(values.quantile(0.5))  # torch's median takes the lower of two
+
+
+def _listed(values: torch.Tensor) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 5)
+
+
+def _digits(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _signed(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}" if abs(value) < 1e5 else f"{value:.1e}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"

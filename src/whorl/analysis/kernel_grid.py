@@ -1,0 +1,89 @@
+"""Kernels to choose among: a grid over the σ of translations, the σ in the polar plane, and the size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from whorl.errors import WhorlError, unknown_name
+from whorl.runs.declaration import AttackSpec
+
+DEFAULT_GRID = "translation=0,0.5,0.8,1.2,2;polar=0,0.5,0.8,1.2,2;size=15"
+BASELINES: Mapping[str, Mapping[str, Any] | None] = {
+    "plain": None,
+    "ti": {"type": "TranslationInvariant"},
+    "reference": {"type": "AffineInvariant", "sigma": "reference"},
+    "printed": {"type": "AffineInvariant", "sigma": "printed"},
+}
+"""What a choice is held against: no estimator, TI's, the kernel of the authors' code and that of the paper's text."""
+_AXES = ("translation", "polar", "size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A kernel by name.
+
+    Attributes:
+        label: as in ``t0.5-p0.8-k15``, or a baseline's name.
+        estimator: as a declaration takes it; None for none.
+        baseline: whether it only serves to compare with.
+    """
+
+    label: str
+    estimator: Mapping[str, Any] | None
+    baseline: bool = False
+
+    def spec(self, attack: str, settings: Mapping[str, Any]) -> AttackSpec:
+        """The attack with this kernel, for a declaration."""
+        estimator = {"type": "AffineInvariant", **_OFF} if self.estimator is None else dict(self.estimator)
+        return AttackSpec(name=attack, label=self.label, settings={**settings, "estimator": estimator})
+
+
+_OFF = {"translation": False, "rotation": False, "scaling": False}
+
+
+def candidates(grid: str = DEFAULT_GRID) -> list[Candidate]:
+    """Read a grid and list its kernels, baselines first.
+
+    Args:
+        grid: three lists of numbers by name, as in ``translation=0.5,1;polar=0,0.5;size=7,15``: σ in pixels, σ in cells
+            of the polar grid, and the odd size of both kernels. A σ of 0 switches that part off.
+
+    >>> [one.label for one in candidates("translation=0.5;polar=0,0.5;size=15")]
+    ['plain', 'ti', 'reference', 'printed', 't0.5-p0-k15', 't0.5-p0.5-k15']
+    """
+    axes = _axes(grid)
+    found = [Candidate(label=name, estimator=value, baseline=True) for name, value in BASELINES.items()]
+    for translation, polar, size in product(axes["translation"], axes["polar"], axes["size"]):
+        if not translation and not polar:
+            continue  # that is the plain attack, a baseline
+        estimator: dict[str, Any] = {"type": "AffineInvariant", "kernel_size": int(size)}
+        estimator |= {"sigma": translation} if translation else {"translation": False, "sigma": polar}
+        estimator |= {"polar_sigma": polar} if polar else {"rotation": False, "scaling": False}
+        found.append(Candidate(label=f"t{translation:g}-p{polar:g}-k{int(size)}", estimator=estimator))
+    if all(one.baseline for one in found):
+        raise WhorlError(f"a grid must hold a kernel that averages over something; got {grid!r}.")
+    return found
+
+
+def _axes(grid: str) -> dict[str, list[float]]:
+    axes: dict[str, list[float]] = {}
+    for part in filter(None, (piece.strip() for piece in grid.split(";"))):
+        name, _, values = part.partition("=")
+        if name.strip() not in _AXES:
+            raise unknown_name("part of a grid", name.strip(), _AXES, hint=f"A grid is as in {DEFAULT_GRID!r}.")
+        try:
+            axes[name.strip()] = list(dict.fromkeys(float(value) for value in values.split(",")))
+        except ValueError as error:
+            raise WhorlError(f"a grid is lists of numbers, as in {DEFAULT_GRID!r}; got {part!r}.") from error
+    axes = {"size": [15.0], **axes}
+    for name in _AXES[:2]:
+        if name not in axes:
+            raise WhorlError(f"a grid must say {name}, as in {DEFAULT_GRID!r}; got {grid!r}.")
+    if any(value < 0 for values in axes.values() for value in values):
+        raise WhorlError(f"a grid holds numbers from 0; got {grid!r}.")
+    if any(size != int(size) or int(size) % 2 == 0 for size in axes["size"]):
+        raise WhorlError(f"sizes must be odd whole numbers (a kernel has a centre); got {axes['size']}.")
+    return axes

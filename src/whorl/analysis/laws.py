@@ -1,0 +1,234 @@
+"""Laws of small transforms: how far pictures are turned, scaled and moved, and which kernel stands for which law.
+
+A kernel of the estimator is a law on a lattice: whole pixels, whole columns of the polar grid (angles) and whole rows
+of it (radii). The law that it stands for has the same spread without the lattice and without an end. A radial shift is
+no scaling: by how many pixels a scaling moves a point depends on its radius. The two are matched so that the mean
+square displacement over the picture is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+from whorl.estimators import AffineInvariant
+from whorl.geometry.kernels import Kernel, Sigma, Weights
+
+Kind = Literal["gaussian", "uniform"]
+
+EOT_ANGLE, EOT_SCALE, EOT_SHIFT = 30.0, 0.5, 20.0
+"""The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel picture."""
+REFERENCE_SIDE = 299
+_SMALLEST_SCALE = 0.05  # a bell curve has no end, and a picture cannot be turned inside out
+
+
+class Transforms(NamedTuple):
+    """Drawn transforms, each (N,) float64: rotate by ``angle`` and scale by ``scale``, then move by ``shift``."""
+
+    angle: Tensor
+    """Degrees."""
+    scale: Tensor
+    """Factor."""
+    shift: Tensor
+    """(N, 2) pixels, (right, down)."""
+
+
+class Steps(NamedTuple):
+    """The size of a polar grid's cells, for one picture size."""
+
+    radius: float
+    """Pixels between rows."""
+    angle: float
+    """Degrees between columns."""
+    typical: float
+    """Root mean square distance of a pixel from the centre, in pixels."""
+
+
+def steps_of(height: int, width: int) -> Steps:
+    """Measure the estimator's polar grid.
+
+    >>> [round(part, 3) for part in steps_of(224, 224)]
+    [0.707, 1.607, 91.447]
+    """
+    n = max(height, width)
+    longest = math.hypot((height - 1) / 2, (width - 1) / 2)
+    return Steps(longest / max(n - 1, 1), 360 / n, math.sqrt((height**2 + width**2 - 2) / 12))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A law of transforms: four independent numbers around the identity.
+
+    Attributes:
+        label: what to call it.
+        kind: ``"gaussian"`` (the spreads are standard deviations) or ``"uniform"`` (half widths).
+        angle: spread in degrees.
+        scale: spread of the factor about 1.
+        shift: spread in pixels, right and down alike.
+        estimator: the kernel that stands for it.
+
+    >>> law = law_of_range(0.1, 224, 224)
+    >>> round(law.angle, 2), round(law.scale, 3), round(law.shift, 3), law.estimator.kernel_size
+    (3.0, 0.05, 1.498, 3)
+    """
+
+    label: str
+    kind: Kind
+    angle: float
+    scale: float
+    shift: float
+    estimator: AffineInvariant
+
+    def transforms(self, u: Tensor) -> Transforms:
+        """Turn uniform draws, (N, 4) in (0, 1), into transforms."""
+        z = quantile(u.double(), self.kind)
+        scale = (1 + z[:, 1] * self.scale).clamp_min(_SMALLEST_SCALE)
+        return Transforms(z[:, 0] * self.angle, scale, z[:, 2:] * self.shift)
+
+    def lattice(self, u: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn the same draws into those of the finite kernel.
+
+        Args:
+            u: (N, 4) in (0, 1).
+            height: of the picture.
+            width: of the picture.
+
+        Returns:
+            Degrees (N,), radial shifts in pixels (N,), and whole pixels right and down (N, 2).
+        """
+        steps = steps_of(height, width)
+        polar, plain = self.estimator.polar_kernel or _POINT, self.estimator.kernel or _POINT
+        angle = _pick(polar.columns, u[:, 0]) * steps.angle
+        radius = _pick(polar.rows, u[:, 1]) * steps.radius
+        return angle, radius, torch.stack((_pick(plain.columns, u[:, 2]), _pick(plain.rows, u[:, 3])), dim=1)
+
+
+_POINT = Kernel((1.0,), (1.0,))
+
+
+def quantile(u: Tensor, kind: Kind) -> Tensor:
+    """Map uniform draws in (0, 1) to a standard normal, or to the uniform on (-1, 1).
+
+    >>> quantile(torch.tensor([0.5, 0.975], dtype=torch.float64), "gaussian").round(decimals=2).tolist()
+    [0.0, 1.96]
+    """
+    centred = 2 * u - 1
+    return math.sqrt(2) * torch.erfinv(centred) if kind == "gaussian" else centred
+
+
+def law_of_range(share: float, height: int, width: int) -> Law:
+    """The uniform law over a share of EOT's range, and the uniform kernel nearest to it.
+
+    Args:
+        share: 1 is [-30°, 30°] x [0.5, 1.5] x [-20, 20] pixels of a 299-pixel picture.
+        height: of the picture.
+        width: of the picture.
+    """
+    if not 0 < share <= 1:
+        raise WhorlError(f"a range must lie in (0, 1], a share of EOT's; got {share:g}.")
+    steps = steps_of(height, width)
+    angle, scale = EOT_ANGLE * share, EOT_SCALE * share
+    shift = EOT_SHIFT * share * max(height, width) / REFERENCE_SIDE
+    estimator = AffineInvariant(
+        kind="uniform",
+        kernel_size=odd(2 * shift),
+        polar_kernel_size=(odd(2 * scale * steps.typical / steps.radius), odd(2 * angle / steps.angle)),
+    )
+    label = f"range {share:g}"
+    return Law(label=label, kind="uniform", angle=angle, scale=scale, shift=shift, estimator=estimator)
+
+
+def law_of_kernel(estimator: AffineInvariant, height: int, width: int, label: str = "") -> Law:
+    """The law that a kernel stands for.
+
+    Args:
+        estimator: Gaussian or uniform, with square kernels where Gaussian; no weights of your own.
+        height: of the picture.
+        width: of the picture.
+        label: what to call it.
+    """
+    if estimator.weights is not None or estimator.polar_weights is not None:
+        raise WhorlError("a kernel of your own weights has no law by name; give kernel_size, sigma and kind instead.")
+    steps, kind = steps_of(height, width), estimator.kind
+    plain, polar = estimator.kernel or _POINT, estimator.polar_kernel or _POINT
+    return Law(
+        label=label or f"kernel {estimator!r}",
+        kind=kind,
+        angle=spread(polar.columns, kind) * steps.angle,
+        scale=spread(polar.rows, kind) * steps.radius / steps.typical,
+        shift=spread(plain.columns, kind),
+        estimator=estimator,
+    )
+
+
+def read_kernel(text: str) -> AffineInvariant:
+    """Read a kernel as a command takes it: its σ, and its size after an @.
+
+    Args:
+        text: pixels, ``reference``, ``printed`` or ``uniform``; 15 pixels wide unless it says otherwise.
+
+    >>> read_kernel("0.7@7"), read_kernel("uniform")
+    (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(kind='uniform'))
+    """
+    name, _, side = text.strip().lower().partition("@")
+    wanted = "a σ in pixels, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"
+    if side and not side.isdecimal():
+        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.")
+    size = int(side) if side else 15
+    if name == "uniform":
+        return AffineInvariant(kernel_size=size, kind="uniform")
+    named: dict[str, Sigma] = {"reference": "reference", "printed": "printed"}
+    if name in named:
+        return AffineInvariant(kernel_size=size, sigma=named[name])
+    try:
+        return AffineInvariant(kernel_size=size, sigma=float(name))
+    except ValueError as error:
+        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.") from error
+
+
+def spread(weights: Weights, kind: Kind) -> float:
+    """Read σ off a sampled bell curve, or the half width off equal weights, in cells; 0 for a single weight.
+
+    >>> from whorl.geometry.kernels import factor, gaussian_kernel
+    >>> round(spread(factor(gaussian_kernel(15, "reference")).columns, "gaussian"), 4)
+    1.1667
+    """
+    if len(weights) == 1:
+        return 0.0
+    if kind == "uniform":
+        return len(weights) / 2
+    centre = len(weights) // 2
+    falls = weights[centre + 1] / weights[centre]
+    return math.sqrt(-0.5 / math.log(falls)) if falls > 0 else 0.0
+
+
+def odd(width: float) -> int:
+    """The odd number of cells that is nearest to a width.
+
+    >>> [odd(width) for width in (0.3, 1.9, 2.1, 40.0)]
+    [1, 1, 3, 41]
+    """
+    return 2 * max(0, round((width - 1) / 2)) + 1
+
+
+def uniforms(count: int, seed: int) -> Tensor:
+    """Draw (count, 4) evenly spread numbers in (0, 1): a scrambled Sobol sequence.
+
+    >>> bool((uniforms(256, 0).mean(0) - 0.5).abs().max() < 0.01)
+    True
+    """
+    drawn = torch.quasirandom.SobolEngine(4, scramble=True, seed=seed).draw(count, dtype=torch.float64)
+    # The quantile of 0 or 1 itself is infinite.
+    return drawn.clamp(1e-9, 1 - 1e-9)
+
+
+def _pick(weights: Weights, u: Tensor) -> Tensor:
+    """Offsets from the centre, drawn by their weights."""
+    ends = torch.tensor(weights, dtype=torch.float64).cumsum(0)
+    place = torch.searchsorted(ends / ends[-1], u.double().contiguous()).clamp(max=len(weights) - 1)
+    return (place - len(weights) // 2).double()

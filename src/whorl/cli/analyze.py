@@ -1,0 +1,294 @@
+"""``whorl analyze``: how good the estimator's approximations are, which kernel suits a network, what goes together."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.text import Text
+
+from whorl.analysis import calibrating, correlating, error_report
+from whorl.analysis import error as approximation
+from whorl.analysis.kernel_grid import DEFAULT_GRID
+from whorl.analysis.laws import law_of_kernel, law_of_range, read_kernel
+from whorl.artifacts import atomic_write
+from whorl.attacks import attack
+from whorl.attacks.objectives import LOSSES
+from whorl.cli.app import app, typed
+from whorl.cli.console import output, progress, show_json, table
+from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_eps, split_models
+from whorl.cli.outcome import show_files
+from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import Estimator, identity
+from whorl.models import load_model
+from whorl.runs.folder import folder_name
+from whorl.runs.pictures import Pictures
+from whorl.runs.setup import find_device
+
+commands = typer.Typer(
+    no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."
+)
+app.add_typer(commands, name="analyze", epilog="Example: whorl analyze error resnet18 --limit 4 --draws 32")
+
+_ERROR_EXAMPLES = """
+Example: whorl analyze error resnet18 --limit 4 --draws 32
+
+Example: whorl analyze error mobilenet_v2 --data photos/ --ranges 0.01,0.1,1 --kernels 0.7,reference --out analysis
+"""
+_CALIBRATE_EXAMPLES = """
+Example: whorl analyze calibrate resnet18 --data photos/ --limit 200 --device cuda
+
+Example: whorl analyze calibrate resnet18 --attack mim --steps 20 --grid "translation=0.5,1;polar=0,0.5"
+"""
+_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+_CPU_PICTURES, _GPU_PICTURES = 8, 32
+
+
+@commands.command("error", epilog=_ERROR_EXAMPLES)
+def error_(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Argument(help="Network whose gradients are taken.", show_default=False)],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Take only the first so many pictures.")] = 8,
+    size: Annotated[
+        int | None, typer.Option(help="Resize pictures to this side in pixels; the network's own by default.")
+    ] = None,
+    ranges: Annotated[
+        str, typer.Option(help="Uniform transforms, as shares of EOT's range (30°, ±50%, 20 px), joined by commas.")
+    ] = "0.001,0.01,0.03,0.1,0.3,1",
+    kernels: Annotated[
+        str,
+        typer.Option(help="Kernels, joined by commas: σ in pixels, reference, printed, uniform; @7 for the size."),
+    ] = "0.5,reference,printed,uniform",
+    draws: Annotated[int, typer.Option(help="Transforms for each picture.")] = 256,
+    loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = "ce",
+    source: Annotated[
+        str | None, typer.Option(help="Hold this network's gradient, through each kernel, against MODEL's truth.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Measure at what this attack makes of the pictures, such as dim.")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    out: Annotated[Path | None, typer.Option(help="Folder for JSON and Markdown.")] = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Draw a figure into that folder too.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Pictures at a time; 8 on a CPU, 32 on a GPU.")] = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure g₁, g₂ and both corollaries of the paper's §4, and what each approximation of the estimator costs.
+
+    The gradient of the mean loss over random transforms is taken directly, by drawing them, and everything is held
+    against it.
+    """
+    if loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES, hint=f"There are: {', '.join(LOSSES)}.")
+    if precision not in _PRECISIONS:
+        raise WhorlError(f"--precision must be float32 or float64; got {precision!r}.")
+    if figures and out is None:
+        raise WhorlError("--figures needs a folder to draw into; give it with --out.")
+    shares, kinds = _numbers("ranges", ranges), [(text, read_kernel(text)) for text in _listed(kernels)]
+    where = find_device(device)
+    network = load_model(model, device=where).to(_PRECISIONS[precision])
+    other = None if source is None else load_model(source, device=where).to(_PRECISIONS[precision])
+    side = size or max(network.size)
+    pictures = Pictures(folder=data, limit=limit, size=side)
+    some = batch_size or (_GPU_PICTURES if where.type == "cuda" else _CPU_PICTURES)
+    crafted = None if at is None else attack(at)  # an unknown name is refused before any picture is read
+    batches = []
+    for one in pictures.batches(some):
+        x, y = one.x.to(where, _PRECISIONS[precision]), one.y.to(where)
+        batches.append((x if crafted is None else crafted(network, x, y, seed=seed, ids=one.ids), y))
+    laws = [law_of_range(share, side, side) for share in shares]
+    laws += [law_of_kernel(kernel, side, side, f"kernel {text}") for text, kernel in kinds]
+    with progress() as report:
+        chosen: Any = loss  # checked above
+        named: dict[str, Estimator] = {f"kernel {text}": kernel for text, kernel in kinds}
+        named = {"no kernel": identity, **named}
+        if other is not None:
+            named = {f"{name} of {other.name}": one for name, one in named.items()}
+        found = approximation.measure(
+            network, batches, laws, draws=draws, loss=chosen, seed=seed, estimators=named, source=other, report=report
+        )
+    count = sum(len(x) for x, _ in batches)
+    settings = {"model": model, "pictures": count, "size": side, "draws": draws, "loss": loss, "seed": seed, "at": at}
+    settings |= {"source": source}
+    content = error_report.as_json(found, **settings, precision=precision, data=str(data or "samples"))
+    heading = f"{network.name}: {count} pictures of {side} pixels, {draws} transforms each, {loss}"
+    heading += "" if at is None else f", at what {at} makes of them"
+    parts = ["error", network.name, *([] if other is None else [f"from-{other.name}"]), *([] if at is None else [at])]
+    name = folder_name("-".join(parts))
+    tables = error_report.markdown(found, heading=heading, command=shlex.join(typed(ctx)))
+    files = {} if out is None else _write(out, name, content, tables)
+    if out is not None and figures:
+        # Figures need packages that the rest does not.
+        from whorl.analysis.error_figure import draw
+        from whorl.analysis.saving import save_figure
+
+        files["figure"] = save_figure(draw(content), out / name)[0]
+    if as_json:
+        return show_json(content)
+    return _show_error(found, heading, files)
+
+
+@commands.command("calibrate", epilog=_CALIBRATE_EXAMPLES)
+def calibrate_(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(help="Network to craft on; a+b for an ensemble.", show_default=False)],
+    targets: Annotated[
+        str | None, typer.Option(help="Other networks to ask, joined by commas; by default the zoo's other families.")
+    ] = None,
+    attack_name: Annotated[str, typer.Option("--attack", help="A gradient attack.")] = "dim",
+    grid: Annotated[
+        str, typer.Option(help="Kernels: σ of translations, σ in the polar plane, sizes. A σ of 0 switches a part off.")
+    ] = DEFAULT_GRID,
+    steps: Annotated[int | None, typer.Option(help="Gradients a picture; the attack's own by default.")] = None,
+    eps: Annotated[str | None, typer.Option(help="Bound, such as 8/255; the attack's own by default.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
+    size: Annotated[int, typer.Option(help="Resize pictures to this side in pixels.")] = 224,
+    folds: Annotated[int, typer.Option(help="Parts of the pictures, each held out once.")] = 4,
+    seeds: Annotated[str, typer.Option(help="Seeds of the attack, joined by commas; a run each.")] = "0",
+    out: Annotated[Path | None, typer.Option(help="Folder; by default one for the source and the attack.")] = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+    ] = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Choose the estimator's kernel for a source by success on other networks, over the paper's twelve poses.
+
+    The choice is judged on networks whose family it was made without, and on pictures it was made without. Run again,
+    it goes on where it stopped.
+    """
+    given = {"steps": steps, "eps": None if eps is None else parse_eps(eps)}
+    with progress() as report:
+        done = calibrating.calibrate(
+            source,
+            out or Path("runs") / f"calibrate-{attack_name}-{folder_name(source)}",
+            targets=() if targets is None else split_models(targets),
+            attack=attack_name,
+            grid=grid,
+            settings={name: value for name, value in given.items() if value is not None},
+            data=data,
+            limit=limit,
+            size=size,
+            seeds=[int(seed) for seed in _numbers("seeds", seeds)],
+            folds=folds,
+            batch_size=batch_size,
+            device=device,
+            engine=engine,
+            workers=workers,
+            command=typed(ctx),
+            report=report,
+        )
+    files = calibrating.write(done)
+    return show_json(calibrating.as_json(done)) if as_json else _show_calibrated(done, files)
+
+
+def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> None:
+    console, chosen = output(), done.chosen
+    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients a picture, {done.answers.pictures} pictures"
+    console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
+    ranking = table("kernel", *done.answers.targets, "mean", "95% interval", "behind the best", "best in", numbers=True)
+    for one in chosen.ranking:
+        behind, (low, high) = one.behind
+        apart = "–" if one.name == chosen.winner else f"{behind:+.1f} ({low:+.1f} to {high:+.1f})"
+        wins = "baseline" if one.baseline else f"{one.wins:.0%}"
+        cells = [*(f"{rate:.1f}" for rate in one.rates), f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)]
+        ranking.add_row(one.name, *cells, apart, wins, style="bold" if one.name == chosen.winner else None)
+    console.print(ranking)
+    console.print()
+    console.print(Text("Chosen without the network's family and without the picture, judged on both", style="bold"))
+    over = list(chosen.judged[0].over)
+    judged = table("target", "chosen", "rate", "95% interval", *(f"over {name}" for name in over))
+    for row in chosen.judged:
+        gains = ["{:+.1f} ({:+.1f} to {:+.1f})".format(row.over[name][0], *row.over[name][1]) for name in over]
+        rate = (f"{row.rate:.1f}", "{:.1f} to {:.1f}".format(*row.interval))
+        judged.add_row(row.target, ", ".join(row.chosen), *rate, *gains)
+    console.print(judged)
+    level = [one.name for one in chosen.ranking if one.level and one.name != chosen.winner]
+    told = f"Not told apart from it: {', '.join(level)}." if level else "All others are told apart from it."
+    console.print(Text(f"Best: {chosen.winner}. {told}"), soft_wrap=True)
+    console.print(
+        Text(f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not.", style="dim"),
+        soft_wrap=True,
+    )
+    show_files(files)
+
+
+@commands.command("correlate", epilog="Example: whorl analyze correlate runs/mine/results.csv")
+def correlate_(
+    results: Annotated[
+        list[Path], typer.Argument(help="results.csv of run folders, or of tables of the paper.", show_default=False)
+    ],
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether attacks that survive transforms on their source also fool other networks, over all attacks of runs.
+
+    The source must be among the targets, and the identity among the poses.
+    """
+    found = correlating.correlate(correlating.read_points(results), seed=seed)
+    if as_json:
+        return show_json(correlating.as_json(found))
+    console = output()
+    shown = table("attack", "source", "invariance: source, transformed", "transfer: others, as they are")
+    for point in sorted(found.points, key=lambda point: (point.source, -point.transfer)):
+        shown.add_row(point.attack, point.source, f"{point.invariance:.1f}", f"{point.transfer:.1f}")
+    console.print(Text("Mean success rates (%)", style="bold"))
+    console.print(shown)
+    for name, value, (low, high) in (
+        ("Pearson", found.pearson, found.pearson_interval),
+        ("Spearman", found.spearman, found.spearman_interval),
+    ):
+        console.print(Text(f"{name}'s correlation: {value:.2f} ({low:.2f} to {high:.2f}), {len(found.points)} attacks"))
+    return None
+
+
+def _show_error(found: list[approximation.Measured], heading: str, files: dict[str, Path]) -> None:
+    console = output()
+    console.print(Text(heading, style="bold"))
+    console.print(Text(error_report.laws_in_words(found), style="dim"), soft_wrap=True)
+    for sheet in error_report.sheets(found):
+        console.print()
+        console.print(Text(sheet.title, style="bold"))
+        shown = table(*sheet.headings, numbers=True)
+        for row in sheet.rows:
+            shown.add_row(*row)
+        console.print(shown)
+        console.print(Text(sheet.about, style="dim"), soft_wrap=True)
+    show_files(files)
+
+
+def _write(folder: Path, name: str, content: dict[str, Any], tables: str) -> dict[str, Path]:
+    files = {"figures": folder / f"{name}.json", "tables": folder / f"{name}.md"}
+    texts = {"figures": json.dumps(content, indent=1) + "\n", "tables": tables}
+    for what, path in files.items():
+        try:
+            with atomic_write(path) as file:
+                file.write(texts[what].encode())
+        except OSError as error:
+            raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable.") from error
+    return files
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in _listed(text)]
+    except ValueError as error:
+        raise WhorlError(f"--{option} must be numbers joined by commas, such as 0.1,1; got {text!r}.") from error

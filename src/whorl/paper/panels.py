@@ -1,0 +1,145 @@
+"""Curves over what changes from row to row, a panel a pose and a line a network: the paper's figure of kernel sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whorl.errors import WhorlError
+from whorl.paper.compared import Compared
+from whorl.runs.progress import Report, silent
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_ACROSS = 3
+_PANEL_HEIGHT = 250
+_INK, _GRID = "#1f2328", "#d8dee4"
+_MEAN = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One line of one panel.
+
+    Attributes:
+        panel: the panel's title: a pose, or what the mean is over.
+        name: the network that was asked.
+        points: (value on the axis, percent), ascending.
+    """
+
+    panel: str
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+def curves(compared: Compared) -> Iterator[Curve]:
+    """Read the curves off a comparison whose item has an axis.
+
+    A row without a rate leaves a gap in its curve.
+    """
+    axis = compared.item.axis
+    if axis is None:
+        raise WhorlError(f"{compared.item.name} has no axis to draw curves along.")
+    for block in compared.blocks:
+        lines = [(axis.values[line.attack], line) for line in block.lines if line.attack in axis.values]
+        lines.sort(key=lambda pair: pair[0])
+        one_panel = compared.item.kind == "mean"
+        for place, (column, target) in enumerate(zip(block.columns, block.targets, strict=True)):
+            if not one_panel and column == _MEAN:
+                continue
+            values = [(at, line.values[place].ours) for at, line in lines]
+            yield Curve(
+                panel=f"mean over {len(compared.item.all_poses())} poses" if one_panel else column,
+                name=target,
+                points=tuple((at, math.nan if rate is None else rate) for at, rate in values),
+            )
+
+
+def draw_panels(compared: Compared) -> Figure:
+    """Draw the curves, panels side by side, with one legend for all."""
+    # plotly takes half a second to import, and colours come from the report, which needs it too.
+    from plotly.subplots import make_subplots
+
+    from whorl.report.escaping import figure_text
+    from whorl.report.figures import COLOURS
+
+    every = list(curves(compared))
+    panels, names = (list(dict.fromkeys(getattr(one, part) for one in every)) for part in ("panel", "name"))
+    across = min(_ACROSS, len(panels))
+    down = math.ceil(len(panels) / across)
+    figure: Figure = make_subplots(
+        rows=down,
+        cols=across,
+        subplot_titles=[figure_text(panel) for panel in panels],
+        shared_yaxes="all",
+        vertical_spacing=0.2 if down > 1 else 0,
+        horizontal_spacing=0.05,
+    )
+    for one in every:
+        row, column = divmod(panels.index(one.panel), across)
+        place = names.index(one.name)
+        figure.add_scatter(
+            x=[at for at, _ in one.points],
+            y=[None if math.isnan(rate) else round(rate, 4) for _, rate in one.points],
+            name=figure_text(one.name),
+            legendgroup=one.name,
+            showlegend=one.panel == panels[0],
+            mode="lines+markers",
+            line={"color": COLOURS[place % len(COLOURS)], "dash": _dash(place, len(COLOURS)), "width": 2},
+            marker={"size": 6},
+            row=row + 1,
+            col=column + 1,
+        )
+    _lay_out(figure, compared, every, down)
+    return figure
+
+
+def write_panels(compared: Compared, folder: Path, *, files_too: bool, report: Report = silent) -> dict[str, Path]:
+    """Write the curves as a page, and as PNG and PDF if they are wanted.
+
+    Args:
+        compared: with an axis.
+        folder: where to.
+        files_too: whether to have a browser draw PNG and PDF, into ``<name>-figures``.
+        report: told of each file.
+
+    Returns:
+        What was written, by what it is.
+    """
+    from whorl.analysis.saving import save_figure, save_page  # they need plotly
+
+    name, figure = compared.item.name, draw_panels(compared)
+    written = {"curves": save_page(figure, folder / f"{name}-panels.html")}
+    if files_too:
+        written["panels"] = save_figure(figure, folder / f"{name}-figures" / "panels", report=report)[0]
+    return written
+
+
+def _dash(place: int, colours: int) -> str:
+    return ("solid", "dash", "dot")[place // colours % 3]
+
+
+def _lay_out(figure: Figure, compared: Compared, every: Sequence[Curve], down: int) -> None:
+    axis = compared.item.axis
+    assert axis is not None  # noqa: S101 - curves() refused an item without one
+    ticks = [at for at, _ in every[0].points]
+    lowest = min((rate for one in every for _, rate in one.points if not math.isnan(rate)), default=0.0)
+    figure.update_layout(
+        template="none",
+        height=90 + down * _PANEL_HEIGHT,
+        font={"size": 12, "color": _INK},
+        margin={"l": 56, "r": 16, "t": 40, "b": 100},
+        legend={"orientation": "h", "x": 0, "y": -0.34 / down - 0.03, "yanchor": "top"},
+    )
+    look: dict[str, Any] = {"gridcolor": _GRID, "zeroline": False}
+    labels = [f"{tick:.3g}" for tick in ticks]
+    title = {"text": axis.label, "standoff": 6}
+    figure.update_xaxes(title=title, tickvals=ticks, ticktext=labels, type="log" if axis.log else "linear", **look)
+    # Where all rates are high, their differences would not be seen on the whole scale.
+    floor = max(0, 10 * math.floor((lowest - 5) / 10)) if lowest > 50 else 0
+    figure.update_yaxes(range=[floor - 0.03 * (100 - floor), 100 + 0.03 * (100 - floor)], nticks=6, **look)
+    figure.update_yaxes(title="success rate (%)", col=1)
