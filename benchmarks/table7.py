@@ -29,6 +29,7 @@ import whorl
 from measure import headline, metadata, save, table
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
+from whorl.models.folding import fold
 from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, Table7, table7
 from whorl.runs.targets import split_target
@@ -56,52 +57,13 @@ class Half(nn.Module):
         return logits
 
 
-@torch.no_grad()
-def fold(net: nn.Module, x: Tensor) -> int:
-    """Fold every batch normalisation into the convolution before it, in place; returns how many.
-
-    Which convolution comes before is seen by running the network on ``x`` once.
-    """
-    made: dict[int, nn.Conv2d] = {}
-    kept: list[Tensor] = []  # so that no tensor's id is given to another meanwhile
-    pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
-
-    def after(module: nn.Module, _: Any, out: Tensor) -> None:
-        assert isinstance(module, nn.Conv2d)
-        made[id(out)] = module
-        kept.append(out)
-
-    def before(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        assert isinstance(module, nn.BatchNorm2d)
-        if id(given[0]) in made:
-            pairs.append((made[id(given[0])], module))
-
-    hooks = [m.register_forward_hook(after) for m in net.modules() if isinstance(m, nn.Conv2d)]
-    hooks += [m.register_forward_pre_hook(before) for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    net(x)
-    for hook in hooks:
-        hook.remove()
-    parents = {child: (parent, name) for parent in net.modules() for name, child in parent.named_children()}
-    for conv, norm in pairs:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight / (norm.running_var + norm.eps).sqrt()
-        shift = norm.bias - norm.running_mean * scale
-        conv.weight.mul_(scale[:, None, None, None])
-        conv.bias = nn.Parameter(shift if conv.bias is None else conv.bias * scale + shift, requires_grad=False)
-        parent, name = parents[norm]
-        # timm's normalisations end in an activation of their own
-        setattr(parent, name, nn.Sequential(*(getattr(norm, part) for part in ("drop", "act") if hasattr(norm, part))))
-    return len(pairs)
-
-
 def quick(name: str, device: torch.device, like: Tensor, *, half: bool) -> whorl.Classifier:
     """Load a classifier, and make it fast without changing what it computes."""
     clf = whorl.load_model(name, device=device)
     with torch.no_grad():
         expected = clf(like)
-        folded = fold(clf.net, torch.zeros(1, 3, *clf.size, device=device))
         clf.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub forgets it
+        folded = fold(clf.net, clf.size)
         if half:
             clf.net = Half(clf.net)
         gap = float((clf(like) - expected).abs().max())

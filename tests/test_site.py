@@ -34,17 +34,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def addresses() -> list[str]:
+    """Where each page of docs/ is to be found in the site."""
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).with_suffix("").as_posix() for page in sorted(docs.rglob("*.md"))]
+    return ["." if page == "index" else page for page in pages]
+
+
 def test_every_page_is_in_it(site: Path) -> None:
-    for page in (ROOT / "docs").glob("*.md"):
-        made = site / "index.html" if page.stem == "index" else site / page.stem / "index.html"
-        assert made.is_file(), page.name
+    for address in addresses():
+        assert (site / address / "index.html").is_file(), address
 
 
 def test_every_page_is_in_the_menu(site: Path) -> None:
     menu = (site / "index.html").read_text(encoding="utf-8").partition('<div class="md-content"')[0]
-    for page in (ROOT / "docs").glob("*.md"):
-        if page.stem != "index":
-            assert f'href="{page.stem}/"' in menu, f"{page.name} is not in mkdocs.yml's nav"
+    for address in addresses():
+        assert f'href="{address}/"' in menu or address == ".", f"{address}.md is not in mkdocs.yml's nav"
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:

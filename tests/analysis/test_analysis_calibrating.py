@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.toys import FIRST, SECOND, THIRD, saved
+from analysis.toy_fields import FIRST, SECOND, THIRD, saved
 from whorl import WhorlError
 from whorl.analysis.calibrating import Calibrated, as_json, as_toml, calibrate, other_networks, write
 from whorl.analysis.kernel_grid import BASELINES, candidates

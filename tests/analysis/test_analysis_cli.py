@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.toys import FIRST, SECOND, THIRD, saved
+from analysis.toy_fields import FIRST, SECOND, THIRD, saved
 from browser import chromium
 from cli.invoking import invoke
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from analysis.toys import SIDE, Linear, Quadratic, framed
+from analysis.toy_fields import SIDE, Linear, Quadratic, framed
 from conftest import pictures, small_net
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis import error

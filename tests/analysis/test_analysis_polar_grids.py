@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from analysis.toys import smooth
+from analysis.toy_fields import smooth
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis.laws import Transforms, law_of_kernel
 from whorl.analysis.polar_grids import PolarGridInvariant

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from analysis.toys import smooth
+from analysis.toy_fields import smooth
 from whorl.analysis.laws import Transforms, law_of_kernel, steps_of
 from whorl.analysis.warps import pull_back, pull_back_along_radius
 from whorl.geometry.kernels import blur

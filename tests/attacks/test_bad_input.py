@@ -98,7 +98,7 @@ SETTINGS: list[tuple[Callable[[], object], str]] = [
         lambda: whorl.attack("ai-dmi"),
         r"unknown attack 'ai-dmi'. Did you mean 'ai-dim', 'ai-mim'.*`whorl attacks` lists all",
     ),
-    (lambda: whorl.attack("zzzzzz"), "unknown attack 'zzzzzz'. Known: ai-dim"),
+    (lambda: whorl.attack("zzzzzz"), "unknown attack 'zzzzzz'. Known: ai-best, ai-dim"),
     (lambda: whorl.attack_names(kind="grad"), "unknown kind of attack 'grad'"),  # type: ignore[arg-type]
     (
         lambda: whorl.attack("pgd", epsilon=0.1),

@@ -18,7 +18,6 @@ from whorl.errors import WhorlError
 from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
-from whorl.hardening.folding import fold
 from whorl.hardening.losses import objective, soft_targets
 from whorl.hardening.pictures import Order, TrainingPictures
 from whorl.hardening.processes import Team
@@ -27,6 +26,7 @@ from whorl.hardening.settings import Training
 from whorl.hardening.student import Average, learned, put, trainable
 from whorl.hardening.watching import Watch
 from whorl.models.classifier import Classifier
+from whorl.models.folding import fold
 from whorl.randomness import substream, uniform
 
 # Streams of a picture's randomness in one epoch.
@@ -104,7 +104,7 @@ class Trainer:
         low = training.precision == "bf16"
         self.crop = student.size if training.crop is None else (training.crop, training.crop)
         if training.norm != "batch":
-            fold(student.net, self.crop, len(student.mean))
+            fold(student.net, self.crop, len(student.mean), learns=True)
         self.makers: dict[str, Model] = {
             name: LowPrecision(at_size(net, self.crop), self.device, on=low) for name, net in pool.items()
         }

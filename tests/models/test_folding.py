@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from whorl.hardening.folding import fold
+from whorl.models.folding import fold
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_lite0"])
@@ -17,7 +17,7 @@ def test_real_networks_answer_and_learn_as_before(name: str) -> None:
     plain = whorl.load_model(name).net.double().requires_grad_(True)
     folded = deepcopy(plain)
     norms = sum(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
-    assert fold(folded, (64, 64)) == norms
+    assert fold(folded, (64, 64), learns=True) == norms
     x = torch.randn(2, 3, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     answers = []
     for net in (plain, folded):
@@ -28,6 +28,20 @@ def test_real_networks_answer_and_learn_as_before(name: str) -> None:
     theirs = dict(plain.named_parameters())
     for place, parameter in folded.named_parameters():
         torch.testing.assert_close(parameter.grad, theirs[place].grad, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_lite0"])
+def test_a_product_that_is_taken_once_answers_the_same(name: str) -> None:
+    net = whorl.load_model(name).net.double()
+    x = torch.randn(2, 3, 64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    before = net(x)
+    assert fold(net, (64, 64))
+    torch.testing.assert_close(net(x), before, rtol=1e-9, atol=1e-9)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if parameter.dim() == 4:
+                parameter.zero_()
+    torch.testing.assert_close(net(x), before, rtol=1e-9, atol=1e-9)
 
 
 class Twice(nn.Module):

@@ -13,7 +13,7 @@ from whorl import Classifier
 from whorl.data import save_image
 
 SIDE = 17
-FIRST, SECOND, THIRD = (f"python:analysis.toys:{name}" for name in ("first", "second", "third"))
+FIRST, SECOND, THIRD = (f"python:analysis.toy_fields:{name}" for name in ("first", "second", "third"))
 
 
 class Linear(nn.Module):
