@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,32 +54,3 @@ def test_table_7(tmp_path: Path) -> None:
     assert [row["label"] for row in results["rows"]] == labels * 2
     assert results["verdicts"]["comparisons"] == 1
     assert "efficientnet_lite0+jpeg  nes-ai-dim" in printed
-
-
-def test_folding_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    from table7 import fold
-
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Conv2d(4, 5, 3, bias=False),
-        nn.BatchNorm2d(5),
-        nn.Flatten(),
-    ).eval()
-    for norm in (net[1], net[4]):
-        assert isinstance(norm, nn.BatchNorm2d)
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        norm.running_mean.normal_()
-        norm.running_var.uniform_(0.5, 2)
-        nn.init.normal_(norm.weight)
-        nn.init.normal_(norm.bias)
-    x = torch.rand(2, 3, 9, 9)
-    with torch.no_grad():
-        expected = net(x)
-        assert fold(net, x) == 2
-        torch.testing.assert_close(net(x), expected)
-    assert not any(isinstance(part, nn.BatchNorm2d) for part in net.modules())
