@@ -61,8 +61,9 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
         from whorl.fast.estimator_gpu import estimate_on_gpu
 
         return estimate_on_gpu(gradient, rows, columns, radii, angles)
-    # A compiler fuses the plain operations. The size of the batch has no say: it must not change a result.
-    if gradient.device.type != "cpu" or torch.compiler.is_compiling():
+    # A blur alone is faster as plain torch does it, and a compiler fuses the plain operations. How large the batch is
+    # has no say: it must not change a result.
+    if gradient.device.type != "cpu" or polar_kernel is None or torch.compiler.is_compiling():
         return None
     from whorl.fast.estimator_cpu import estimate_on_cpu
 
