@@ -44,11 +44,10 @@ class GradientAttack(Attack):
         early_stop: whether an image rests once the model, as seen in the loop, answers as wanted; it then leaves the
             batch, and the others go on without it.
         chunk: draws per forward pass, None for as many as fit; the result does not depend on it.
-        fast: on a GPU, None attacks a frozen ``whorl.Classifier`` or an ensemble of them in bfloat16, with batch norms
-            folded and the step replayed as one recorded graph; True also lets cuDNN search for its fastest kernels,
-            which the first batch waits for, and which may round differently in another process. False, the default
-            until the others are measured, computes in the network's own precision. Other models, and all on a CPU,
-            are attacked as they are.
+        fast: False computes step by step with the network as it is. None attacks a frozen ``whorl.Classifier`` with its
+            batch norms folded; on a GPU also an ensemble of them, in bfloat16, with the step replayed as one recorded
+            graph. True also lets cuDNN search for its fastest kernels, which the first batch waits for, and which may
+            round differently in another process. Other models are attacked as they are.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
@@ -108,12 +107,12 @@ class GradientAttack(Attack):
         norm = find_norm(self.norm)
         start = norm.ball(x, eps)(x + norm.random(x, substream(keys, _START), eps)) if self.random_start else x
         batch = UnderAttack(x, start, goal, keys, eps, alpha)
-        if x.is_cuda and self.fast is not False:
-            from whorl.fast.attacking import craft_fast  # which needs this module
-
-            made = craft_fast(self, model, batch)
-        else:
+        if self.fast is False:
             made = self.craft_plainly(model, batch)
+        else:
+            from whorl.fast.attacking import craft_fast, craft_folded  # which need this module
+
+            made = (craft_fast if x.is_cuda else craft_folded)(self, model, batch)
         check_finite(made.finite, ids)
         return Crafted(made.images, grad_evals=made.grad_evals)
 

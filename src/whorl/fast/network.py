@@ -177,9 +177,9 @@ def prepared(model: object) -> Kept | None:
     Returns:
         The prepared network and what belongs to it; None if the model has to be used as it is.
     """
-    if not _simple(model):
+    if not simple(model):
         return None
-    assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what _simple found out
+    assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
     with _LOCK:
         version = _version(model)
         kept = _KEPT.get(model)
@@ -208,7 +208,8 @@ def _prepare(model: nn.Module) -> nn.Module | None:
         return None
 
 
-def _simple(model: object) -> bool:
+def simple(model: object) -> bool:
+    """Whether a model is a classifier, or an ensemble of some, that a copy can stand for: see :func:`prepared`."""
     from whorl.models import Classifier, Ensemble
 
     members = list(model.models) if type(model) is Ensemble else [model]

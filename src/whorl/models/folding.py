@@ -7,6 +7,7 @@ backwards more of it than the convolutions make.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from whorl.models._torchvision import timm
+from whorl.models.classifier import Classifier
 
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
 Product = tuple[Tensor, Tensor]
@@ -59,6 +61,17 @@ def fold(net: nn.Module, size: tuple[int, int], channels: int = 3, *, learns: bo
     for conv, norm in pairs:
         del conv.forward, norm.forward
     return 0
+
+
+def folded(classifier: Classifier) -> Classifier:
+    """A copy of a classifier with its normalisations folded: the same answers up to rounding, sooner.
+
+    Args:
+        classifier: stays as it is. What is changed in it later does not reach the copy.
+    """
+    copy = deepcopy(classifier)
+    fold(copy.net, copy.size, len(copy.mean))
+    return copy
 
 
 def _pairs(net: nn.Module, x: Tensor) -> tuple[list[Pair], Tensor]:
