@@ -154,6 +154,7 @@ def test_wrapped_under_function_transforms(name: str) -> None:
     plain = torch.func.grad(functools.partial(loss, net))(x)
     estimated = torch.func.grad(functools.partial(loss, wrapped))(x)
     assert torch.equal(estimated, WRAPPED[name](plain))
+    assert torch.equal(run(wrapped, x)[1], WRAPPED[name](run(net, x)[1]))
     # Nothing of the transform stays behind in a cache. (Inside it, plain torch estimates: the same up to rounding.)
     torch.testing.assert_close(run(wrapped, x)[1], estimated, rtol=0, atol=1e-6 * float(estimated.abs().max()))
 

@@ -271,6 +271,18 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
     assert made == [1]
 
 
+def test_unasked_nothing_changes() -> None:
+    clf, x = classifier(), pictures(3)
+    y = clf(x).argmax(1)
+    attack = whorl.attack("ai-dim", steps=3)
+    assert isinstance(attack, GradientAttack)
+    with ready(clf):
+        plainly = attack.craft_plainly(clf, under_attack(attack, x, y)._replace(keys=image_keys(x, 0))).images
+    assert torch.equal(attack(clf, x, y), plainly)
+    assert torch.equal(attack.with_(fast=False)(clf, x, y), plainly)
+    assert not network._KEPT
+
+
 def test_a_setting_that_is_none_of_the_three() -> None:
     with pytest.raises(WhorlError, match="fast must be True, False or None"):
         whorl.attack("mim", fast="very")

@@ -44,6 +44,37 @@ def test_a_product_that_is_taken_once_answers_the_same(name: str) -> None:
     torch.testing.assert_close(net(x), before, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_convolution_with_a_bias(learns: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 5, 3, bias=False),
+        nn.BatchNorm2d(5),
+        nn.Flatten(),
+    ).eval()
+    for norm in (net[1], net[4]):
+        assert isinstance(norm, nn.BatchNorm2d)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    x = torch.rand(2, 3, 9, 9)
+    ran: list[nn.Module] = []
+    with torch.no_grad():
+        expected = net(x)
+        assert fold(net, (9, 9), learns=learns) == 2
+        # What a normalisation itself does is left to its convolution.
+        for norm in (net[1], net[4]):
+            norm.register_forward_hook(lambda module, given, out: ran.append(module) if out is not given[0] else None)
+        torch.testing.assert_close(net(x), expected)
+    assert not ran
+
+
 class Twice(nn.Module):
     """Its convolution's output goes past the normalisation as well."""
 

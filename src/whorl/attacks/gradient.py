@@ -269,10 +269,9 @@ class SampledGradient:
 def by_key_alone(transform: InputTransform) -> bool:
     """Whether a transform treats an image the same whatever it is batched with, as the contract has it.
 
-    The package's own wrappers, which watch a batch go by, are made for that batch as a whole.
+    One that was made for a certain batch, and must see all of it, says so: it has a true ``holds_batch``.
     """
-    place = type(transform).__module__
-    return not place.startswith("whorl.") or place.startswith("whorl.transforms")
+    return not getattr(transform, "holds_batch", False)
 
 
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:

@@ -80,6 +80,9 @@ class TransferAttack(GradientAttack):
 class Announced:
     """An input transform that tells a changed source of every pass beforehand."""
 
+    holds_batch = True
+    """It shows the source the clean batch too, and so needs every image of it each time."""
+
     def __init__(self, transform: InputTransform, x: Tensor, dtype: torch.dtype, changed: Changed) -> None:
         self.transform, self.x, self.dtype, self.changed = transform, x, dtype, changed
 
