@@ -320,7 +320,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     began = time.perf_counter()
     device = torch.device(options.device)
-    torch.backends.cudnn.benchmark = True
+
     eps = [float(value) for value in options.eps.split(",")]
     both = Data.load(options.data, 2 * options.n, options.size, device)
     half = min(options.n, len(both.x) // 2)
@@ -338,7 +338,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
 
     def searcher(source: str, targets: str, data: Data) -> Search:
-        judge = Judge({name: nets[name] for name in targets.split(",")}, data, PAPER_POSES, 500)
+        judge = Judge(
+            {name: nets[name] for name in targets.split(",")}, data, PAPER_POSES, 500, half=device.type == "cuda"
+        )
         about = metadata(device, source=source, targets=targets, n=len(data.x), seed=options.seed)
         return Search(
             source=nets[source],

@@ -29,12 +29,14 @@ import whorl
 from measure import headline, metadata, save, table
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
+from whorl.geometry.kernels import Sigma
 from whorl.models.folding import fold
 from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, Table7, table7
 from whorl.runs.targets import split_target
 
 BARE = "efficientnet_lite0"
+SIGMAS: tuple[Sigma, ...] = ("calibrated", "reference", "printed")
 RANDOM = tuple(f"{BARE}+{name}" for name in ("resize-pad", "randmix"))
 
 
@@ -145,6 +147,13 @@ def verdicts(found: Table7, best: str = "ai-dim") -> dict[str, Any]:
     }
 
 
+def with_kernel(starts: Sequence[str], sigma: Sigma) -> dict[str, dict[str, Any]]:
+    """Settings of those starts that are affine-invariant with the default kernel."""
+    kernel, default = whorl.AffineInvariant(sigma=sigma), whorl.AffineInvariant()
+    chosen = [name for name in starts if name != "none" and getattr(whorl.attack(name), "estimator", None) == default]
+    return {name: {"estimator": kernel} for name in chosen}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Load, attack, print, save."""
     began = time.monotonic()
@@ -156,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder; what it holds of the same work is kept")
     parser.add_argument("--attacks", default=",".join((NOISE, *ATTACKS)), help="comma-separated")
     parser.add_argument("--starts", default=",".join(STARTS), help="comma-separated")
+    parser.add_argument("--sigma", default="calibrated", choices=SIGMAS, help="kernel of affine-invariant starts")
     parser.add_argument("--targets", default=",".join((BARE, *DEFENDED)), help="comma-separated")
     parser.add_argument("--surrogates", default=",".join(SURROGATES), help="comma-separated")
     parser.add_argument("--limits", default="", help="fewer images for dear targets: NAME=8,NAME=20")
@@ -192,6 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.out,
         attacks=options.attacks.split(","),
         starts=options.starts.split(","),
+        start_settings=with_kernel(options.starts.split(","), options.sigma),
         targets=nets,
         surrogates=options.surrogates.split(","),
         eps=options.eps / 255,
@@ -216,6 +227,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=options.seed,
         block=options.block,
         surrogates=options.surrogates.split(","),
+        sigma=options.sigma,
         half=half,
         images_per_second=speeds,
         complete=found.complete,

@@ -21,6 +21,7 @@ from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
 
 NARROW = whorl.AffineInvariant(sigma=0.7)
 PRINTED = whorl.AffineInvariant(sigma="printed")
+REFERENCE = whorl.AffineInvariant(sigma="reference")
 BASES = ("fgsm", "pgd", "mim", "dim", "ram")
 
 
@@ -32,10 +33,10 @@ def line_up(which: str) -> dict[str, whorl.Attack]:
         rows[base] = attack
         rows[f"{base} + TI"] = attack.with_(estimator=whorl.TranslationInvariant())
         rows[f"{base} + AI printed"] = attack.with_(estimator=PRINTED)
-        rows[f"{base} + AI reference"] = attack.with_(estimator=whorl.AffineInvariant())
+        rows[f"{base} + AI reference"] = attack.with_(estimator=REFERENCE)
         rows[f"{base} + AI σ 0.7"] = attack.with_(estimator=NARROW)
     rows["ram, 50 steps"] = whorl.attack("ram", steps=50)
-    rows["ram + AI reference, 50 steps"] = whorl.attack("ai-ram", steps=50)
+    rows["ram + AI reference, 50 steps"] = whorl.attack("ai-ram", steps=50, estimator=REFERENCE)
     rows["eot, 20 samples x 50 steps"] = whorl.attack("eot", samples=20)
     if which == "all":
         return rows

@@ -13,6 +13,7 @@ from torch import Tensor
 import reference
 from reference import Array
 from whorl.estimators import AffineInvariant, Chain, TranslationInvariant, identity
+from whorl.geometry.kernels import CALIBRATED_SIGMA
 
 Size = int | tuple[int, int]
 Function = Callable[[Tensor], Tensor]
@@ -33,7 +34,9 @@ class Kernel:
 
 def gaussian(size: Size, sigma: str | float) -> Kernel:
     label = f"gaussian {size} {sigma if isinstance(sigma, str) else round(sigma, 3)}"
-    return Kernel(label, {"kernel_size": size, "sigma": sigma}, reference.gaussian(size, sigma))
+    # The one width that no formula gives.
+    width = CALIBRATED_SIGMA if sigma == "calibrated" else sigma
+    return Kernel(label, {"kernel_size": size, "sigma": sigma}, reference.gaussian(size, width))
 
 
 def uniform(size: Size) -> Kernel:

@@ -22,6 +22,7 @@ from estimator_cases import ESTIMATORS, Function, Kernel, gaussian, own, uniform
 from reference import Array, noise
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Chain, TranslationInvariant, identity
+from whorl.geometry.kernels import CALIBRATED_SIGMA
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Equal to the literal sums
@@ -76,6 +77,11 @@ CASES = [
     Case((299, 299), 2, gaussian(3, "reference")),
     Case((299, 299), 4, gaussian(1, "printed")),
     Case((299, 299), 1, gaussian(15, 0.5)),
+    Case((224, 224), 3, gaussian(15, "calibrated")),
+    Case((97, 131), 2, gaussian((31, 3), "calibrated")),
+    Case((131, 97), 1, gaussian(15, "reference"), gaussian((5, 15), "calibrated")),
+    Case((131, 97), 1, gaussian(15, "calibrated"), gaussian(15, "printed")),
+    *(Case((64, 64), 2, gaussian(15, "calibrated"), parts=parts) for parts in every_combination_of_parts()),
     Case((97, 131), 4, gaussian(3, "printed")),
     Case((97, 131), 3, gaussian(15, "reference")),
     Case((97, 131), 1, gaussian(31, "reference")),
@@ -130,10 +136,25 @@ def test_translation_invariant_equals_the_literal_sum(case: Case, dtype: torch.d
     assert worst_relative_error(out, case.expected_translation()) < TOLERANCE[dtype]
 
 
-def test_defaults_are_the_papers_15_by_15_kernels() -> None:
+def test_defaults_are_15_by_15_kernels_of_the_calibrated_width() -> None:
     g = noise(1, 3, 33, 33)
-    p = reference.gaussian(15, 7 / 6)
+    p = reference.gaussian(15, CALIBRATED_SIGMA)
+    assert AffineInvariant().sigma == "calibrated"
     assert worst_relative_error(AffineInvariant()(g), reference.affine_average(g.numpy(), p, p)) < 1e-10
+    assert torch.equal(AffineInvariant()(g), AffineInvariant(sigma=CALIBRATED_SIGMA)(g))
+
+
+@pytest.mark.parametrize(("preset", "width"), [("reference", 7 / 6), ("printed", 7 / math.sqrt(3))])
+def test_the_papers_15_by_15_kernels_are_presets(preset: Any, width: float) -> None:
+    g = noise(1, 3, 33, 33)
+    p = reference.gaussian(15, width)
+    estimate = AffineInvariant(sigma=preset)(g)
+    assert worst_relative_error(estimate, reference.affine_average(g.numpy(), p, p)) < 1e-10
+    assert worst_relative_error(estimate, AffineInvariant()(g).numpy()) > 0.1
+
+
+def test_the_translation_invariant_default_is_the_published_one() -> None:
+    g = noise(1, 3, 33, 33)
     p = reference.gaussian(15, 7 / 3)
     assert worst_relative_error(TranslationInvariant()(g), reference.average_of_shifts(g.numpy(), p)) < 1e-10
 
@@ -289,8 +310,8 @@ def test_scaling_alone_averages_scaled_gradients(size: tuple[int, int], line: st
 def test_a_part_alone_takes_its_share_of_the_gaussian() -> None:
     g = noise(1, 1, 40, 40)
     line = reference.gaussian((1, 15), 7 / 6)
-    rotation = AffineInvariant(kernel_size=15, translation=False, scaling=False)(g)
-    scaling = AffineInvariant(kernel_size=15, translation=False, rotation=False)(g)
+    rotation = AffineInvariant(kernel_size=15, sigma="reference", translation=False, scaling=False)(g)
+    scaling = AffineInvariant(kernel_size=15, sigma="reference", translation=False, rotation=False)(g)
     assert worst_relative_error(rotation, reference.polar_average(g.numpy(), line)) < 1e-10
     assert worst_relative_error(scaling, reference.polar_average(g.numpy(), line.T)) < 1e-10
 

@@ -21,13 +21,13 @@ def nearest(x: Tensor, height: int, width: int) -> Tensor:
     return x[..., rows, :][..., columns]
 
 
-def literal_diverse_input(x: Tensor, draws: list[float]) -> Tensor:
+def literal_diverse_input(x: Tensor, draws: list[float], probability: float = 0.7, largest: float = 1.1) -> Tensor:
     """Enlarge, pad and shrink back as three separate steps on one (C, H, W) picture."""
     use, enlarge, down, right = draws
-    if use >= 0.7:
+    if use >= probability:
         return x
     height, width = x.shape[-2:]
-    canvas_h, canvas_w = int(height * 1.1), int(width * 1.1)
+    canvas_h, canvas_w = int(height * largest), int(width * largest)
     new_h = min(canvas_h, int(height + enlarge * (canvas_h - height + 1)))
     new_w = min(canvas_w, int(width + enlarge * (canvas_w - width + 1)))
     top, left = int(down * (canvas_h - new_h + 1)), int(right * (canvas_w - new_w + 1))
@@ -45,6 +45,70 @@ def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
     changed = (out != x).flatten(1).any(1).float().mean()
     assert 0.5 < changed < 0.9
+
+
+@pytest.mark.parametrize("largest", [1.0, 1.1, 1.5, 1.95])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("height", "width"), [(31, 57), (7, 9), (1, 12)])
+def test_diverse_input_and_its_gradient_at_every_size(
+    height: int, width: int, dtype: torch.dtype, largest: float
+) -> None:
+    x, keys = pictures(20, 2, height, width).to(dtype), torch.arange(20)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out = DiverseInput(largest=largest)(ours, keys)
+    draws = uniform(keys, (4,)).tolist()
+    pairs = zip(theirs, draws, strict=True)
+    expected = torch.stack([literal_diverse_input(one, d, largest=largest) for one, d in pairs])
+    atol = 1e-6 if dtype == torch.float32 else 1e-14
+    torch.testing.assert_close(out, expected, rtol=0, atol=atol)
+    weights = pictures(20, 2, height, width).flip(0).to(dtype)
+    (gradient,) = torch.autograd.grad(out, ours, weights)
+    (literal,) = torch.autograd.grad(expected, theirs, weights)
+    torch.testing.assert_close(gradient, literal, rtol=0, atol=3 * atol)
+
+
+def test_diverse_input_line_by_line_is_the_product_of_matrices() -> None:
+    """The two ways of computing it: the one for a CPU, and the one for other devices."""
+    x, draws = pictures(12, 3, 61, 83).double(), uniform(torch.arange(12), (4,))
+    transform = DiverseInput()
+    rows = transform._warp(61, draws[:, 1], draws[:, 2], x.dtype)
+    columns = transform._warp(83, draws[:, 1], draws[:, 3], x.dtype)
+    expected = torch.where(draws[:, 0, None, None, None] < 0.7, rows[:, None] @ x @ columns[:, None].mT, x)
+    torch.testing.assert_close(transform(x, torch.arange(12)), expected, rtol=0, atol=1e-14)
+
+
+def test_diverse_input_does_not_depend_on_the_batch() -> None:
+    x, keys = pictures(9, 3, 33, 40), torch.arange(9)
+    together = _value_and_gradient(x, keys)
+    alone = [_value_and_gradient(x[i : i + 1], keys[i : i + 1]) for i in range(9)]
+    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(parts))
+
+
+def test_diverse_input_does_not_depend_on_the_memory_format() -> None:
+    x, keys = pictures(5, 3, 33, 40), torch.arange(5)
+    last = x.contiguous(memory_format=torch.channels_last)
+    for one, other in zip(_value_and_gradient(x, keys), _value_and_gradient(last, keys), strict=True):
+        assert torch.equal(one, other)
+
+
+def _value_and_gradient(x: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = x.clone().requires_grad_()
+    out = DiverseInput()(leaf, keys)
+    return out.detach(), torch.autograd.grad(out.square().sum(), leaf)[0]
+
+
+def test_diverse_input_can_be_differentiated_twice() -> None:
+    x = pictures(3, 1, 6, 7).double().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: DiverseInput()(x, torch.arange(3)).pow(3), (x,))
+
+
+def test_what_diverse_input_leaves_alone_is_exactly_as_it_was() -> None:
+    x, keys = pictures(40, 3, 20, 20), torch.arange(40)
+    still = uniform(keys, (4,))[:, 0] >= 0.7
+    assert still.any()
+    assert torch.equal(DiverseInput()(x, keys)[still], x[still])
+    assert torch.equal(DiverseInput(probability=0)(x, keys), x)
 
 
 def test_torch_resizes_the_same_way() -> None:

@@ -71,7 +71,7 @@ def gradient(x: Tensor, y: Tensor) -> list[list[Panel]]:
     estimates = {
         "plain gradient": g,
         "TI": whorl.TranslationInvariant()(g),
-        "AI, reference": whorl.AffineInvariant()(g),
+        "AI, reference": whorl.AffineInvariant(sigma="reference")(g),
         "AI, printed": whorl.AffineInvariant(sigma="printed")(g),
     }
     first = [(name, signed(value)) for name, value in estimates.items()]

@@ -44,7 +44,7 @@ class _Wraps:
         The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
         reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
 
-        >>> net = AffineInvariant().wrap(nn.Flatten())
+        >>> net = AffineInvariant(sigma="reference").wrap(nn.Flatten())
         >>> x = torch.zeros(1, 1, 9, 9, requires_grad=True)
         >>> net(x)[0, 40].backward()                    # the plain gradient is 1 at the central pixel, 0 elsewhere
         >>> bool(x.grad[0, 0, 4, 4] < 0.2)
@@ -71,7 +71,7 @@ class TranslationInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns).
-        sigma: pixels, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
+        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
         kind: ``"gaussian"`` or ``"uniform"``.
         weights: your own (rows, columns) kernel in place of the three above.
 
@@ -102,9 +102,14 @@ class TranslationInvariant(_Wraps, Record):
 class AffineInvariant(_Wraps, Record):
     """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
 
+    The default kernel is whorl's own, ``"calibrated"``, which is narrow; ``"reference"`` is that of the authors' code
+    and ``"printed"`` that of the paper's text. Narrow kernels pay against plain networks, wide ones against hardened
+    networks.
+
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels; ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text, l/√3).
+        sigma: pixels; ``"calibrated"`` (a constant, whatever the size), ``"reference"`` (the authors' code, l/6) or
+            ``"printed"`` (the paper's text, l/√3), where 2l+1 is the kernel's size.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
         polar_sigma: as ``sigma``, for the polar kernel.
@@ -119,7 +124,7 @@ class AffineInvariant(_Wraps, Record):
     """
 
     kernel_size: Size = 15
-    sigma: Sigma = "reference"
+    sigma: Sigma = "calibrated"
     kind: Kind = "gaussian"
     polar_kernel_size: Size | None = None
     polar_sigma: Sigma | None = None

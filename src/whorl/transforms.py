@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.fast.resampling_cpu import Lines, lines, resample
 from whorl.geometry.affine import warp
 from whorl.randomness import uniform
 from whorl.records import Record
@@ -73,6 +74,8 @@ class DiverseInput(Record):
         draws = uniform(keys, (4,))
         if x.dtype in (torch.float16, torch.bfloat16):
             return self._aligned(x, draws)
+        if x.device.type == "cpu":
+            return self._line_by_line(x, draws)
         rows = self._warp(x.shape[-2], draws[:, 1], draws[:, 2], x.dtype)
         columns = self._warp(x.shape[-1], draws[:, 1], draws[:, 3], x.dtype)
         warped = rows[:, None] @ x @ columns[:, None].mT
@@ -93,6 +96,33 @@ class DiverseInput(Record):
         down = torch.bmm(rows.repeat_interleave(channels, 0), across.reshape(batch * channels, high, wide))
         return down.reshape(batch, channels, high, wide)[:, :, :height, :width]
 
+    def _line_by_line(self, x: Tensor, draws: Tensor) -> Tensor:
+        """The same for a CPU, without the zeros of the matrices."""
+        changed = draws[:, 0] < self.probability
+        rows = self._lines(x.shape[-2], changed, draws[:, 1], draws[:, 2], x)
+        columns = self._lines(x.shape[-1], changed, draws[:, 1], draws[:, 3], x)
+        return resample(x, rows, columns)
+
+    def _lines(self, side: int, changed: Tensor, enlarge: Tensor, place: Tensor, like: Tensor) -> Lines:
+        """What :meth:`_warp` has in matrices, as weighted sums of lines; just the line where nothing is to be done."""
+        canvas, resized, offset = self._placed(side, enlarge, place)
+        position, share = _shrink_taps(canvas, side, like.dtype)
+        on_resized = position - offset[:, None, None]
+        source = (on_resized * side).div(resized[:, None, None], rounding_mode="floor")
+        weight = share.where((on_resized >= 0) & (on_resized < resized[:, None, None]), 0)
+        # A line that was enlarged to two counts once, with both weights.
+        first = source[:, :, :1]
+        merged = torch.zeros_like(weight).scatter_add_(2, source - first, weight)
+        tap = torch.arange(source.shape[2], device=like.device)
+        first = first.where(changed[:, None, None], torch.arange(side, device=like.device)[:, None])
+        return lines(first + tap, merged.where(changed[:, None, None], (tap == 0).to(merged)), like.shape[1])
+
+    def _placed(self, side: int, enlarge: Tensor, place: Tensor) -> tuple[int, Tensor, Tensor]:
+        """Side of the canvas; (B,) sides of the enlarged pictures; (B,) where on the canvas they begin."""
+        canvas = int(side * self.largest)
+        resized = (side + enlarge * (canvas - side + 1)).floor().clamp(max=canvas).long()
+        return canvas, resized, (place * (canvas - resized + 1)).floor().long()
+
     def _warp(self, side: int, enlarge: Tensor, place: Tensor, dtype: torch.dtype, room: int | None = None) -> Tensor:
         """Matrices from source positions to output positions, for draws (B,) in [0, 1).
 
@@ -103,9 +133,7 @@ class DiverseInput(Record):
             dtype: of the result.
             room: None for (B, side, side); else (B, room, room), zeros beyond the picture.
         """
-        canvas = int(side * self.largest)
-        resized = (side + enlarge * (canvas - side + 1)).floor().clamp(max=canvas).long()
-        offset = (place * (canvas - resized + 1)).floor().long()
+        canvas, resized, offset = self._placed(side, enlarge, place)
         positions = canvas if room is None else _room(canvas)
         on_resized = torch.arange(positions, device=place.device) - offset[:, None]
         inside = (on_resized >= 0) & (on_resized < resized[:, None])
@@ -124,6 +152,17 @@ def _shrink(canvas: int, side: int, device: torch.device, dtype: torch.dtype) ->
     with torch.inference_mode(False):
         identity = torch.eye(canvas, dtype=dtype, device=device)[None, None]
         return F.interpolate(identity, (side, canvas), mode="bilinear", align_corners=False, antialias=True)[0, 0]
+
+
+@lru_cache(maxsize=32)
+def _shrink_taps(canvas: int, side: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The same as (side, taps) neighbouring positions on the canvas, and their weights, on a CPU."""
+    with torch.inference_mode(False):
+        matrix = _shrink(canvas, side, torch.device("cpu"), dtype)
+        first = (matrix != 0).int().argmax(1, keepdim=True)
+        position = first + torch.arange(int((matrix != 0).sum(1).max()), device="cpu")
+        # What would lie beyond the canvas, or beyond a line's own weights, weighs nothing.
+        return position, F.pad(matrix, (0, position.shape[1])).gather(1, position)
 
 
 @lru_cache(maxsize=32)

@@ -88,7 +88,7 @@ def test_the_plain_baseline_has_no_estimator() -> None:
     plain, ti, reference, printed = (one.spec("dim", {}).build() for one in candidates(GRID)[:4])
     gradient = torch.randn(1, 3, 18, 18)
     assert torch.equal(plain.estimator(gradient), gradient)  # type: ignore[attr-defined]
-    assert reference.estimator == AffineInvariant()  # type: ignore[attr-defined]
+    assert reference.estimator == AffineInvariant(sigma="reference")  # type: ignore[attr-defined]
     assert printed.estimator == AffineInvariant(sigma="printed")  # type: ignore[attr-defined]
     assert type(ti.estimator).__name__ == "TranslationInvariant"  # type: ignore[attr-defined]
 

@@ -9,7 +9,7 @@ import torch
 
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis.laws import law_of_kernel, law_of_range, odd, read_kernel, steps_of, uniforms
-from whorl.geometry.kernels import gaussian_kernel
+from whorl.geometry.kernels import CALIBRATED_SIGMA, gaussian_kernel
 
 
 def test_the_steps_are_those_of_the_polar_grid() -> None:
@@ -20,7 +20,10 @@ def test_the_steps_are_those_of_the_polar_grid() -> None:
     assert steps.typical == pytest.approx(float((down**2 + right**2).mean().sqrt()), rel=1e-6)
 
 
-@pytest.mark.parametrize(("sigma", "pixels"), [("reference", 7 / 6), ("printed", 7 / math.sqrt(3)), (0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("sigma", "pixels"),
+    [("calibrated", CALIBRATED_SIGMA), ("reference", 7 / 6), ("printed", 7 / math.sqrt(3)), (0.5, 0.5)],
+)
 def test_a_kernel_s_law_has_its_spread(sigma: float, pixels: float) -> None:
     law, steps = law_of_kernel(AffineInvariant(sigma=sigma), 224, 224), steps_of(224, 224)
     assert law.shift == pytest.approx(pixels)
@@ -80,6 +83,12 @@ def test_a_range_beyond_eot_s_is_refused(share: float) -> None:
 def test_a_bad_kernel_is_refused(text: str) -> None:
     with pytest.raises(WhorlError):
         read_kernel(text)
+
+
+@pytest.mark.parametrize("name", ["calibrated", "reference", "printed"])
+def test_a_named_kernel_is_read(name: str) -> None:
+    assert read_kernel(name) == AffineInvariant(sigma=name)  # type: ignore[arg-type]
+    assert read_kernel(f"{name}@7") == AffineInvariant(kernel_size=7, sigma=name)  # type: ignore[arg-type]
 
 
 def test_weights_of_one_s_own_have_no_law() -> None:

@@ -260,6 +260,21 @@ def test_early_stop_leaves_what_already_is_wrong(net: nn.Module, x: Tensor, y: T
     assert not torch.equal(whorl.attack("mim")(net, x, wrong)[:4], x[:4])
 
 
+@pytest.mark.parametrize("name", ["ai-fgsm", "ai-pgd", "ai-mim", "ai-dim", "ai-ram"])
+def test_the_kernel_is_the_calibrated_one_and_the_papers_are_presets(
+    name: str, net: nn.Module, x: Tensor, y: Tensor
+) -> None:
+    adv = {}
+    for sigma in ("calibrated", "reference", "printed"):
+        attack = whorl.attack(name, estimator=whorl.AffineInvariant(sigma=sigma))
+        assert attack.estimator.sigma == sigma  # type: ignore[attr-defined]
+        adv[sigma] = attack(net, x, y)
+    assert whorl.attack(name) == whorl.attack(name, estimator=whorl.AffineInvariant(sigma="calibrated"))
+    assert torch.equal(whorl.attack(name)(net, x, y), adv["calibrated"])
+    for one, other in (("calibrated", "reference"), ("reference", "printed"), ("calibrated", "printed")):
+        assert not torch.equal(adv[one], adv[other])
+
+
 def test_composition_in_one_expression(net: nn.Module, x: Tensor, y: Tensor) -> None:
     estimator = whorl.Chain(whorl.TranslationInvariant(kernel_size=3), whorl.AffineInvariant(kernel_size=5))
     attack = whorl.GradientAttack(input=whorl.DiverseInput(), estimator=estimator, momentum=0.9, samples=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 import whorl
 from conftest import pictures
 from whorl.fast import network
-from whorl.fast.layers import BiasAct, Convolution, MaxPool, SamePadded, Stem
+from whorl.fast.layers import AveragePool, BiasAct, Convolution, MaxPool, SamePadded, Stem
 from whorl.fast.network import Prepared, Recipe
 from whorl.fast.rewrite import Statistics, rewrite, trace
 from whorl.models.architectures import build
@@ -263,10 +264,26 @@ def test_weights_are_channels_last_and_biases_float32() -> None:
 
 
 def test_a_rewrite_that_answers_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whorl.fast.network._TOLERANCES", (-1.0, 1.0))
-    with pytest.raises(ValueError, match="answers otherwise"):
+    def spoiled(net: nn.Module, **settings: Any) -> Any:
+        made = rewrite(net, **settings)
+        assert made is not None
+        for parameter in made[0].parameters():
+            parameter.data.mul_(1.05)
+        return made
+
+    monkeypatch.setattr("whorl.fast.network.rewrite", spoiled)
+    with pytest.raises(ValueError, match="answers otherwise: answers and gradients lie"):
         Prepared(classifier())
     assert network.prepared(classifier()) is None
+
+
+def test_where_float32_is_far_from_the_truth_a_rewrite_may_be_as_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.fast.network._TOLERANCES", (0.0, 0.0))
+    monkeypatch.setattr("whorl.fast.network._NO_WORSE", 100)
+    Prepared(classifier())
+    monkeypatch.setattr("whorl.fast.network._NO_WORSE", 0)
+    with pytest.raises(ValueError, match="answers otherwise"):
+        Prepared(classifier())
 
 
 def test_it_is_prepared_once_and_again_when_weights_change() -> None:
@@ -313,3 +330,47 @@ def test_only_what_is_known_is_prepared() -> None:
     assert network.prepared(clf) is not None
     clf.net.forward = clf.net.forward
     assert network.prepared(clf) is None
+
+
+POOLS: list[dict[str, Any]] = [
+    {"kernel_size": 3, "stride": 1, "padding": 1},
+    {"kernel_size": (1, 3), "stride": 1, "padding": (0, 1)},
+    {"kernel_size": 2, "stride": 1, "padding": 1},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": 3, "stride": 1, "padding": 1, "count_include_pad": False},
+    {"kernel_size": 5, "stride": 1, "padding": 2, "divisor_override": 3},
+]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("given", POOLS, ids=str)
+def test_average_pools_and_their_gradients_equal_the_plain_ones(given: dict[str, Any], device: str) -> None:
+    settings = {"ceil_mode": False, "count_include_pad": True, "divisor_override": None, **given}
+    x = torch.randn(2, 5, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    plain = x.clone().requires_grad_()
+    expected = F.avg_pool2d(plain, **settings)
+    g = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (backwards,) = torch.autograd.grad(expected, plain, g)
+    last = x.to(device).contiguous(memory_format=torch.channels_last).requires_grad_()
+    out = AveragePool(**settings)(last)
+    (made,) = torch.autograd.grad(out, last, g.to(device))
+    assert torch.allclose(out.cpu(), expected, rtol=0, atol=1e-12)
+    assert torch.allclose(made.cpu(), backwards, rtol=0, atol=1e-12)
+
+
+def test_padded_average_pools_are_replaced_wherever_they_stand() -> None:
+    class Pools(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.pool, self.plain = nn.Conv2d(3, 4, 3), nn.AvgPool2d(3, 1, 1), nn.AvgPool2d(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.plain(F.avg_pool2d(self.pool(self.conv(x)), kernel_size=2, padding=1))
+            return out.flatten(1)
+
+    made = rewrite(Pools().eval(), merge=False, hand=False, stem=None)
+    assert made is not None
+    kinds = [type(module) for module in made[0].modules()]
+    assert kinds.count(AveragePool) == 2
+    assert kinds.count(nn.AvgPool2d) == 1

@@ -73,6 +73,9 @@ CASES = [
     Case((1, 1, 8, 8), gaussian(5, 1.0), parts={"rotation": False}),
     Case((2, 1, 20, 9), gaussian(5, 1.0), parts={"rotation": False, "scaling": False}),
     Case((1, 3, 37, 11), gaussian((3, 5), 1.0), translation_only=True),
+    # A long polar kernel is blurred apart, a short one while polar coordinates are left.
+    Case((1, 3, 12, 11), gaussian(3, 1.0), gaussian(9, 1.5)),
+    Case((3, 3, 12, 11), gaussian(15, "calibrated")),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="bfloat16"),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="float16"),
     # Edges of what a picture can be: a kernel wider than it, a single line, two by two.
@@ -209,7 +212,8 @@ def test_a_gpu_without_triton_and_one_with_too_many_taps_get_plain_torch(monkeyp
     with FakeTensorMode():
         g = torch.empty(2, 3, 8, 8, device="cuda")
         monkeypatch.setattr(estimator, "_HAS_TRITON", True)
-        assert estimator.estimate(g, kernel, kernel) is None, "the fused way was taken unasked"
+        monkeypatch.setattr(estimator, "_FUSED", False)
+        assert estimator.estimate(g, kernel, kernel) is None, "the fused way was taken though switched off"
         monkeypatch.setattr(estimator, "_FUSED", True)
         assert estimator.estimate(g, wide, kernel) is None
         monkeypatch.setattr(estimator, "_HAS_TRITON", False)

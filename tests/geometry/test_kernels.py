@@ -49,6 +49,27 @@ def test_gaussian_values_worked_out_by_hand() -> None:
     assert float(wide[0, 4]) == pytest.approx(float(wide[1, 3]), rel=1e-12)
 
 
+@pytest.mark.parametrize("size", [1, 3, 15, (3, 9), (1, 31)], ids=str)
+def test_calibrated_is_one_width_whatever_the_size(size: int | tuple[int, int]) -> None:
+    expected = reference.gaussian(size, kernels.CALIBRATED_SIGMA)
+    np.testing.assert_allclose(gaussian_kernel(size, "calibrated").numpy(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_blur_leaves_out_what_no_sum_feels_and_nothing_of_the_authors_kernel(dtype: torch.dtype) -> None:
+    one = torch.zeros(1, 1, 31, 31, dtype=dtype)
+    one[..., 15, 15] = 1
+    least = torch.finfo(dtype).eps ** 2
+    for kernel in (gaussian_kernel(15, 0.5), gaussian_kernel(15, "reference"), gaussian_kernel((1, 31), 0.3)):
+        row, column = kernels.factor(kernel).rows, kernels.factor(kernel).columns
+        out = blur(one, kernel)[0, 0, 15].double()
+        for offset, weight in enumerate(column, start=-(len(column) // 2)):
+            felt = weight >= least * max(column)
+            assert float(out[15 + offset]) == pytest.approx(weight * max(row) if felt else 0.0, rel=1e-6, abs=0)
+    assert min(kernels.factor(gaussian_kernel(15, "reference")).columns) > least
+    assert min(kernels.factor(gaussian_kernel(15, 0.5)).columns) < torch.finfo(torch.float32).tiny
+
+
 def test_reference_is_the_default_sigma() -> None:
     assert torch.equal(gaussian_kernel(15), gaussian_kernel(15, "reference"))
 

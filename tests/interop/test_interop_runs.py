@@ -111,9 +111,30 @@ def test_the_estimator_option_works_for_our_own(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "sigma"),
+    [
+        ("ai", "calibrated"),
+        ("ai:calibrated", "calibrated"),
+        ("AI:Reference", "reference"),
+        ("ai:printed", "printed"),
+        ("ai:0.7", 0.7),
+        ("ti:2", 2.0),
+    ],
+)
+def test_the_estimator_option_takes_a_width(asked: str, sigma: str | float, data: Path) -> None:
+    done = attack("ai-pgd", data, "--estimator", asked, "--steps", "1")
+    assert done.exit_code == 0, done.stderr
+    [entry] = json.loads((data.parent / "run" / "manifest.json").read_text())["crafted"].values()
+    assert entry["settings"]["estimator"]["sigma"] == sigma
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((NAME, "--estimator", "affine"), "unknown estimator 'affine'"),
+        (("ai-dim", "--estimator", "ai:papers"), "sigma must be 'calibrated', 'reference', 'printed' or a number"),
+        (("ai-dim", "--estimator", "ai:0"), "sigma must be a positive number of pixels"),
+        (("pgd", "--estimator", "none:2"), "no estimator has no sigma"),
         (("torchattacks:nothing",), "unknown attack of torchattacks 'nothing'"),
         (("nowhere:PGD",), "unknown library 'nowhere'"),
         (("torchattacks:FGSM", "--steps", "3"), "unknown setting 'steps'"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from whorl.models.folding import fold
+from whorl.models.folding import fold, folded
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_lite0"])
@@ -101,3 +101,30 @@ def test_what_a_fold_would_change_stays_as_it_is() -> None:
 def test_statistics_that_still_move_are_not_folded() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     assert fold(net, (8, 8)) == 0
+
+
+def test_a_folded_copy_shares_tensors_and_leaves_the_classifier_as_it_is() -> None:
+    model = whorl.load_model("resnet18")
+    x = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    before = model(x)
+    copy = folded(model)
+    assert not any("forward" in vars(module) for module in model.modules())
+    assert {t.data_ptr() for t in copy.parameters()} == {t.data_ptr() for t in model.parameters()}
+    assert torch.equal(model(x), before)
+    torch.testing.assert_close(copy(x), before, rtol=1e-3, atol=1e-3)
+
+
+def test_a_folded_copy_pools_as_the_classifier_does() -> None:
+    """No normalisation here, so that nothing else may differ by a bit."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(16, 4, 3), nn.AvgPool2d(5))
+    model = whorl.Classifier(nn.Sequential(net, nn.Flatten()), size=16, mean=[0.5] * 3, std=[0.2] * 3, num_classes=4)
+    copy = folded(model)
+    assert [type(module) for module in copy.net.modules() if "forward" in vars(module)] == [nn.MaxPool2d]
+    answers = []
+    for each in (model, copy):
+        x = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        logits = each(x)
+        answers.append((logits.detach(), *torch.autograd.grad(logits.square().sum(), x)))
+    for one, other in zip(*answers, strict=True):
+        assert torch.equal(one, other)

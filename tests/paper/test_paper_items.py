@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
+import reference
 import whorl
 from whorl import WhorlError, paper
 from whorl.evaluation import PAPER_POSES, Pose
-from whorl.paper.item import Item
+from whorl.paper.item import Item, as_in_the_paper
+from whorl.runs.declaration import AttackSpec
 
 READY = [name for name in paper.names() if paper.load(name).kind not in ("queries", "photographs")]
 DEFENDED = ("mobilenet_v2.ens-at", "efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
@@ -60,6 +63,54 @@ def test_tables_1_to_4_craft_the_same_pictures() -> None:
     assert len({(one.sources, one.targets, one.data, one.seed) for one in declared}) == 1
     nine = {spec.title: spec for spec in declared[0].attacks}
     assert all(nine[spec.title] == spec for one in declared for spec in one.attacks)
+
+
+@pytest.mark.parametrize("profile", paper.PROFILES)
+@pytest.mark.parametrize("name", READY)
+def test_affine_invariant_rows_have_the_kernel_of_the_authors_code(name: str, profile: str) -> None:
+    declared = paper.load(name).declaration(profile, present=DEFENDED)
+    rows = [spec for spec in declared.attacks if spec.name.startswith("ai-")]
+    assert rows
+    for spec in rows:
+        said, made = spec.settings["estimator"]["sigma"], spec.build().estimator  # type: ignore[attr-defined]
+        assert made.sigma == said
+        assert said == "reference" or name in ("ablation-sigma", "ablation-size")
+
+
+def test_the_kernel_of_the_authors_code_is_a_sixth_of_its_reach() -> None:
+    for item in (paper.load("table1"), paper.load("figure7")):
+        for estimator in (spec.build().estimator for spec in item.attacks if spec.name == "ai-dim"):  # type: ignore[attr-defined]
+            expected = reference.gaussian(estimator.kernel_size, max(estimator.kernel_size // 2, 1) / 6)
+            for kernel in (estimator.kernel, estimator.polar_kernel):
+                np.testing.assert_allclose(np.outer(kernel.rows, kernel.columns), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        AttackSpec(name="dim"),
+        AttackSpec(name="ti-dim"),
+        AttackSpec(name="eot", settings={"samples": 3}),
+        AttackSpec(name="nes"),
+        AttackSpec(name="ai-best"),
+        AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": "calibrated"}}),
+        AttackSpec(name="dim", settings={"estimator": {"type": "PolarGridInvariant", "sigma": 0.7}}),
+    ],
+    ids=lambda spec: spec.name,
+)
+def test_attacks_that_have_a_kernel_of_their_own_or_none_stay(spec: AttackSpec) -> None:
+    assert as_in_the_paper(spec) is spec
+
+
+def test_other_settings_stay_beside_the_kernel() -> None:
+    table = {"type": "AffineInvariant", "scaling": False}
+    spec = AttackSpec(name="ai-dim", label="mine", settings={"steps": 3, "estimator": table})
+    made = as_in_the_paper(spec)
+    assert (made.title, made.settings["steps"]) == ("mine", 3)
+    assert made.build() == whorl.attack(
+        "ai-dim", steps=3, estimator=whorl.AffineInvariant(sigma="reference", scaling=False)
+    )
+    assert "sigma" not in table
 
 
 def test_offline_columns_come_from_the_defended_networks_that_are_there() -> None:

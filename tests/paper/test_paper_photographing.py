@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_lower_accuracy_is_better(made: paper.Reproduced) -> None:
 def test_crafted_pictures_are_kept(made: paper.Reproduced) -> None:
     files = sorted(Path(made.folder / "table5").rglob("adv/*/*/*.png"))
     assert len(files) == 6
+
+
+@pytest.mark.parametrize("row", ["ai-dim", "ai-ram"])
+def test_rows_are_crafted_with_the_kernel_of_the_authors_code(made: paper.Reproduced, row: str) -> None:
+    content = json.loads((made.folder / "table5" / row / "manifest.json").read_text())["crafted"]
+    [entry] = content.values()
+    assert entry["settings"]["estimator"]["sigma"] == "reference"
 
 
 @pytest.mark.shared

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import whorl
 from cli.invoking import invoke
 from paper.toys import SMALL, toy_pictures
 from whorl import paper
@@ -90,6 +91,10 @@ def test_small_networks_from_end_to_end(tmp_path: Path) -> None:
         assert queries.values[0].ours == (pytest.approx(sum(won) / len(won)) if won else None)
     assert [(one.first, one.second) for one in done.orderings] == [("nes-ai-dim", "nes")]
     assert "At most 120 queries a picture, not 10,000." in done.notes
+    made = json.loads((tmp_path / "run" / "starts" / "manifest.json").read_text())["crafted"]
+    [start] = [entry for entry in made.values() if entry["attack"] == "ai-dim"]
+    assert start["settings"]["estimator"]["sigma"] == "reference"
+    assert start["repr"] == repr(whorl.attack("ai-dim", estimator=whorl.AffineInvariant(sigma="reference")))
 
 
 @pytest.mark.parametrize(

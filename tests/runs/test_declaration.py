@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import whorl
 from whorl import WhorlError, runs
 from whorl.evaluation import PAPER_POSES, Pose
 
@@ -78,6 +79,13 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     ]
     built: Any = declared.attacks[1].build()
     assert (built.eps, built.estimator.sigma) == (8 / 255, 0.7)
+
+
+@pytest.mark.parametrize("sigma", ["calibrated", "reference", "printed"])
+def test_a_named_kernel_can_be_declared(sigma: Any) -> None:
+    spec = runs.AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": sigma}})
+    assert spec.build() == whorl.attack("ai-dim", estimator=whorl.AffineInvariant(sigma=sigma))
+    assert (spec.build() == runs.AttackSpec(name="ai-dim").build()) == (sigma == "calibrated")
 
 
 def test_several_estimators_go_one_after_the_other() -> None:

@@ -62,6 +62,18 @@ def records(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda line: [line[key] for key in ("target", "attack", "start", "id")])
 
 
+def test_starts_are_crafted_with_their_settings(tmp_path: Path) -> None:
+    wide = whorl.AffineInvariant(sigma="printed")
+    run(tmp_path, attacks=["nes"], budget=102, start_settings={"ai-dim": {"estimator": wide, "steps": 2}})
+    made = json.loads((tmp_path / "starts" / "manifest.json").read_text())["crafted"]
+    shown = {entry["attack"]: entry["repr"] for entry in made.values()}
+    assert shown["ai-dim"] == repr(whorl.attack("ai-dim", eps=6 / 255, estimator=wide, steps=2))
+    assert shown["fgsm"] == repr(whorl.attack("fgsm", eps=6 / 255))
+    # Pictures that were made with other settings are never taken for these.
+    with pytest.raises(WhorlError, match=r"another steps and another estimator|another estimator and another steps"):
+        run(tmp_path, attacks=["nes"], budget=102)
+
+
 def test_the_whole_table(tmp_path: Path) -> None:
     targets = nets()
     found = run(tmp_path, targets)

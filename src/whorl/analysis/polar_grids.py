@@ -35,7 +35,7 @@ class PolarGridInvariant(Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, ``"reference"`` or ``"printed"``.
+        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, (radii, angles), in cells of the estimator's grid.
         polar_sigma: as ``sigma``, likewise.
@@ -51,7 +51,7 @@ class PolarGridInvariant(Record):
     """
 
     kernel_size: Size = 15
-    sigma: Sigma = "reference"
+    sigma: Sigma = "calibrated"
     kind: Kind = "gaussian"
     polar_kernel_size: Size | None = None
     polar_sigma: Sigma | None = None

@@ -288,8 +288,9 @@ def mean_size(g: Tensor) -> Tensor:
 
 def largest(g: Tensor) -> Tensor:
     """Largest absolute value of each image's gradient, (B,); NaN or infinite as soon as one value is."""
-    size: Tensor = torch.linalg.vector_norm(g.flatten(1), ord=torch.inf, dim=1)
-    return size
+    flat = g.flatten(1)
+    # On a CPU torch finds both ends many times sooner than the infinity norm.
+    return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
 class Adam:

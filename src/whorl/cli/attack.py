@@ -27,6 +27,8 @@ Example: whorl attack pgd --model resnet18,mobilenet_v2 --data photos/ --size 22
 
 Example: whorl attack torchattacks:VMIFGSM --estimator ai --model resnet18 --out runs/theirs
 
+Example: whorl attack ai-dim --estimator ai:reference --model resnet18 --out runs/paper
+
 Example: whorl attack nes --init ai-dim --surrogate resnet18 --target efficientnet_lite0 --budget 10000 --out runs/mine
 """
 
@@ -57,7 +59,10 @@ def attack(
     norm: Annotated[str | None, typer.Option(help="linf or l2.")] = None,
     estimator: Annotated[
         str | None,
-        typer.Option(help="Of the gradient: ai (affine-invariant), ti or none; by default as the attack has it."),
+        typer.Option(
+            help="Of the gradient: ai (affine-invariant), ti or none; by default as the attack has it. "
+            "A colon and its width may follow: ai:calibrated, ai:reference, ai:printed, or pixels, ai:0.7."
+        ),
     ] = None,
     target: Annotated[
         str | None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import whorl
 from whorl.fast.peers import EPS, Entry, Work, art_eot, peer_entries, reason
@@ -102,6 +102,9 @@ def prepare(size: Size, device: torch.device) -> Work:
         warnings.simplefilter("ignore")  # torchvision on the future of Inception's initial weights
         torch.manual_seed(0)
         net, given = build(f"torchvision:{size.network}")
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):  # as in a trained network, gradients neither vanish nor explode
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     model = Classifier(net, size=size.side, mean=given.mean, std=given.std, num_classes=1000, name=size.network)
     model = model.to(device)
     generator = torch.Generator().manual_seed(0)

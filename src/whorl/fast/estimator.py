@@ -1,4 +1,4 @@
-"""Chooses how an estimate is computed: weighted row sums on a CPU, fused kernels on a GPU if asked for, or plain torch.
+"""Chooses how an estimate is computed: weighted row sums on a CPU, fused kernels on a GPU, or plain torch.
 
 Both fast ways give what plain torch gives, to the rounding of float32. They serve separable kernels and gradients that
 nothing is differentiated through; for the rest there is plain torch.
@@ -22,8 +22,8 @@ _MOST_TAPS = 63
 # Positions are packed beside two fractions of 20 bits into 64.
 _MOST_PIXELS = 2**22
 _HAS_TRITON = find_spec("triton") is not None
-# Not measured on a GPU yet, so not taken unasked.
-_FUSED = os.environ.get("WHORL_FUSED") == "1"
+# The way out, should a driver or compiler not agree with the kernels.
+_FUSED = os.environ.get("WHORL_FUSED", "1") != "0"
 _STILL = Kernel((1.0,), (1.0,))
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

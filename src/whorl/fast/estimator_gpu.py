@@ -1,6 +1,6 @@
-"""The estimator on a GPU: four fused kernels, and the tables of places that they read.
+"""The estimator on a GPU: three or four fused kernels, and the tables of places that they read.
 
-What goes over memory is the gradient, three passages of it between the kernels, and the result. Sums are float32
+What goes over memory is the gradient, two or three passages of it between the kernels, and the result. Sums are float32
 whatever comes in; results are rounded once.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,17 +18,37 @@ from whorl.geometry.kernels import Weights
 
 # Planes that lie side by side: 128 bytes, a line of the cache.
 _LANES = 32
-# Values in one program of a kernel, and how many of them a thread may hold for so many taps.
-_BLOCK = 512
-_HELD = ((15, 4), (31, 2), (63, 1))
-_PICTURE_PLANES = 8
-# An axis is cut into so many segments, or more where there would be fewer programs than fill a large GPU.
-_PICTURE_SEGMENTS = 3
-_AROUND_SEGMENTS = 6
-_OUTWARDS_SEGMENTS = 3
+# So many times the memory that the planes need is taken at most, where shorter lines help.
+_WASTE = 1.125
+# An axis is cut into more segments than a stage asks for where there would be fewer programs than fill a large GPU.
 _PROGRAMS = 360
 _SHORTEST_SEGMENT = 16
-_BACK_ROWS, _BACK_COLUMNS = 2, 32
+
+
+class Launch(NamedTuple):
+    """How a stage is cut up."""
+
+    block: int
+    """Values in one program."""
+    warps: int
+    ahead: int
+    """Reads under way at once along the axis."""
+    segments: int
+    """Pieces of an axis that run side by side."""
+
+
+# By the most taps that they serve: sums are held in registers, one for each tap and value of a thread. Measured on an
+# H200 with 64 pictures of 299 pixels.
+_PICTURE = {7: Launch(512, 4, 1, 6), 15: Launch(256, 2, 1, 3), 31: Launch(512, 8, 1, 3), 63: Launch(512, 16, 1, 3)}
+_ALONE = {15: Launch(512, 4, 2, 4), 31: Launch(256, 4, 1, 4), 63: Launch(256, 8, 1, 4)}
+_AROUND = {7: Launch(512, 4, 8, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8, 2, 6), 63: Launch(512, 16, 1, 6)}
+_OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
+_PICTURE_PLANES = 8
+# Up to so many taps the blur along the radius is done while leaving polar coordinates.
+_BLURRED_ON_LEAVING = 7
+# Rows and columns of pixels in one program, warps: for that, and for leaving alone.
+_BACK_BLURRING = (1, 32, 2)
+_BACK = (1, 64, 4)
 
 
 def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
@@ -56,21 +77,22 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
     height, width = x.shape[-2:]
     planes, n = x.shape[0] * x.shape[1], max(height, width)
     out = torch.empty_like(x)
-    lanes = min(_LANES, _power_of_two(planes))
+    lanes = _lanes(planes)
     groups = -(-planes // lanes)
     grouped = bool(radii)
     border = 2 if grouped else 0
-    block_planes = min(_PICTURE_PLANES, lanes) if grouped else 1
-    block_columns = _BLOCK // 8 if grouped else _BLOCK // 2
 
     def scratch(pixels: int) -> Tensor:
         return torch.empty(groups * pixels * lanes, dtype=torch.float32, device=x.device)
 
     with _device_of(x):
+        how = _launch(_PICTURE if grouped else _ALONE, rows, columns)
+        block_planes = min(_PICTURE_PLANES, lanes) if grouped else 1
+        block_columns = how.block // block_planes
         blurred = scratch((height + 2) * (width + 2)) if grouped else out
         across = -(-(width + border) // block_columns)
         deep = groups * lanes // block_planes if grouped else planes
-        segment = _segment(height + border, across * deep, _PICTURE_SEGMENTS)
+        segment = _segment(height + border, across * deep, how.segments)
         kernels.blur_picture[(across, -(-(height + border) // segment), deep)](
             x,
             blurred,
@@ -85,16 +107,18 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             block_planes,
             block_columns,
             segment,
+            how.ahead,
             grouped,
-            num_warps=_warps(block_planes * block_columns, max(len(rows), len(columns))),
+            num_warps=how.warps,
         )
         if not grouped:
             return out
         there, back = polar_tables(height, width, x.device)
-        block = _BLOCK // lanes
+        how = _launch(_AROUND, angles)
         turned = scratch(n * n)
+        block = max(1, how.block // lanes)
         across = -(-n // block)
-        segment = _segment(n, across * groups, _AROUND_SEGMENTS)
+        segment = _segment(n, across * groups, how.segments)
         kernels.blur_around[(across, -(-n // segment), groups)](
             blurred,
             there,
@@ -107,21 +131,34 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             lanes,
             block,
             segment,
-            2,
-            num_warps=_warps(_BLOCK, len(angles)),
+            how.ahead,
+            num_warps=how.warps,
         )
         del blurred  # the allocator may give its memory to the next
+        blurring = len(radii) <= _BLURRED_ON_LEAVING
+        back_rows, back_columns, warps = _BACK_BLURRING if blurring else _BACK
+        tiles = -(-height // back_rows) * -(-width // back_columns)
+        if blurring:
+            shape = (planes, height, width, n, len(radii), lanes, back_rows, back_columns)
+            kernels.leave_polar_blurring[(tiles, groups)](turned, back, out, radii, *shape, num_warps=warps)
+            return out
+        how = _launch(_OUTWARDS, radii)
         polar = scratch((n + 1) * n)
+        block = max(1, how.block // lanes)
         across = -(-(n + 1) // block)
-        segment = _segment(n, across * groups, _OUTWARDS_SEGMENTS)
+        segment = _segment(n, across * groups, how.segments)
         kernels.blur_outwards[(across, -(-n // segment), groups)](
-            turned, polar, radii, n, len(radii), lanes, block, segment, 4, num_warps=_warps(_BLOCK, len(radii))
+            turned, polar, radii, n, len(radii), lanes, block, segment, how.ahead, num_warps=how.warps
         )
-        tiles = -(-height // _BACK_ROWS) * -(-width // _BACK_COLUMNS)
         kernels.leave_polar[(tiles, groups)](
-            polar, back, out, planes, height, width, n, lanes, _BACK_ROWS, _BACK_COLUMNS, num_warps=4
+            polar, back, out, planes, height, width, n, lanes, back_rows, back_columns, num_warps=warps
         )
     return out
+
+
+def _launch(stage: dict[int, Launch], *weights: Weights) -> Launch:
+    taps = max(map(len, weights))
+    return next(launch for most, launch in stage.items() if taps <= most)
 
 
 @lru_cache(maxsize=16)
@@ -166,6 +203,18 @@ def _packed(position: Tensor, down: Tensor, right: Tensor, seen: Tensor) -> Tens
     return torch.where(seen, packed, 0).contiguous()
 
 
+def _lanes(planes: int) -> int:
+    """How many planes lie side by side: a line of the cache, or less where the last group would be mostly empty.
+
+    >>> [_lanes(planes) for planes in (192, 48, 24, 3)]
+    [32, 16, 8, 4]
+    """
+    lanes = _LANES
+    while lanes > 8 and -(-planes // lanes) * lanes > _WASTE * planes:
+        lanes //= 2
+    return min(lanes, _power_of_two(planes))
+
+
 def _power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
@@ -174,11 +223,6 @@ def _segment(length: int, programs: int, fewest: int) -> int:
     """Cut an axis for ``programs`` that each run along all of it; gives the length of a piece."""
     pieces = max(fewest, -(-_PROGRAMS // programs))
     return max(min(_SHORTEST_SEGMENT, length), -(-length // pieces))
-
-
-def _warps(values: int, taps: int) -> int:
-    held = next(held for most, held in _HELD if taps <= most)
-    return max(1, values // (32 * held))
 
 
 def _device_of(x: Tensor) -> torch.cuda.device:

@@ -69,6 +69,7 @@ def blur_picture(
     block_planes: tl.constexpr,
     block_columns: tl.constexpr,
     segment: tl.constexpr,
+    ahead: tl.constexpr,
     grouped: tl.constexpr,
 ):
     """Blur (plane, height, width) pictures along both axes.
@@ -94,24 +95,28 @@ def blur_picture(
         target = out + plane[:, None].to(tl.int64) * (height * width) + column[None, :]
         covered = inside & there
     sums = _no_sums(row_taps, block_planes, block_columns)
-    for step in range(segment + row_taps - 1):
-        y = start + step - row_taps // 2 + nil
-        row = there & (y >= 0) & (y < height)
-        value = tl.zeros((block_planes, block_columns), tl.float32)
-        for t in tl.static_range(column_taps):
-            c = column + (t - column_taps // 2)
-            near = tl.load(
-                source + y * width + (t - column_taps // 2), mask=row & ((c >= 0) & (c < width))[None, :], other=0.0
-            )
-            value += near.to(tl.float32) * column_weights[t]
-        sums = _add(sums, value, row_weights, row_taps)
-        y = start + step - (row_taps - 1) + nil
-        finished = covered & (y >= start) & (y < start + segment) & (y < height + border)
-        if grouped:
-            blurred = tl.where(inside & (y >= 0) & (y < height), sums[0], 0.0)
-            tl.store(target + (y + 1) * ((width + 2) * lanes), blurred, mask=finished)
-        else:
-            tl.store(target + y * width, sums[0].to(out.dtype.element_ty), mask=finished)
+    for step in range(0, segment + row_taps - 1, ahead):
+        values = ()
+        for k in tl.static_range(ahead):  # several reads under way at once
+            y = start + step + k - row_taps // 2 + nil
+            row = there & (y >= 0) & (y < height)
+            value = tl.zeros((block_planes, block_columns), tl.float32)
+            for t in tl.static_range(column_taps):
+                c = column + (t - column_taps // 2)
+                near = tl.load(
+                    source + y * width + (t - column_taps // 2), mask=row & ((c >= 0) & (c < width))[None, :], other=0.0
+                )
+                value += near.to(tl.float32) * column_weights[t]
+            values = values + (value,)
+        for k in tl.static_range(ahead):
+            sums = _add(sums, values[k], row_weights, row_taps)
+            y = start + step + k - (row_taps - 1) + nil
+            finished = covered & (y >= start) & (y < start + segment) & (y < height + border)
+            if grouped:
+                blurred = tl.where(inside & (y >= 0) & (y < height), sums[0], 0.0)
+                tl.store(target + (y + 1) * ((width + 2) * lanes), blurred, mask=finished)
+            else:
+                tl.store(target + y * width, sums[0].to(out.dtype.element_ty), mask=finished)
 
 
 @triton.jit
@@ -145,7 +150,7 @@ def blur_around(
     sums = _no_sums(taps, block, lanes)
     for step in range(0, segment + taps - 1, ahead):
         samples = ()
-        for k in tl.static_range(ahead):  # several reads under way at once
+        for k in tl.static_range(ahead):
             angle = (start + step + k - taps // 2 + lift) % n
             position, down, right = _place(table, angle * n + radius, live)
             samples = samples + (_between(source + position[:, None] * lanes, down, right, width + 2, lanes),)
@@ -219,6 +224,56 @@ def leave_polar(
     position, down, right = _place(table, pixel, live)
     source = polar + group.to(tl.int64) * ((n + 1) * n * lanes) + lane[None, :]
     value = _between(source + position[:, None] * lanes, down, right, n, lanes)
+    plane = group * lanes + lane
+    target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
+    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])
+
+
+@triton.jit(do_not_specialize=["planes"])
+def leave_polar_blurring(
+    polar,
+    table,
+    out,
+    weights,
+    planes,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    n: tl.constexpr,
+    taps: tl.constexpr,
+    lanes: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+):
+    """Blur along the radius and go back to pictures, at once: for few taps, whose reads the cache answers.
+
+    In: what :func:`blur_around` gives. Out: (plane, height, width), any floating dtype.
+    """
+    across: tl.constexpr = (width + block_columns - 1) // block_columns
+    k = tl.arange(0, block_rows * block_columns)
+    row = (tl.program_id(0) // across) * block_rows + k // block_columns
+    column = (tl.program_id(0) % across) * block_columns + k % block_columns
+    live = (row < height) & (column < width)
+    pixel = row * width + column
+    lane = tl.arange(0, lanes)
+    group = tl.program_id(1)
+    position, down, right = _place(table, pixel, live)
+    before, inner = position // n, position % n
+    source = polar + group.to(tl.int64) * (n * n * lanes) + lane[None, :]
+    lines = ()
+    for side in tl.static_range(2):
+        line = source + (((before + side) % n) * n)[:, None] * lanes
+        near = tl.zeros((block_rows * block_columns, lanes), tl.float32)
+        far = tl.zeros((block_rows * block_columns, lanes), tl.float32)
+        for t in tl.static_range(taps + 1):
+            radius = inner + (t - taps // 2)
+            inside = ((radius >= 0) & (radius < n))[:, None]
+            value = tl.load(line + radius[:, None] * lanes, mask=inside, other=0.0)
+            if t < taps:
+                near += value * weights[t]
+            if t > 0:
+                far += value * weights[t - 1]
+        lines = lines + (near + right * (far - near),)
+    value = lines[0] + down * (lines[1] - lines[0])
     plane = group * lanes + lane
     target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
     tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])

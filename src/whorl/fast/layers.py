@@ -180,6 +180,51 @@ class MaxPool(nn.Module):
         return max_pool(x, self.kernel, self.stride, self.padding)
 
 
+class AveragePool(nn.Module):
+    """Average pooling, whose gradient is right in channels-last memory on a GPU too.
+
+    There torch 2.13 and before forget the padding in the backward pass (fixed in torch's #188345).
+
+    Args:
+        kernel_size: as ``F.avg_pool2d`` takes it, like the others.
+    """
+
+    def __init__(self, *, kernel_size: Any, stride: Any, padding: Any, **more: Any) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.padding = (_pair(value) for value in (kernel_size, stride, padding))
+        self.ceil_mode, self.counted = bool(more["ceil_mode"]), bool(more["count_include_pad"])
+        self.divisor: int | None = more["divisor_override"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pool."""
+        settings = (self.kernel, self.stride, self.padding, self.ceil_mode, self.counted, self.divisor)
+        out: Tensor = _AveragePool.apply(x, settings)  # type: ignore[no-untyped-call]  # torch's own
+        return out
+
+
+class _AveragePool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, settings: tuple[Any, ...]) -> Tensor:
+        ctx.settings, ctx.shape = settings, x.shape
+        return F.avg_pool2d(x, *settings)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        kernel, stride, padding, ceil_mode, counted, _ = ctx.settings
+        mirrored = stride == (1, 1) and counted and not ceil_mode
+        if mirrored and all(side == 2 * edge + 1 for side, edge in zip(kernel, padding, strict=True)):
+            # A pixel is in the windows around the pixels that are in its own window: the same sum once more.
+            return F.avg_pool2d(dense(gradient), *ctx.settings), None
+        like = gradient.new_empty(ctx.shape)
+        made: Tensor = torch.ops.aten.avg_pool2d_backward(gradient.contiguous(), like, *ctx.settings)
+        return dense(made), None
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The first layer
 
@@ -280,4 +325,4 @@ class Stem(nn.Module):
         return made
 
 
-__all__ = ["BiasAct", "Convolution", "Geometry", "MaxPool", "Part", "SamePadded", "Stem", "dense"]
+__all__ = ["AveragePool", "BiasAct", "Convolution", "Geometry", "MaxPool", "Part", "SamePadded", "Stem", "dense"]

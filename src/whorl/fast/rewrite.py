@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from whorl.fast.layers import BiasAct, Convolution, Geometry, MaxPool, Part, SamePadded, Stem
+from whorl.fast.layers import AveragePool, BiasAct, Convolution, Geometry, MaxPool, Part, SamePadded, Stem
 from whorl.fast.pointwise import Activation
 
 
@@ -58,6 +58,7 @@ def rewrite(
     work.fuse_additions()
     if merge:
         work.merge_branches()
+    work.replace_average_pools()
     if hand:
         work.replace_max_pools()
     takes_pictures = stem is not None and work.replace_stem(stem)
@@ -120,6 +121,15 @@ class _Norm(NamedTuple):
 
 
 _RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
+# What an average pool takes after its input, with what is taken where nothing is said.
+_AVERAGE_POOL: Mapping[str, Any] = {
+    "kernel_size": None,
+    "stride": None,
+    "padding": 0,
+    "ceil_mode": False,
+    "count_include_pad": True,
+    "divisor_override": None,
+}
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 
 
@@ -342,21 +352,34 @@ class _Rewriting:
 
     def _pooled(self, pool: fx.Node) -> fx.Node | None:
         """The 1×1 convolution that alone sees a node, if that is an average pool which it may as well precede."""
-        module = self.called(pool)
-        if type(module) is nn.AvgPool2d:
-            linear = module.count_include_pad and module.divisor_override is None and not module.ceil_mode
-        elif pool.op == "call_function" and pool.target is F.avg_pool2d:
-            names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-            given = dict(zip(names, pool.args, strict=False)) | dict(pool.kwargs)
-            counted, odd = given.get("count_include_pad", True), given.get("divisor_override")
-            linear = counted is True and odd is None and given.get("ceil_mode", False) is False
-        else:
+        given = self._average_pool(pool)
+        if given is None:
             return None
+        linear = given["count_include_pad"] and given["divisor_override"] is None and not given["ceil_mode"]
         # It weighs all pixels alike, zeros outside included, so a convolution without bias commutes with it.
         user = self.only_user(pool)
         conv = self._pointwise(user)
         smaller = conv is not None and conv.weight.shape[0] < conv.weight.shape[1]
         return user if linear and smaller else None
+
+    def replace_average_pools(self) -> None:
+        """Average pools that reach beyond the picture."""
+        for node in list(self.graph.nodes):
+            given = self._average_pool(node)
+            if given is not None and given["padding"] not in (0, (0, 0)):
+                self.replace(node, AveragePool(**given), (node.args[0],), ())
+
+    def _average_pool(self, node: fx.Node) -> dict[str, Any] | None:
+        """What ``F.avg_pool2d`` is told beside its input, if a node is that and knows it beforehand."""
+        module, given = self.called(node), dict(_AVERAGE_POOL)
+        if type(module) is nn.AvgPool2d:
+            given |= {name: getattr(module, name) for name in given}
+        elif node.op == "call_function" and node.target is F.avg_pool2d and node.args:
+            given |= dict(zip(given, node.args[1:], strict=False)) | dict(node.kwargs)
+        else:
+            return None
+        given["stride"] = given["stride"] or given["kernel_size"]
+        return None if any(isinstance(value, fx.Node) for value in given.values()) else given
 
     def replace_max_pools(self) -> None:
         """Max pools with a square window and no frills."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from whorl.fast.pooling_cpu import pool
 from whorl.models._torchvision import timm
 from whorl.models.classifier import Classifier
 
@@ -67,10 +69,15 @@ def folded(classifier: Classifier) -> Classifier:
     """A copy of a classifier with its normalisations folded: the same answers up to rounding, sooner.
 
     Args:
-        classifier: stays as it is. What is changed in it later does not reach the copy.
+        classifier: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes.
     """
-    copy = deepcopy(classifier)
+    shared = chain(classifier.parameters(), classifier.buffers())
+    copy = deepcopy(classifier, {id(tensor): tensor for tensor in shared})
     fold(copy.net, copy.size, len(copy.mean))
+    if copy._mean.device.type == "cpu":
+        for module in copy.net.modules():
+            if type(module) is nn.MaxPool2d and not module.return_indices:
+                module.forward = partial(pool, module)  # type: ignore[method-assign]  # of this module alone
     return copy
 
 

@@ -9,9 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.errors import unknown_name
+from whorl.estimators import AffineInvariant
 from whorl.evaluation import Pose, poses
 from whorl.runs.declaration import AttackSpec, Grid
 
@@ -25,6 +27,11 @@ Kind = Literal["table", "mean", "surface", "gallery", "queries", "photographs"]
 photographed (photographs)."""
 Groups = tuple[tuple[float, ...], ...]
 """What the paper printed in one row: for each pose, a figure for each target."""
+
+
+PAPER_SIGMA = "reference"
+"""Of every affine-invariant attack here that does not say its own: the paper's figures are those of its authors' code,
+whatever kernel whorl takes by default."""
 
 
 class _Table(BaseModel):
@@ -111,7 +118,7 @@ class Item(_Table):
         about: what is asked, and where the paper is unclear.
         sources: networks that pictures are crafted on.
         targets: networks that are asked.
-        attacks: its rows.
+        attacks: its rows. Affine-invariant ones have the kernel of the authors' code unless they say another.
         orderings: pairs of rows of which the paper says that the first is above the second.
         poses: its poses; a surface has a grid instead.
         grid: the angles and scales of a surface.
@@ -137,6 +144,11 @@ class Item(_Table):
     printed: Mapping[str, Mapping[str, Groups]] = Field(default_factory=dict)
     printed_seconds: Mapping[str, float] = Field(default_factory=dict)
     printed_queries: Mapping[str, Groups] = Field(default_factory=dict)
+
+    @field_validator("attacks")
+    @classmethod
+    def _with_the_kernel_of_the_paper(cls, attacks: tuple[AttackSpec, ...]) -> tuple[AttackSpec, ...]:
+        return tuple(as_in_the_paper(spec) for spec in attacks)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -196,6 +208,21 @@ class Item(_Table):
         if pose is not None and self.kind != "mean":
             return groups[pose][column]
         return sum(group[column] for group in groups) / len(groups)
+
+
+def as_in_the_paper(spec: AttackSpec) -> AttackSpec:
+    """Give an affine-invariant attack the kernel of the authors' code, unless it has a width of its own; others stay.
+
+    >>> as_in_the_paper(AttackSpec(name="ai-dim")).build().estimator
+    AffineInvariant(sigma='reference')
+    """
+    estimator, said = getattr(spec.build(), "estimator", None), spec.settings.get("estimator")
+    if not isinstance(estimator, AffineInvariant | PolarGridInvariant):
+        return spec
+    if estimator != AffineInvariant() if said is None else "sigma" in said:
+        return spec
+    table = {"type": type(estimator).__name__, **(said or {}), "sigma": PAPER_SIGMA}
+    return spec.model_copy(update={"settings": {**spec.settings, "estimator": table}})
 
 
 def load(name: str) -> Item:

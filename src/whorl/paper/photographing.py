@@ -23,6 +23,7 @@ from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
 from whorl.runs.progress import Report, silent
+from whorl.runs.settings import read_settings
 from whorl.runs.setup import find_device, load_source
 from whorl.runs.targets import Target, load_targets
 
@@ -84,7 +85,7 @@ def reproduce_photographs(
     common: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "command": command, "report": report}
     for spec in specs:
         # A folder for each row: two rows may share an attack's name.
-        craft(spec.name, model, pictures, out / spec.title, settings=spec.settings, **common)
+        craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
     groups = [collect(out / spec.title, clean=folder, limit=limit) for spec in specs]
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))

@@ -12,9 +12,11 @@ from whorl.evaluation import Comparison
 from whorl.paper.casting import Cast, Profile, cast
 from whorl.paper.compared import Block, Compared, Line, Value
 from whorl.paper.declaring import chosen_rows
-from whorl.paper.item import Item, Part
+from whorl.paper.item import Item, Part, as_in_the_paper
 from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.runs.declaration import AttackSpec
 from whorl.runs.progress import Report, silent
+from whorl.runs.settings import read_settings
 from whorl.runs.setup import find_device
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ def reproduce_queries(
             out,
             attacks=(attack,),
             starts=own,
+            start_settings={start: _start_settings(start) for start in own if start != NO_START},
             targets=targets,
             # An address, such as that of a file, may hold a "+" of its own.
             surrogates=[surrogates] if ":" in surrogates else surrogates.split("+"),
@@ -211,6 +214,15 @@ def _start(label: str) -> str:
     ('ai-dim', 'none')
     """
     return label.partition("-")[2] or NO_START
+
+
+def _start_settings(start: str) -> dict[str, Any]:
+    """What the attack that a row starts from is set to: as in the other tables.
+
+    >>> _start_settings("ai-dim"), _start_settings("pgd")
+    ({'estimator': AffineInvariant(sigma='reference')}, {})
+    """
+    return read_settings(as_in_the_paper(AttackSpec(name=start)).settings)
 
 
 def _spent(path: Path, budget: int) -> _Spent:

@@ -119,6 +119,7 @@ def table7(
     *,
     attacks: Sequence[str] = ATTACKS,
     starts: Sequence[str] = STARTS,
+    start_settings: Mapping[str, Mapping[str, Any]] | None = None,
     targets: Sequence[str] | Mapping[str, nn.Module] | None = None,
     surrogates: Sequence[str] | Classifier | Ensemble = SURROGATES,
     eps: float = 16 / 255,
@@ -141,6 +142,7 @@ def table7(
         out: folder for results, and for the starts as 8-bit pictures (``starts/``).
         attacks: names of score-based attacks, and "noise" for the baseline, which runs without a start.
         starts: "none", or names of gradient attacks, crafted on the surrogates with the same ``eps``.
+        start_settings: by start, settings of its attack other than ``eps``; its defaults where none are given.
         targets: names such as ``efficientnet_lite0+jpeg``, or networks by name; None is :func:`default_targets`.
         surrogates: names of the ensemble's members (mean logits), or a loaded one.
         eps: L∞ radius of starts and attacks.
@@ -176,7 +178,8 @@ def table7(
             "whorl_version": whorl.__version__,
         },
     )
-    folders = _craft_starts(images, folder / "starts", starts, surrogates, where, eps=eps, seed=seed, report=report)
+    chosen = {start: {**(start_settings or {}).get(start, {}), "eps": eps} for start in starts if start != "none"}
+    folders = _craft_starts(images, folder / "starts", chosen, surrogates, where, seed=seed, report=report)
     stopped = False
     jobs = [
         (begin, target, name, start)
@@ -233,26 +236,24 @@ def _attack(name: str, *, eps: float, budget: int) -> Attack:
 def _craft_starts(
     images: Images,
     out: Path,
-    starts: Sequence[str],
+    starts: Mapping[str, Mapping[str, Any]],
     surrogates: Sequence[str] | Classifier | Ensemble,
     device: torch.device,
     *,
-    eps: float,
     seed: int,
     report: Report,
 ) -> dict[str, Path]:
-    """Craft every start on the surrogates, as 8-bit pictures: folders by start."""
-    wanted = [start for start in starts if start != "none"]
-    if not wanted:
+    """Craft every start, with its settings, on the surrogates, as 8-bit pictures: folders by start."""
+    if not starts:
         return {}
     ensemble = (
         surrogates
         if isinstance(surrogates, Classifier | Ensemble)
         else Ensemble([load_model(name, device=device) for name in surrogates])
     )
-    for start in wanted:
-        craft(start, ensemble, Loaded(images), out, settings={"eps": eps}, seed=seed, report=report)
-    return {start: out / "adv" / start / folder_name(ensemble.name) for start in wanted}
+    for start, settings in starts.items():
+        craft(start, ensemble, Loaded(images), out, settings=settings, seed=seed, report=report)
+    return {start: out / "adv" / start / folder_name(ensemble.name) for start in starts}
 
 
 Key = tuple[str, str, str]

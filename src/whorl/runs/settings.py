@@ -57,7 +57,16 @@ def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
     >>> build_attack("dim", {"eps": "8/255", "estimator": {"type": "AffineInvariant", "sigma": 0.7}}).estimator
     AffineInvariant(sigma=0.7)
     """
-    return whorl.attack(name, **{key: _value(key, value, settings) for key, value in settings.items()})
+    return whorl.attack(name, **read_settings(settings))
+
+
+def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn a table of settings into what ``whorl.attack`` takes; see :func:`build_attack`.
+
+    >>> read_settings({"steps": 3, "estimator": {"type": "AffineInvariant", "sigma": "reference"}})
+    {'steps': 3, 'estimator': AffineInvariant(sigma='reference')}
+    """
+    return {key: _value(key, value, settings) for key, value in settings.items()}
 
 
 def _value(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
