@@ -49,9 +49,11 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 INPUT_SETS = 4
 COPY, RIVAL, GRADIENT = "copy", "15x15 depthwise convolution", "ResNet-18 input gradient"
 OURS, PLAIN = "AffineInvariant", "AffineInvariant in plain torch"
+AUTHORS = "AffineInvariant, the authors' kernel"
 NOTES = """\
 - 15x15 depthwise convolution: one 2-D convolution with TranslationInvariant's kernel, as peers do it.
 - AffineInvariant: as the package runs it, fused on a GPU, as sums of rows on a CPU.
+- The authors' kernel (sigma="reference") is wider than the default one, and takes longer.
 - Rows that are indented are its steps in plain torch; they add up to the row above them.
 - grid_sample there and back: both polar warps by torch's sampler, without the wrap at 2π: less work than ours.
 - buffers: the most memory above the input at any time, result included, in units of the input's size.
@@ -75,6 +77,7 @@ def cases(shape: Shape, device: torch.device) -> dict[str, Call]:
         COPY: torch.clone,
         RIVAL: lambda g: F.conv2d(g, weight, padding="same", groups=channels),
         "TranslationInvariant": TranslationInvariant(),
+        AUTHORS: AffineInvariant(sigma="reference"),
         OURS: ours,
         PLAIN: plain,
         "  translation blur": lambda g: blur(g, translation),
@@ -207,6 +210,8 @@ def targets(results: Mapping[str, Any], device: torch.device) -> list[dict[str, 
     elif "batches" in results:
         rows = {row["batch"]: row for row in results["batches"] if row["dtype"] == "float32"}
         asked.append(("ms for 64x3x299x299", rows[64]["median_ms"], 0.2))
+        wide = next(row for row in results["cases"][0]["rows"] if row["name"] == AUTHORS)
+        asked.append(("the same with the authors' kernel", wide["median_ms"], 0.2))
         asked += [(f"copies, batch {batch}", rows[batch]["copies"], 5.0) for batch in (64, 256)]
         growth = rows[256]["us_per_image"] / rows[64]["us_per_image"]
         asked.append(("time per image, batch 256 to batch 64", significant(growth), 1.1))

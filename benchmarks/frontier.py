@@ -29,11 +29,11 @@ from torch import Tensor, nn
 import whorl
 from measure import metadata, save, table
 from whorl.attacks import Attack
-from whorl.attacks.variants import TransferAttack
+from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.evaluation import PAPER_POSES, Pose, to_8_bits
 from whorl.models import model_names
 from whorl.models.backward import Backward
-from whorl.transforms_mixed import InputChain
+from whorl.transforms_mixed import Gain, InputChain, Mirror
 from whorl.transforms_smooth import SmoothWarp
 from whorl.transforms_spread import SpreadAffine
 
@@ -78,29 +78,28 @@ def candidates() -> dict[str, Make]:
     return made
 
 
-# Added to RAM one at a time, then together: what each part gives.
+# Added to RAM one at a time: what each part gives. Those of ai-best come first.
 RAM_PARTS: Mapping[str, Mapping[str, Any]] = {
     "ram+ai0.5": {"estimator": NARROW},
-    "ram+skip0.5": {"backward": Backward(skip=0.5)},
-    "ram+temperature3": {"temperature": 3.0},
-    "ram+pace10": {"pace": 10.0},
-    "ram+latin": {"input": SpreadAffine()},
+    "ram+skip0.65": {"backward": Backward(skip=0.65)},
+    "ram+rectifier2": {"backward": Backward(rectifier=2.0, late=0.5)},
     "ram+lattice": {"input": SpreadAffine(design="lattice")},
+    "ram+scale0.5-1.2": {"input": whorl.RandomAffine(scale=(0.5, 1.2))},
+    "ram+mirror": {"input": InputChain(Mirror(), whorl.RandomAffine())},
+    "ram+gain0.6": {"input": InputChain(whorl.RandomAffine(), Gain(lowest=0.6))},
+    "ram+channels0.5": {"estimator": SharedChannels(share=0.5)},
+    "ram+power0.5": {"estimator": CompressedGradient(power=0.5)},
+    "ram+pace20": {"pace": 20.0},
+    "ram+temperature3": {"temperature": 3.0},
+    "ram+latin": {"input": SpreadAffine()},
     "ram+antithetic": {"input": SpreadAffine(design="antithetic")},
     "ram+warp": {"input": InputChain(SmoothWarp(), whorl.RandomAffine())},
     "ram+overshoot1.5": {"overshoot": 1.5},
     "ram+relative": {"loss": "relative"},
-    "ram+rectifier": {"backward": Backward(rectifier=1.0, late=0.5)},
     "ram+pool": {"backward": Backward(pool=10.0)},
     "ram+ghost": {"backward": Backward(ghost=0.2)},
     "ram+decay": {"backward": Backward(decay=0.3)},
-    "ram+all": {
-        "estimator": NARROW,
-        "backward": Backward(skip=0.5),
-        "temperature": 3.0,
-        "pace": 10.0,
-        "input": InputChain(SmoothWarp(), SpreadAffine()),
-    },
+    "ram+skip0.5+ai0.5": {"estimator": NARROW, "backward": Backward(skip=0.5)},
 }
 
 
@@ -290,6 +289,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-size", type=int, default=250)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--half", action="store_true", help="the targets answer in bfloat16")
     parser.add_argument("--out", type=Path, default=Path("frontier"), help="folder for the results")
     parser.add_argument("--figure", type=Path, help="also draw what is saved: .html, or .svg and .png with kaleido")
     return parser.parse_args(argv)
@@ -329,6 +329,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "size": options.size,
         "seed": options.seed,
         "fresh": options.fresh,
+        "half": options.half,
         "data": Path(options.data).resolve().name if options.data else "samples",
     }
     path = options.out / f"frontier-{options.source}-{len(data.x)}.json"
@@ -345,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if done and done["settings"] == repr(make(eps[0] / 255)) and set(done["eps"]) >= {f"{v:g}" for v in eps}:
                 print(f"[{place}/{len(listed)}] {line(name, done)} (saved)", flush=True)
                 continue
-            judge = judge or Judge(targets, data, PAPER_POSES, options.batch_size)
+            judge = judge or Judge(targets, data, PAPER_POSES, options.batch_size, half=options.half)
             rows[name] = measure(
                 make, eps, source, judge, batch_size=options.batch_size, seed=options.seed, fresh=options.fresh
             )

@@ -148,6 +148,22 @@ MOVES: Sequence[Settings] = (
     {"momentum": 0.7},
     {"decay": 0.7},
     {"shift": 10.0},
+    # Back to RAM, for a start that has them; from another start they are measured already.
+    {"rectifier": None},
+    {"channels": 0.0},
+    {"power": 1.0},
+    {"gain": 1.0},
+    {"mirror": False},
+    {"scale": (0.5, 1.5)},
+    {"design": "independent"},
+    {"pace": 5.0},
+    {"skip": 1.0},
+    {"sigma": 0.0},
+    # How the rectifiers are smoothed.
+    {"rectifier": 4.0},
+    {"rectifier": 2.0, "late": 0.25},
+    {"rectifier": 2.0, "late": 0.75},
+    {"rectifier": 1.0, "late": 0.75},
 )
 # Tried up and down at the end.
 FACTORS: Mapping[str, Sequence[float]] = {

@@ -11,13 +11,12 @@ from whorl.attacks.decision import DecisionAttack, EvolutionaryWalk
 from whorl.attacks.deepfool import DeepFool
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.score import FiniteDifferences, GaussianSearch, PriorGuided, ScoreAttack, Tanh
-from whorl.attacks.variants import TransferAttack
+from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.errors import unknown_name
-from whorl.estimators import AffineInvariant, TranslationInvariant
+from whorl.estimators import AffineInvariant, Chain, TranslationInvariant
 from whorl.models.backward import Backward
 from whorl.transforms import DiverseInput, RandomAffine
-from whorl.transforms_mixed import InputChain
-from whorl.transforms_smooth import SmoothWarp
+from whorl.transforms_mixed import Gain, InputChain, Mirror
 from whorl.transforms_spread import SpreadAffine
 
 Kind = Literal["gradient", "minimal", "score", "decision"]
@@ -30,11 +29,10 @@ _ram = _mim.with_(input=RandomAffine())
 # Ours, not the paper's: what helped on networks never seen, part by part. docs/frontier.md says what is measured.
 _best = TransferAttack(
     momentum=1.0,
-    pace=10.0,
-    temperature=3.0,
-    input=InputChain(SmoothWarp(), SpreadAffine()),
-    estimator=AffineInvariant(sigma=0.5),
-    backward=Backward(skip=0.5),
+    pace=20.0,
+    input=InputChain(Mirror(), SpreadAffine(scale=(0.5, 1.2), design="lattice"), Gain(lowest=0.6)),
+    estimator=Chain(CompressedGradient(power=0.5), SharedChannels(share=0.5), AffineInvariant(sigma=0.5)),
+    backward=Backward(skip=0.65, rectifier=2.0, late=0.5),
 )
 _plain = {"fgsm": _fgsm, "pgd": _pgd, "mim": _mim, "dim": _dim}
 

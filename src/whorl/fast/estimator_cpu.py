@@ -25,11 +25,11 @@ class Sums(NamedTuple):
     """Which rows to sum, with which weights, for every row of the result."""
 
     row: Tensor
-    """(M,) int32."""
+    """(M,) integer."""
     weight: Tensor
-    """(M,) float32."""
+    """(M,) floating."""
     start: Tensor
-    """(N,) int32: where the result's rows begin in ``row``."""
+    """(N,) integer: where the result's rows begin in ``row``."""
     rows: int
     """How many rows there are to sum."""
 
