@@ -82,6 +82,19 @@ def test_estimator(tmp_path: Path) -> None:
     assert rows["AffineInvariant"]["peak_extra_buffers"] <= 3.01
 
 
+def test_precision(tmp_path: Path) -> None:
+    printed, results = run("precision.py", tmp_path)
+    assert len(results["metadata"]["weights_sha256"]["resnet18"]) == 64
+    rates = {row["attack"]: row for row in results["rates"]}
+    assert rates.keys() == results["seconds_crafting"].keys() == {"mim fast", "mim plain"}
+    by_attack, by_evaluation = results["targets"]
+    assert by_attack["value"] == pytest.approx(abs(rates["mim fast"]["full"] - rates["mim plain"]["full"]))
+    assert by_evaluation["value"] == pytest.approx(max(abs(row["bf16"] - row["full"]) for row in rates.values()))
+    for target in results["targets"]:
+        assert target["met"] == (target["value"] <= target["at_most"])
+        assert f"{target['what']}: {target['value']:.2f}" in printed
+
+
 def test_attacks(tmp_path: Path) -> None:
     printed, results = run("attacks.py", tmp_path, "--repeats", "2")
     floor, *rows = results["rows"]

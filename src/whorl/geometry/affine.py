@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.fast.warping import warp_on_gpu
 
 
 def affine(
@@ -56,6 +57,9 @@ def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     Returns:
         (B, C, H, W), dtype of ``x``.
     """
+    fast = warp_on_gpu(x, angle, scale, shift)
+    if fast is not None:
+        return fast.to(x.dtype)
     height, width = x.shape[-2:]
     theta, dtype = torch.deg2rad(angle), angle.dtype
     down, right = torch.meshgrid(
