@@ -34,6 +34,14 @@ def test_calls_take_turns_and_a_failing_one_does_not_stop_the_rest() -> None:
     assert told == [1, 2, 3, 4, 5]
 
 
+def test_some_calls_get_fewer_rounds() -> None:
+    order: list[str] = []
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    timings, _ = take_turns(calls, device=CPU, repeats=4, fewer={"a": 2}, queued=True)
+    assert "".join(order) == "abababab" + "bb"
+    assert {name: timing.n for name, timing in timings.items()} == {"a": 2, "b": 4}
+
+
 def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_MAKERS", {**peers._MAKERS, "nothing_such": ("nothing-such", lambda *_: [])})
     out = tmp_path / "new" / "bench.json"
@@ -53,6 +61,11 @@ def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkey
             assert row["name"] in done.stdout
             assert row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
             assert row["ratio"] == pytest.approx(row["median_ms"] / medians[row["beside"]], rel=1e-2)
+        if section["name"] == "estimator":
+            *_, gradient = section["rows"]
+            assert gradient["name"].endswith("input gradient")
+            for row in section["rows"]:
+                assert row["share"] == pytest.approx(row["median_ms"] / gradient["median_ms"], rel=1e-2)
     assert whorl.cli.bench.bench_command.__doc__
 
 

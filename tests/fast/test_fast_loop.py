@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from whorl.attacks.gradient import GradientAttack, Made, UnderAttack
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
 from whorl.fast import attacking, network
-from whorl.fast.graph import Constants, Recorded
-from whorl.fast.loop import Loop, loop_for, recordable, roomy
+from whorl.fast.graph import Constants, Recorded, turns
+from whorl.fast.loop import _BUFFERS, Loop, loop_for, recordable, roomy
 from whorl.geometry.polar import polar_plan
 from whorl.models.folding import folded
 from whorl.randomness import image_keys
@@ -167,7 +168,7 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
     attack = whorl.attack("ai-dim")
     assert isinstance(attack, GradientAttack)
     first = loop_for(attack, kept, x, targeted=False)
-    assert len(first.x) == 6
+    assert len(first.buffers.x) == 6
     # Bound, step size and steps are given anew each time; a preset's parts are the same objects.
     again = whorl.attack("ai-dim", eps=0.1, steps=3)
     assert isinstance(again, GradientAttack)
@@ -177,8 +178,41 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
     assert others[0] == others[1]
     loops = [loop_for(attack.with_(estimator=other), kept, x, targeted=False) for other in others]
     assert loops[0] is not loops[1]
-    assert len(kept.loops) == 2
+    assert len(kept.loops) == 3
+    assert loop_for(attack, kept, x, targeted=False) is first
+    # They take turns, so that one set of buffers does for a shape; it goes with the last of them.
+    assert all(loop.buffers is first.buffers for loop in loops)
+    assert loop_for(attack, kept, x[:2], targeted=False).buffers is not first.buffers
+    more = [whorl.AffineInvariant(weights=torch.rand(3, 3)) for _ in range(8)]
+    for other in more:
+        loop_for(attack.with_(estimator=other), kept, x, targeted=False)
+    assert len(kept.loops) == 8
     assert loop_for(attack, kept, x, targeted=False) is not first
+    del first, loops
+    kept.loops.clear()
+    assert not _BUFFERS
+
+
+def test_threads_take_turns() -> None:
+    """Loops of one shape share buffers, so two threads must not mix theirs."""
+    net, x = small_net(), pictures(4)
+    names = ("mim", "dim", "ti-pgd")
+    attacks = [attack for attack in map(whorl.attack, names) if isinstance(attack, GradientAttack)]
+    y = net(x).argmax(1)
+    loops = [Loop(attack, net, x, targeted=False) for attack in attacks]
+    assert loops[0].buffers is loops[1].buffers
+
+    def run(index: int) -> Tensor:
+        batch = under_attack(attacks[index], x, y)
+        assert isinstance(batch.alpha, Tensor)
+        return loops[index].run(x, x, y, batch.keys, batch.eps, batch.alpha, 5)[0]
+
+    with ready(net):
+        alone = [run(index) for index in range(len(loops))]
+        with ThreadPoolExecutor(3) as pool:
+            together = list(pool.map(run, [0, 1, 2] * 4))
+    assert all(torch.equal(made, alone[place % 3]) for place, made in enumerate(together))
+    assert turns(torch.device("cpu")) is turns(torch.device("cpu"))
 
 
 def test_labels_are_checked_before_the_loop() -> None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 import whorl
 from conftest import pictures
 from whorl.fast import network
-from whorl.fast.layers import AveragePool, BiasAct, Convolution, MaxPool, SamePadded, Stem
+from whorl.fast.layers import AveragePool, Concatenation, Convolution, MaxPool, SamePadded, Stem
 from whorl.fast.network import Prepared, Recipe
+from whorl.fast.pointwise import Pool
 from whorl.fast.rewrite import Statistics, rewrite, trace
 from whorl.models.architectures import build
 
@@ -153,10 +154,13 @@ def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
 
 
+_LAYERS = (Convolution, MaxPool, AveragePool, Concatenation, Stem, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d)
+
+
 def layers(net: nn.Module, **settings: bool) -> list[nn.Module]:
     made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD), **settings)
     assert made is not None
-    return [m for m in made.net.modules() if isinstance(m, Convolution | BiasAct | MaxPool | Stem | nn.BatchNorm2d)]
+    return [m for m in made.net.modules() if isinstance(m, _LAYERS)]
 
 
 def test_what_is_folded_and_merged() -> None:
@@ -167,8 +171,10 @@ def test_what_is_folded_and_merged() -> None:
     # the stem's own, and of each block of branches the merged one and the 3×3
     convolutions = [layer for layer in found if isinstance(layer, Convolution)]
     assert sorted(len(layer.parts) for layer in convolutions) == [1, 1, 1, 3, 3]
-    assert kinds.count(BiasAct) == 2  # behind the pools
+    pools = [[part.pool is not None for part in layer.parts] for layer in convolutions if len(layer.parts) == 3]
+    assert pools == [[False, False, True]] * 2
     assert kinds.count(MaxPool) == 1
+    assert kinds.count(Concatenation) == 2
     # residual: the additions and what follows them are inside
     [stem, *rest] = [layer for layer in layers(stirred(NETS["residual"]())) if isinstance(layer, Convolution)]
     assert [layer.parts[0].act for layer in (stem, *rest)] == ["relu"] * 5
@@ -178,6 +184,80 @@ def test_what_is_left_alone() -> None:
     assert any(isinstance(layer, nn.BatchNorm2d) for layer in layers(stirred(Shared())))
     merged = [layer for layer in layers(stirred(Overwritten())) if isinstance(layer, Convolution)]
     assert all(len(layer.parts) == 1 for layer in merged)
+
+
+@pytest.mark.filterwarnings("ignore:The default weight initialization")
+def test_inception_is_made_of_own_layers_alone() -> None:
+    found = layers(build("torchvision:inception_v3", num_classes=10)[0].eval())
+    kinds = [type(layer) for layer in found]
+    # all four max pools, modules and functions; nine average pools behind 1×1 convolutions; eleven concatenations
+    assert kinds.count(MaxPool) == 4
+    assert kinds.count(Concatenation) == 11
+    assert not {AveragePool, nn.MaxPool2d, nn.AvgPool2d, nn.BatchNorm2d} & set(kinds)
+    parts = [part for layer in found if isinstance(layer, Convolution) for part in layer.parts]
+    assert sum(part.pool is not None for part in parts) == 9
+    made = rewrite(build("torchvision:inception_v3", num_classes=10)[0].eval())
+    assert made is not None
+    assert not any(node.target is torch.cat for node in made.net.graph.nodes)
+
+
+class Joined(nn.Module):
+    """Concatenates two convolutions and a max pool, in one of several ways."""
+
+    def __init__(self, how: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.start, self.a, self.b = Block(3, 6, 3), Block(6, 5, 3, stride=2), Block(6, 4, 3, stride=2)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = self.start(x)
+        return self.how(self.a(z), self.b(z), F.max_pool2d(z, kernel_size=3, stride=2)).mean((2, 3))
+
+
+JOINED: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], bool]] = {
+    "cat": (lambda a, b, c: torch.cat([a, b, c], 1), True),
+    "concat, axis": (lambda a, b, c: torch.concat((c, a, b), axis=-3), True),  # type: ignore[call-arg]
+    "nested": (lambda a, b, c: torch.cat([a, torch.cat([c, b], dim=1)], dim=1), True),
+    "seen by another": (lambda a, b, c: torch.cat([a, b, c], 1) + a.mean(), False),
+    "twice the same": (lambda a, b, c: torch.cat([a, b, c, a], 1), False),
+    "other axis": (lambda a, b, c: torch.cat([a[:, :4], b, c[:, :4]], 2), False),
+    "other kinds": (lambda a, b, c: torch.cat([a, b.tanh(), c], 1), False),
+    "overwritten": (lambda a, b, c: torch.cat([a, b, c], 1).mul_(2.0), False),
+    "overwritten as a view": (lambda a, b, c: torch.cat([a, b, c], 1).flatten(2).unsqueeze(3).sub_(1.0), False),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_is_concatenated_is_written_where_it_belongs(name: str) -> None:
+    torch.manual_seed(0)
+    how, fused = JOINED[name]
+    net, x = stirred(Joined(how)), pictures(2, height=15, width=17).double()
+    made = rewrite(copy.deepcopy(net))
+    assert made is not None
+    assert any(isinstance(module, Concatenation) for module in made.net.modules()) == fused
+    for ours, theirs in zip(both(made.net, x), both(net, x), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+    # Twice in a row, and two at a time: a room is not kept.
+    first, second = made.net(x), made.net(x + 0.1)
+    torch.testing.assert_close(first, net(x))
+    torch.testing.assert_close(second, net(x + 0.1))
+
+
+def test_concatenated_pieces_are_not_copied() -> None:
+    """What comes out of the layers lies in the concatenation already, and gradients go back as views."""
+    torch.manual_seed(0)
+    made = rewrite(stirred(Joined(JOINED["cat"][0])))
+    assert made is not None
+    seen: list[tuple[Any, ...]] = []
+    [layer] = [module for module in made.net.modules() if isinstance(module, Concatenation)]
+    layer.register_forward_hook(lambda _, given, out: seen.append((*given[1:], out)))
+    made.net(pictures(2, height=15, width=17).double())
+    [(a, b, pooled, whole)] = seen
+    assert a.data_ptr() == whole.data_ptr()
+    assert b.data_ptr() == whole[:, 5:].data_ptr()
+    # The plain max pool cannot write elsewhere; the kernel can.
+    assert pooled.data_ptr() != whole[:, 9:].data_ptr()
+    assert torch.equal(torch.cat([a, b, pooled], 1), whole)
 
 
 def test_a_graph_that_cannot_be_read() -> None:
@@ -340,6 +420,15 @@ POOLS: list[dict[str, Any]] = [
     {"kernel_size": 3, "stride": 1, "padding": 1, "count_include_pad": False},
     {"kernel_size": 5, "stride": 1, "padding": 2, "divisor_override": 3},
 ]
+
+
+def pool_of(
+    kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None
+) -> Pool:
+    kernel, step, edge = ((v, v) if isinstance(v, int) else v for v in (kernel_size, stride, padding))
+    return Pool(kernel, step, edge, ceil_mode, count_include_pad, divisor_override)
+
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -353,7 +442,7 @@ def test_average_pools_and_their_gradients_equal_the_plain_ones(given: dict[str,
     g = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     (backwards,) = torch.autograd.grad(expected, plain, g)
     last = x.to(device).contiguous(memory_format=torch.channels_last).requires_grad_()
-    out = AveragePool(**settings)(last)
+    out = AveragePool(pool_of(**settings))(last)
     (made,) = torch.autograd.grad(out, last, g.to(device))
     assert torch.allclose(out.cpu(), expected, rtol=0, atol=1e-12)
     assert torch.allclose(made.cpu(), backwards, rtol=0, atol=1e-12)

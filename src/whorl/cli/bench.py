@@ -56,7 +56,9 @@ def _show(made: dict[str, Any]) -> None:
     for section in made["sections"]:
         console.print()
         console.print(Text(section["title"], style="bold"))
-        listing = table("", "median ms", "p10 to p90", "first ms", "beside", "time / ours", numbers=True)
+        shares = any("share" in row for row in section["rows"])
+        names = ["", "median ms", "p10 to p90", "first ms", "rounds", "beside", "time / ours"]
+        listing = table(*names, *(["share of a gradient"] if shares else []), numbers=True)
         for row in section["rows"]:
             ours = row["library"] == OURS
             listing.add_row(
@@ -64,8 +66,10 @@ def _show(made: dict[str, Any]) -> None:
                 f"{row['median_ms']:.4g}",
                 f"{row['p10_ms']:.4g} to {row['p90_ms']:.4g}",
                 f"{row['first_ms']:.4g}",
+                str(row["n"]),
                 row["beside"],
                 f"{row['ratio']:.3g}",
+                *([f"{row['share']:.2%}"] if shares else []),
             )
         console.print(listing)
         for row in section["rows"]:

@@ -39,19 +39,22 @@ def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made
     start = 0
     while start < count:
         part = batch if most >= count else batch.rows(slice(start, start + most))
+        fits = True
         try:
             with torch.cuda.device_of(part.x):
                 made.append(_craft(attack, model, part))
         except torch.cuda.OutOfMemoryError:
             if len(part.x) == 1 or not by_key_alone(attack.input):
                 raise
-            most = (len(part.x) + 1) // 2
-            # Other graphs may hold what is missing here.
-            forget()
-            gc.collect()
-            torch.cuda.empty_cache()
+            fits = False
+        if fits:
+            start += len(part.x)
             continue
-        start += len(part.x)
+        most = (len(part.x) + 1) // 2
+        # Other graphs may hold what is missing here. Not before the error is gone: it holds the loop that failed.
+        forget()
+        gc.collect()
+        torch.cuda.empty_cache()
     return made[0] if len(made) == 1 else Made(*(torch.cat(parts) for parts in zip(*made, strict=True)))
 
 

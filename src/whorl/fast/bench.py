@@ -15,11 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
+from whorl.errors import WhorlError
+from whorl.fast.graph import Recorded, turns
+from whorl.fast.network import prepared
 from whorl.fast.peers import EPS, Entry, Work, art_eot, peer_entries, reason
 from whorl.fast.timing import Timing, take_turns
 from whorl.transforms import RandomAffine
 
 OURS = "whorl"
+# Rounds for those that no target names.
+_FEW = 5
 Report = Callable[[str, int, int], None]
 
 
@@ -73,8 +78,10 @@ def bench(
         report: told how far it is.
 
     Returns:
-        ``metadata``, ``missing`` (library to why), and ``sections``: each a title and rows of a name, milliseconds and
-        ``ratio``, time over that of the section's row of ours that it stands beside: above 1, ours is faster.
+        ``metadata``, ``missing`` (library to why), and ``sections``: each a title and rows of a name, milliseconds, how
+        many rounds they are the median of, and ``ratio``, time over that of the section's row of ours that it stands
+        beside: above 1, ours is faster. The estimator's rows also have ``share``, time over that of the network's input
+        gradient, as the attack loop computes it here.
     """
     size = SIZES["quick" if quick else device.type]
     rounds = repeats or size.repeats
@@ -123,7 +130,12 @@ def _attacks(work: Work, size: Size, rounds: int, entries: Sequence[Entry], repo
     listed = [*ours, *entries, *_given_bf16(work)]
     shape = "×".join(map(str, work.x.shape))
     title = f"attacks on {size.network}, {shape}, {work.steps} steps"
-    return _timed(title, listed, work.x.device, rounds, report)
+    return _timed(title, listed, work.x.device, rounds, report, few=lambda entry: not _named(entry))
+
+
+def _named(entry: Entry) -> bool:
+    """Whether an attack is ours, or a rival that we hold ourselves to."""
+    return entry.library == OURS or (entry.library == "torchattacks" and entry.attack == "ai-dim")
 
 
 def _ours(name: str, work: Work, **settings: Any) -> Entry:
@@ -151,7 +163,7 @@ def _given_bf16(work: Work) -> list[Entry]:
             note=entry.note,
         )
         for entry in entries
-        if entry.library == "torchattacks" and entry.attack == "ai-dim"
+        if _named(entry)
     ]
 
 
@@ -170,7 +182,7 @@ def _eot(work: Work, size: Size, rounds: int, entries: Sequence[Entry], report: 
     except Exception as error:  # noqa: BLE001 - as in peer_entries
         failed["art EoT"] = reason(error)
     title = f"expectation over transformations, {size.eot_batch} pictures, {size.draws} draws, {size.eot_steps} steps"
-    shown, rows, more = _timed(title, listed, work.x.device, min(rounds, 5), report)
+    shown, rows, more = _timed(title, listed, work.x.device, min(rounds, _FEW), report)
     return shown, rows, failed | more
 
 
@@ -212,14 +224,65 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
         entry("15×15 depthwise convolution", lambda: F.conv2d(g, kernel, padding=7, groups=3)),
         entry(f"{size.network} input gradient", gradient),
     ]
+    lacking = {}
+    if g.is_cuda:
+        name = f"{size.network} input gradient, fast loop"
+        try:
+            listed.append(entry(name, _replayed_gradient(work), OURS))
+        except WhorlError as error:
+            lacking[f"{OURS} {name}"] = reason(error)
     shape = "×".join(map(str, g.shape))
-    return _timed(f"the estimator on {shape}", listed, g.device, rounds, report)
+    title, rows, failed = _timed(f"the estimator on {shape}", listed, g.device, rounds, report, queued=True)
+    whole = rows[-1]["median_ms"]
+    rows = [{**row, "share": float(f"{row['median_ms'] / whole:.4g}")} for row in rows]
+    return title, rows, failed | lacking
 
 
-def _timed(title: str, listed: Sequence[Entry], device: torch.device, rounds: int, report: Report) -> _Section:
+def _replayed_gradient(work: Work) -> Callable[[], None]:
+    """The gradient alone of what an attack's loop replays."""
+    kept = prepared(work.model)
+    if kept is None or kept.network is None:
+        raise WhorlError(
+            "the fast loop needs a network that can be prepared; this one cannot. It is attacked as it is."
+        )
+    network, made = kept.network, torch.empty_like(work.x)
+
+    def gradient() -> None:
+        leaf = work.x.detach().requires_grad_()
+        made.copy_(torch.autograd.grad(F.cross_entropy(network(leaf), work.y, reduction="sum"), leaf)[0])
+
+    device = work.x.device
+    with turns(device).taken():
+        recorded = Recorded(gradient, device, shared=True)
+
+    def replay() -> None:
+        with turns(device).taken():
+            recorded()
+
+    return replay
+
+
+def _timed(
+    title: str,
+    listed: Sequence[Entry],
+    device: torch.device,
+    rounds: int,
+    report: Report,
+    *,
+    few: Callable[[Entry], bool] = lambda _: False,
+    queued: bool = False,
+) -> _Section:
     calls = {f"{entry.library} {entry.name}": entry.run for entry in listed}
+    fewer = {f"{entry.library} {entry.name}": min(rounds, _FEW) for entry in listed if few(entry)}
     total = rounds + 2
-    timings, errors = take_turns(calls, device=device, repeats=rounds, tell=lambda done: report(title, done, total))
+    timings, errors = take_turns(
+        calls,
+        device=device,
+        repeats=rounds,
+        fewer=fewer,
+        queued=queued,
+        tell=lambda done: report(title, done, total),
+    )
     for name, error in errors.items():
         if name.startswith(f"{OURS} "):
             raise error

@@ -13,7 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whorl.fast.pointwise import Activation, act_backward, activate, bias_act, dense, max_pool
+from whorl.fast import pointwise
+from whorl.fast.pointwise import (
+    Activation,
+    Pool,
+    Window,
+    act_backward,
+    activate,
+    average_pool,
+    bias_act,
+    dense,
+    empty,
+    even,
+)
 
 
 class Geometry(NamedTuple):
@@ -31,10 +43,64 @@ class Geometry(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A range of a convolution's output channels, and what happens to it."""
+    """A range of a convolution's output channels, and what happens to it: pooled, bias added, activated."""
 
     width: int
     act: Activation
+    pool: Pool | None = None
+
+
+class Room:
+    """A tensor that is the concatenation of others along channels, each of which is written where it belongs.
+
+    Args:
+        widths: channels of each.
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        self.widths = tuple(widths)
+        self.whole: Tensor | None = None
+
+    def place(self, index: int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Where one of them goes, (B, C, H, W); whoever asks first makes the room."""
+        batch, _, *sides = shape
+        if self.whole is None:
+            self.whole = empty((batch, sum(self.widths), *sides), like)
+        start = sum(self.widths[:index])
+        return self.whole[:, start : start + self.widths[index]]
+
+
+# One of the places in a room.
+Seat = tuple[Room, int]
+
+
+class _Concatenation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, room: Room, *pieces: Tensor) -> Tensor:
+        ctx.widths = room.widths
+        for index, piece in enumerate(pieces):
+            place = room.place(index, piece.shape, piece)
+            if piece.data_ptr() != place.data_ptr() or piece.stride() != place.stride():
+                place.copy_(piece)
+        assert room.whole is not None  # noqa: S101 - there was at least one piece
+        return room.whole
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # Ranges of channels, not copied: what made the pieces can read them so.
+        return None, *even(gradients[0]).split(ctx.widths, dim=1)
+
+
+class Concatenation(nn.Module):
+    """What fills a room, as one tensor. Pieces that are in their place already are not touched.
+
+    Nothing may overwrite the result: those who wrote the pieces look at them again in the backward pass.
+    """
+
+    def forward(self, room: Room, *pieces: Tensor) -> Tensor:
+        """From (B, C, H, W) pieces to (B, sum of C, H, W)."""
+        whole: Tensor = _Concatenation.apply(room, *pieces)  # type: ignore[no-untyped-call]
+        return whole
 
 
 class _Convolution(torch.autograd.Function):
@@ -42,15 +108,30 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, how: Geometry, parts: Sequence[Part]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        residual: Tensor | None,
+        how: Geometry,
+        parts: Sequence[Part],
+        seats: Sequence[Seat | None],
     ) -> tuple[Tensor, ...]:
         z = torch.conv2d(x, weight, None, how.stride, how.padding, how.dilation, how.groups)
         outs, start = [], 0
-        for part in parts:
+        for part, seat in zip(parts, seats, strict=True):
             stop = start + part.width
-            outs.append(bias_act(z[:, start:stop], bias[start:stop], part.act, residual, reuse=len(parts) == 1))
+            piece, shift = z[:, start:stop], bias[start:stop]
+            sides = piece.shape[2:] if part.pool is None else part.pool.sides(piece)
+            place = None if seat is None else seat[0].place(seat[1], (*piece.shape[:2], *sides), piece)
+            if part.pool is None:
+                out = bias_act(piece, shift, part.act, residual, reuse=len(parts) == 1, into=place)
+            else:
+                out = average_pool(piece, part.pool, shift, part.act, into=place)
+            # Autograd need not know of the room: its other places may be written to without making this one stale.
+            outs.append(out if place is None else out.data)
             start = stop
-        ctx.how, ctx.parts, ctx.shape, ctx.residual = how, parts, x.shape, residual is not None
+        ctx.how, ctx.parts, ctx.shape, ctx.made, ctx.residual = how, parts, x.shape, z.shape, residual is not None
         ctx.save_for_backward(weight, *(out for out, part in zip(outs, parts, strict=True) if part.act != "none"))
         return tuple(outs)
 
@@ -58,26 +139,28 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         weight, *kept = ctx.saved_tensors
         outs = iter(kept)
-        if len(ctx.parts) == 1:
+        if len(ctx.parts) == 1 and ctx.parts[0].pool is None:
             [part], [gradient] = ctx.parts, gradients
             g = gradient if part.act == "none" else act_backward(gradient, next(outs), part.act)
         else:
-            like = gradients[0]
-            shape = (like.shape[0], sum(part.width for part in ctx.parts), *like.shape[2:])
-            g = torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+            g = empty(ctx.made, gradients[0])
             start = 0
             for part, gradient in zip(ctx.parts, gradients, strict=True):
                 place = g[:, start : start + part.width]
-                act_backward(gradient, gradient if part.act == "none" else next(outs), part.act, into=place)
+                out = gradient if part.act == "none" else next(outs)
+                if part.pool is None:
+                    act_backward(gradient, out, part.act, into=place)
+                else:
+                    pointwise.average_pool_backward(gradient, out, part.pool, place.shape, part.act, into=place)
                 start += part.width
         how = ctx.how
         # Of the input only the shape and the memory format matter: its values go into the weights' gradient alone.
-        stand_in = torch.empty(ctx.shape, dtype=g.dtype, device=g.device, memory_format=torch.channels_last)
+        stand_in = empty(ctx.shape, g)
         mask = [True, False, False]
         (into, _, _) = torch.ops.aten.convolution_backward(
             g, stand_in, weight, None, how.stride, how.padding, how.dilation, False, (0, 0), how.groups, mask
         )
-        return into, None, None, g if ctx.residual else None, None, None
+        return into, None, None, g if ctx.residual else None, None, None, None
 
 
 class Convolution(nn.Module):
@@ -91,7 +174,8 @@ class Convolution(nn.Module):
         hand: whether to use this module's own forward and backward, or plain operations that a compiler may fuse.
 
     Calling it with (B, in, H, W), and a residual of the output's shape where there is but one part, gives a tensor, or
-    a tuple of them if there are several parts.
+    a tuple of them if there are several parts. Parts that are to be concatenated with others can be given a seat each:
+    a :class:`Room` and a place in it.
     """
 
     def __init__(
@@ -102,21 +186,27 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(bias, requires_grad=False)
         self.how, self.parts, self.hand = how, tuple(parts), hand
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+    def forward(
+        self, x: Tensor, residual: Tensor | None = None, seats: Sequence[Seat | None] | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
         """Convolve and all that follows."""
         if self.hand:
-            made = _Convolution.apply(x, self.weight, self.bias, residual, self.how, self.parts)  # type: ignore[no-untyped-call]
+            seats = seats or (None,) * len(self.parts)
+            made = _Convolution.apply(x, self.weight, self.bias, residual, self.how, self.parts, seats)  # type: ignore[no-untyped-call]
         else:
             made = self._plainly(x, residual)
         return made[0] if len(self.parts) == 1 else tuple(made)
 
     def _plainly(self, x: Tensor, residual: Tensor | None) -> list[Tensor]:
         z = torch.conv2d(x, self.weight, None, *self.how)
-        z = z + self.bias.to(z.dtype).view(1, -1, 1, 1)
-        if residual is not None:
-            z = z + residual
-        ranges = z.split([part.width for part in self.parts], dim=1)
-        return [activate(piece, part.act) for piece, part in zip(ranges, self.parts, strict=True)]
+        widths = [part.width for part in self.parts]
+        made = []
+        for piece, shift, part in zip(z.split(widths, dim=1), self.bias.split(widths), self.parts, strict=True):
+            if part.pool is not None:
+                piece = _pool(piece, part.pool)
+            piece = piece + shift.to(z.dtype).view(1, -1, 1, 1)
+            made.append(activate(piece if residual is None else piece + residual, part.act))
+        return made
 
     def extra_repr(self) -> str:
         """Describe the layer."""
@@ -126,7 +216,9 @@ class Convolution(nn.Module):
 class SamePadded(Convolution):
     """As TensorFlow pads: as much as a stride needs, and the odd pixel on the right and below."""
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+    def forward(
+        self, x: Tensor, residual: Tensor | None = None, seats: Sequence[Seat | None] | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
         """Pad, then convolve and all that follows."""
         pads: list[int] = []
         for axis in (1, 0):
@@ -134,95 +226,39 @@ class SamePadded(Convolution):
             reach = (self.weight.shape[2 + axis] - 1) * self.how.dilation[axis] + 1
             needed = max((-(-side // stride) - 1) * stride + reach - side, 0)
             pads += [needed // 2, needed - needed // 2]
-        return super().forward(F.pad(x, pads) if any(pads) else x, residual)
-
-
-class _BiasAct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor, act: Activation) -> Tensor:
-        out = bias_act(x, bias, act, reuse=False)
-        ctx.act = act
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (out,) = ctx.saved_tensors
-        return act_backward(gradients[0], out, ctx.act), None, None
-
-
-class BiasAct(nn.Module):
-    """``act(x + bias)``, where something stands between a convolution and its bias."""
-
-    def __init__(self, bias: Tensor, act: Activation, *, hand: bool = True) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(bias, requires_grad=False)
-        self.act: Activation = act
-        self.hand = hand
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Add and activate."""
-        if self.hand:
-            out: Tensor = _BiasAct.apply(x, self.bias, self.act)  # type: ignore[no-untyped-call]
-            return out
-        return activate(x + self.bias.to(x.dtype).view(1, -1, 1, 1), self.act)
+        return super().forward(F.pad(x, pads) if any(pads) else x, residual, seats)
 
 
 class MaxPool(nn.Module):
     """Max pooling with a square window."""
 
-    def __init__(self, kernel: int, stride: int, padding: int) -> None:
+    def __init__(self, window: Window) -> None:
         super().__init__()
-        self.kernel, self.stride, self.padding = kernel, stride, padding
+        self.window = window
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Pool."""
-        return max_pool(x, self.kernel, self.stride, self.padding)
+    def forward(self, x: Tensor, seats: Sequence[Seat] | None = None) -> Tensor:
+        """Pool; into a room, if a seat is given."""
+        if seats is None:
+            return pointwise.max_pool(x, self.window)
+        [(room, index)] = seats
+        return pointwise.max_pool(x, self.window, into=room.place(index, self.window.shape(x), x))
 
 
 class AveragePool(nn.Module):
-    """Average pooling, whose gradient is right in channels-last memory on a GPU too.
+    """Average pooling, whose gradient is right in channels-last memory on a GPU too."""
 
-    There torch 2.13 and before forget the padding in the backward pass (fixed in torch's #188345).
-
-    Args:
-        kernel_size: as ``F.avg_pool2d`` takes it, like the others.
-    """
-
-    def __init__(self, *, kernel_size: Any, stride: Any, padding: Any, **more: Any) -> None:
+    def __init__(self, pool: Pool) -> None:
         super().__init__()
-        self.kernel, self.stride, self.padding = (_pair(value) for value in (kernel_size, stride, padding))
-        self.ceil_mode, self.counted = bool(more["ceil_mode"]), bool(more["count_include_pad"])
-        self.divisor: int | None = more["divisor_override"]
+        self.pool = pool
 
     def forward(self, x: Tensor) -> Tensor:
         """Pool."""
-        settings = (self.kernel, self.stride, self.padding, self.ceil_mode, self.counted, self.divisor)
-        out: Tensor = _AveragePool.apply(x, settings)  # type: ignore[no-untyped-call]  # torch's own
-        return out
+        return _pool(x, self.pool)
 
 
-class _AveragePool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, settings: tuple[Any, ...]) -> Tensor:
-        ctx.settings, ctx.shape = settings, x.shape
-        return F.avg_pool2d(x, *settings)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = gradients
-        kernel, stride, padding, ceil_mode, counted, _ = ctx.settings
-        mirrored = stride == (1, 1) and counted and not ceil_mode
-        if mirrored and all(side == 2 * edge + 1 for side, edge in zip(kernel, padding, strict=True)):
-            # A pixel is in the windows around the pixels that are in its own window: the same sum once more.
-            return F.avg_pool2d(dense(gradient), *ctx.settings), None
-        like = gradient.new_empty(ctx.shape)
-        made: Tensor = torch.ops.aten.avg_pool2d_backward(gradient.contiguous(), like, *ctx.settings)
-        return dense(made), None
-
-
-def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+def _pool(x: Tensor, pool: Pool) -> Tensor:
+    out: Tensor = pointwise.AveragePool.apply(x, pool)  # type: ignore[no-untyped-call]  # torch's own
+    return out
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -235,20 +271,22 @@ class _Unshuffle(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mean: Tensor, packed: tuple[int, int, int], padding: int, like: Tensor) -> Tensor:
         channels, rows, columns = packed
-        shape = (x.shape[0], channels, rows, columns)
-        out = torch.empty(shape, dtype=like.dtype, device=x.device, memory_format=torch.channels_last).zero_()
-        for into, (h, w) in _blocks(out, x.shape, padding):
-            torch.sub(x[:, :, h::2, w::2][:, :, : into.shape[2], : into.shape[3]], mean, out=into)
+        out = empty((x.shape[0], channels, rows, columns), like)
+        if not pointwise.unshuffle(x, mean, out, padding):
+            out.zero_()
+            for into, (h, w) in _blocks(out, x.shape, padding):
+                torch.sub(x[:, :, h::2, w::2][:, :, : into.shape[2], : into.shape[3]], mean, out=into)
         ctx.shape, ctx.dtype, ctx.padding = x.shape, x.dtype, padding
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = gradients
-        # Zeros where the kernel never reaches.
-        made = torch.zeros(ctx.shape, dtype=ctx.dtype, device=gradient.device)
-        for piece, (h, w) in _blocks(gradient, ctx.shape, ctx.padding):
-            made[:, :, h::2, w::2][:, :, : piece.shape[2], : piece.shape[3]] = piece
+        made = torch.empty(ctx.shape, dtype=ctx.dtype, device=gradient.device)
+        if not pointwise.unshuffle_backward(gradient, made, ctx.padding):
+            made.zero_()  # where the kernel never reaches
+            for piece, (h, w) in _blocks(gradient, ctx.shape, ctx.padding):
+                made[:, :, h::2, w::2][:, :, : piece.shape[2], : piece.shape[3]] = piece
         return made, None, None, None, None
 
 
@@ -325,4 +363,16 @@ class Stem(nn.Module):
         return made
 
 
-__all__ = ["AveragePool", "BiasAct", "Convolution", "Geometry", "MaxPool", "Part", "SamePadded", "Stem", "dense"]
+__all__ = [
+    "AveragePool",
+    "Concatenation",
+    "Convolution",
+    "Geometry",
+    "MaxPool",
+    "Part",
+    "Room",
+    "SamePadded",
+    "Seat",
+    "Stem",
+    "dense",
+]

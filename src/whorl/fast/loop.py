@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss
-from whorl.fast.graph import Recorded, searching
+from whorl.fast.graph import Recorded, searching, turns
 from whorl.fast.network import Kept
 from whorl.fast.pointwise import linf_step
 from whorl.randomness import substream
@@ -19,12 +19,83 @@ from whorl.transforms import DiverseInput, InputTransform
 if TYPE_CHECKING:
     from whorl.attacks.gradient import GradientAttack
 
-# Each loop holds the memory of a whole step.
-_MOST_LOOPS = 2
+# All graphs of a device share the memory of a step, and all loops of one shape their buffers, so more of them cost
+# little: what a graph itself takes, some megabytes.
+_MOST_LOOPS = 8
 # A pass over more pictures than this is no faster for each of them.
 _PICTURES_PER_PASS = 512
 # Parts that are known to be functions of tensors alone, so that recording them once stands for calling them each time.
 _PURE = ("whorl.transforms", "whorl.estimators")
+
+
+class Buffers:
+    """Where a step finds what it needs, and leaves what it changes.
+
+    Args:
+        like: a batch, (B, C, H, W).
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        batch, device = like.shape[0], like.device
+        self.x, self.adv, self.velocity = (like.new_empty(like.shape) for _ in range(3))
+        self.eps, self.alpha = (torch.empty(batch, 1, 1, 1, dtype=like.dtype, device=device) for _ in range(2))
+        self.labels, self.keys = (torch.zeros(batch, dtype=torch.int64, device=device) for _ in range(2))
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.finite = torch.ones(batch, dtype=torch.bool, device=device)
+
+
+_BUFFERS: WeakValueDictionary[tuple[object, ...], Buffers] = WeakValueDictionary()
+
+
+def buffers_for(like: Tensor) -> Buffers:
+    """Buffers for batches of one shape, shared by all loops that are there: they take turns, and fill them anew."""
+    key = (tuple(like.shape), like.dtype, like.device)
+    with turns(like.device).lock:
+        found = _BUFFERS.get(key)
+        if found is None:
+            with torch.inference_mode(False):  # they outlive the mode they are first asked for in
+                found = _BUFFERS[key] = Buffers(like)
+        return found
+
+
+class Step:
+    """One step of an attack; everything it needs and changes is in buffers.
+
+    Args:
+        attack: its settings.
+        network: (B, C, H, W) pictures in [0, 1] to logits, and nothing that waits for the device.
+        buffers: for batches of one shape.
+        targeted: whether labels are to be reached.
+    """
+
+    def __init__(self, attack: GradientAttack, network: nn.Module, buffers: Buffers, *, targeted: bool) -> None:
+        from whorl.attacks.gradient import SampledGradient
+
+        self.attack, self.buffers, self.norm = attack, buffers, find_norm(attack.norm)
+        # Labels were checked against the classes before the loop.
+        goal = Goal(buffers.labels, targeted, 0)
+        chunk = attack.chunk or max(1, _PICTURES_PER_PASS // len(buffers.x))
+        narrowed = buffers.x.is_cuda and isinstance(attack.input, DiverseInput)
+        transform = _Narrowed(attack.input) if narrowed else attack.input
+        self.gradient = SampledGradient(network, goal, find_loss(attack.loss), transform, attack.samples, chunk)
+
+    def __call__(self) -> None:
+        """Take it."""
+        at = self.buffers
+        g, _ = self.gradient(at.adv, substream(at.keys, at.step))
+        g = self.attack.estimator(g)
+        momentum = self.attack.momentum
+        if self.norm.name == "linf":
+            size = linf_step(g.contiguous(), at.x, at.eps, at.alpha, momentum, velocity=at.velocity, adv=at.adv)
+        else:
+            total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
+            size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+            if momentum:
+                g = at.velocity.mul_(momentum).add_(g / size[:, None, None, None])
+            project = self.norm.ball(at.x, at.eps)
+            at.adv.copy_(project(at.adv + at.alpha * self.norm.steepest(g)))
+        at.finite &= size.isfinite()
+        at.step += 1
 
 
 class Loop:
@@ -41,21 +112,9 @@ class Loop:
     def __init__(
         self, attack: GradientAttack, network: nn.Module, like: Tensor, *, targeted: bool, search: bool = False
     ) -> None:
-        from whorl.attacks.gradient import SampledGradient
-
-        batch, device = like.shape[0], like.device
-        self.attack, self.search, self.lock = attack, search, threading.Lock()
-        self.x, self.adv, self.velocity = (torch.empty_like(like) for _ in range(3))
-        self.eps, self.alpha = (torch.empty(batch, 1, 1, 1, dtype=like.dtype, device=device) for _ in range(2))
-        self.labels, self.keys = (torch.zeros(batch, dtype=torch.int64, device=device) for _ in range(2))
-        self.step = torch.zeros((), dtype=torch.int64, device=device)
-        self.finite = torch.ones(batch, dtype=torch.bool, device=device)
-        # Labels were checked against the classes before the loop.
-        goal = Goal(self.labels, targeted, 0)
-        chunk = attack.chunk or max(1, _PICTURES_PER_PASS // batch)
-        transform = _Narrowed(attack.input) if like.is_cuda and isinstance(attack.input, DiverseInput) else attack.input
-        self.gradient = SampledGradient(network, goal, find_loss(attack.loss), transform, attack.samples, chunk)
-        self.norm = find_norm(attack.norm)
+        self.buffers, self.search = buffers_for(like), search
+        # Apart from the loop, so that nothing holds itself: the memory of one that is let go is free at once.
+        self.step = Step(attack, network, self.buffers, targeted=targeted)
         self.recorded: Recorded | None = None
 
     def run(
@@ -76,51 +135,34 @@ class Loop:
             (n, C, H, W) images; (n,) bool, whether all their gradients were finite.
         """
         given = (x, start, labels, keys, eps, alpha)
-        with self.lock, searching(self.search), torch.autocast(x.device.type, enabled=False):
-            if self.recorded is None or not self.recorded.constants.held():
+        device = self.buffers.x.device
+        with turns(device).taken(), searching(self.search), torch.autocast(device.type, enabled=False):
+            if self.recorded is None or not self.recorded.held():
                 self._fill(*given)
-                self.recorded = None  # frees the old graph's memory before the new one takes its own
-                self.recorded = Recorded(self._advance, x.device)
+                self.recorded = None  # frees the old graph before the new one is made
+                self.recorded = Recorded(self.step, device, shared=True)
             self._fill(*given)
             for _ in range(steps):
                 self.recorded()
             n = len(x)
-            return self.adv[:n].clone(), self.finite[:n].clone()
+            return self.buffers.adv[:n].clone(), self.buffers.finite[:n].clone()
 
     def _fill(self, x: Tensor, start: Tensor, labels: Tensor, keys: Tensor, eps: Tensor, alpha: Tensor) -> None:
-        n, size = len(x), len(self.x)
+        to = self.buffers
+        n, size = len(x), len(to.x)
         # What is left of a short batch is filled with its last picture, whose result nobody looks at.
-        for buffer, value in ((self.x, x), (self.adv, start), (self.labels, labels), (self.keys, keys)):
+        for buffer, value in ((to.x, x), (to.adv, start), (to.labels, labels), (to.keys, keys)):
             buffer[:n] = value
             if n < size:
                 buffer[n:] = value[-1]
-        for buffer, value in ((self.eps, eps), (self.alpha, alpha)):
+        for buffer, value in ((to.eps, eps), (to.alpha, alpha)):
             each = value.to(buffer).expand(n, 1, 1, 1)
             buffer[:n] = each
             if n < size:
                 buffer[n:] = each[-1]
-        self.velocity.zero_()
-        self.step.zero_()
-        self.finite.fill_(True)
-
-    def _advance(self) -> None:
-        """One step; everything it needs and changes is in the buffers."""
-        g, _ = self.gradient(self.adv, substream(self.keys, self.step))
-        g = self.attack.estimator(g)
-        momentum = self.attack.momentum
-        if self.norm.name == "linf":
-            size = linf_step(
-                g.contiguous(), self.x, self.eps, self.alpha, momentum, velocity=self.velocity, adv=self.adv
-            )
-        else:
-            total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
-            size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
-            if momentum:
-                g = self.velocity.mul_(momentum).add_(g / size[:, None, None, None])
-            project = self.norm.ball(self.x, self.eps)
-            self.adv.copy_(project(self.adv + self.alpha * self.norm.steepest(g)))
-        self.finite &= size.isfinite()
-        self.step += 1
+        to.velocity.zero_()
+        to.step.zero_()
+        to.finite.fill_(True)
 
 
 class _Narrowed:
@@ -148,14 +190,15 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
     # attack, and so its parts, for as long as it is kept.
     parts = (id(attack.estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
     key = (*parts, attack.chunk, attack.fast, targeted, size, tuple(x.shape[1:]), x.dtype, x.device)
-    if key not in kept.loops:
-        while len(kept.loops) >= _MOST_LOOPS:
-            kept.loops.popitem(last=False)
-        like = x.new_empty(size, *x.shape[1:])
-        kept.loops[key] = Loop(attack, kept.network, like, targeted=targeted, search=attack.fast is True)
-    kept.loops.move_to_end(key)
-    loop: Loop = kept.loops[key]
-    return loop
+    with turns(x.device).lock:
+        if key not in kept.loops:
+            while len(kept.loops) >= _MOST_LOOPS:
+                kept.loops.popitem(last=False)
+            like = x.new_empty(size, *x.shape[1:])
+            kept.loops[key] = Loop(attack, kept.network, like, targeted=targeted, search=attack.fast is True)
+        kept.loops.move_to_end(key)
+        loop: Loop = kept.loops[key]
+        return loop
 
 
 def roomy(count: int) -> int:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whorl.fast.layers import BiasAct, Convolution, Stem
+from whorl.fast.layers import Convolution, Stem
 from whorl.fast.rewrite import Statistics, rewrite
 
 # Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
@@ -149,7 +149,7 @@ def convert(net: nn.Module, dtype: torch.dtype, *, channels_last: bool) -> None:
         for name, tensor in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
             if not tensor.is_floating_point():
                 continue
-            kept = isinstance(module, Stem) or (isinstance(module, Convolution | BiasAct) and name == "bias")
+            kept = isinstance(module, Stem) or (isinstance(module, Convolution) and name == "bias")
             tensor.data = tensor.data.to(wide if kept else dtype)
             if channels_last and tensor.dim() == 4 and not kept:
                 # Filled in, not converted: of a 1×1 kernel's two possible strides, only one tells its format.

@@ -14,8 +14,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from whorl.fast.layers import AveragePool, BiasAct, Convolution, Geometry, MaxPool, Part, SamePadded, Stem
-from whorl.fast.pointwise import Activation
+from whorl.fast.layers import (
+    AveragePool,
+    Concatenation,
+    Convolution,
+    Geometry,
+    MaxPool,
+    Part,
+    Room,
+    SamePadded,
+    Stem,
+)
+from whorl.fast.pointwise import Activation, Pool, Window
 
 
 class Statistics(NamedTuple):
@@ -61,6 +71,7 @@ def rewrite(
     work.replace_average_pools()
     if hand:
         work.replace_max_pools()
+        work.fuse_concatenations()
     takes_pictures = stem is not None and work.replace_stem(stem)
     graph_module.graph.eliminate_dead_code()
     graph_module.delete_all_unused_submodules()
@@ -130,7 +141,9 @@ _AVERAGE_POOL: Mapping[str, Any] = {
     "count_include_pad": True,
     "divisor_override": None,
 }
+_MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
+_CONCATENATIONS = (torch.cat, torch.concat, torch.concatenate)
 
 
 class _Rewriting:
@@ -312,36 +325,28 @@ class _Rewriting:
             if node.op == "output" or self.changed_in_place(node):
                 continue
             direct = [user for user in node.users if self._pointwise(user) is not None]
-            pooled = [(user, after) for user in node.users if (after := self._pooled(user)) is not None]
+            pooled = [found for user in node.users if (found := self._pooled(user)) is not None]
             if len(direct) + len(pooled) < 2 and not pooled:
                 continue
-            convs = [_one(self._pointwise(user)) for user in (*direct, *(after for _, after in pooled))]
-            weight = torch.cat([conv.weight for conv in convs])
+            users = [*direct, *(after for _, after, _ in pooled)]
+            convs = [_one(self._pointwise(user)) for user in users]
+            weight, bias = (torch.cat([getattr(conv, name) for conv in convs]) for name in ("weight", "bias"))
+            parts = [conv.parts[0] for conv in convs]
             # A pooled branch gets its bias and activation after the pool.
-            biases: list[Tensor] = [conv.bias for conv in convs[: len(direct)]]
-            biases += [torch.zeros_like(conv.bias) for conv in convs[len(direct) :]]
-            parts = [conv.parts[0] for conv in convs[: len(direct)]]
-            parts += [Part(conv.parts[0].width, "none") for conv in convs[len(direct) :]]
-            merged = Convolution(weight, torch.cat(biases), Geometry(), parts, hand=self.hand)
+            parts[len(direct) :] = [
+                part._replace(pool=pool) for part, (_, _, pool) in zip(parts[len(direct) :], pooled, strict=True)
+            ]
+            merged = Convolution(weight, bias, Geometry(), parts, hand=self.hand)
             with self.graph.inserting_after(node):
                 whole = self.graph.call_module(self.add_module(merged), (node,))
             pieces = [whole]
             if len(parts) > 1:
                 with self.graph.inserting_after(whole):
                     pieces = [self.graph.call_function(operator.getitem, (whole, i)) for i in range(len(parts))]
-            for user, piece in zip(direct, pieces, strict=False):
+            for user, piece in zip(users, pieces, strict=True):
                 user.replace_all_uses_with(piece)
                 self.graph.erase_node(user)
-            for (pool, user), piece in zip(pooled, pieces[len(direct) :], strict=True):
-                conv = _one(self._pointwise(user))
-                last = BiasAct(conv.bias.detach(), conv.parts[0].act, hand=self.hand)
-                with self.graph.inserting_before(user):
-                    smaller = self.graph.node_copy(
-                        pool, {**{one: one for one in pool.all_input_nodes}, node: piece}.get
-                    )
-                    ended = self.graph.call_module(self.add_module(last), (smaller,))
-                user.replace_all_uses_with(ended)
-                self.graph.erase_node(user)
+            for pool, _, _ in pooled:
                 self.graph.erase_node(pool)
 
     def _pointwise(self, node: fx.Node | None) -> Convolution | None:
@@ -350,26 +355,23 @@ class _Rewriting:
             return None
         return conv if conv.weight.shape[2:] == (1, 1) and conv.how.in_place else None
 
-    def _pooled(self, pool: fx.Node) -> fx.Node | None:
-        """The 1×1 convolution that alone sees a node, if that is an average pool which it may as well precede."""
-        given = self._average_pool(pool)
-        if given is None:
-            return None
-        linear = given["count_include_pad"] and given["divisor_override"] is None and not given["ceil_mode"]
-        # It weighs all pixels alike, zeros outside included, so a convolution without bias commutes with it.
-        user = self.only_user(pool)
+    def _pooled(self, node: fx.Node) -> tuple[fx.Node, fx.Node, Pool] | None:
+        """A node, the 1×1 convolution that alone sees it, and what it is: an average pool which that may precede."""
+        pool, user = self._average_pool(node), self.only_user(node)
         conv = self._pointwise(user)
-        smaller = conv is not None and conv.weight.shape[0] < conv.weight.shape[1]
-        return user if linear and smaller else None
+        if pool is None or not pool.linear or user is None or conv is None:
+            return None
+        out, inner = conv.weight.shape[:2]
+        return (node, user, pool) if out < inner and conv.parts[0].pool is None else None
 
     def replace_average_pools(self) -> None:
-        """Average pools that reach beyond the picture."""
+        """Average pools: those that reach beyond the picture, and where own kernels are used the others too."""
         for node in list(self.graph.nodes):
-            given = self._average_pool(node)
-            if given is not None and given["padding"] not in (0, (0, 0)):
-                self.replace(node, AveragePool(**given), (node.args[0],), ())
+            pool = self._average_pool(node)
+            if pool is not None and (self.hand or pool.padding != (0, 0)):
+                self.replace(node, AveragePool(pool), (node.args[0],), ())
 
-    def _average_pool(self, node: fx.Node) -> dict[str, Any] | None:
+    def _average_pool(self, node: fx.Node) -> Pool | None:
         """What ``F.avg_pool2d`` is told beside its input, if a node is that and knows it beforehand."""
         module, given = self.called(node), dict(_AVERAGE_POOL)
         if type(module) is nn.AvgPool2d:
@@ -379,37 +381,122 @@ class _Rewriting:
         else:
             return None
         given["stride"] = given["stride"] or given["kernel_size"]
-        return None if any(isinstance(value, fx.Node) for value in given.values()) else given
+        kernel, stride, padding = (_pair(given[name]) for name in ("kernel_size", "stride", "padding"))
+        if kernel is None or stride is None or padding is None or not isinstance(node.args[0], fx.Node):
+            return None
+        divisor = given["divisor_override"]
+        if isinstance(divisor, fx.Node):
+            return None
+        return Pool(kernel, stride, padding, bool(given["ceil_mode"]), bool(given["count_include_pad"]), divisor)
 
     def replace_max_pools(self) -> None:
         """Max pools with a square window and no frills."""
         for node in list(self.graph.nodes):
-            settings = self._max_pool(node)
-            if settings is None:
-                continue
-            kernel, stride, padding = settings
-            self.replace(node, MaxPool(kernel, stride, padding), (node.args[0],), ())
+            window = self._max_pool(node)
+            if window is not None:
+                self.replace(node, MaxPool(window), (node.args[0],), ())
 
-    def _max_pool(self, node: fx.Node) -> tuple[int, int, int] | None:
+    def _max_pool(self, node: fx.Node) -> Window | None:
         module = self.called(node)
         given: Mapping[str, Any]
         if type(module) is nn.MaxPool2d:
             given = vars(module)
-        elif node.op == "call_function" and getattr(node.target, "__name__", "") == "boolean_dispatch":
-            names = ("input", "kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-            if node.target is not F.max_pool2d:
-                return None
-            given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        elif node.op == "call_function" and node.target in (F.max_pool2d, torch.max_pool2d) and node.args:
+            given = dict(zip(_MAX_POOL, node.args[1:], strict=False)) | dict(node.kwargs)
         else:
             return None
-        if given.get("ceil_mode") or given.get("return_indices") or not isinstance(node.args[0], fx.Node):
+        if given.get("return_indices") or not isinstance(node.args[0], fx.Node):
             return None
         kernel = _square(given.get("kernel_size"))
-        stride = kernel if given.get("stride") in (None, []) else _square(given.get("stride"))
+        stride = kernel if given.get("stride") in (None, [], ()) else _square(given.get("stride"))
         padding, dilation = _square(given.get("padding", 0)), _square(given.get("dilation", 1))
         if kernel is None or stride is None or padding is None or dilation != 1 or kernel > 15:
             return None
-        return kernel, stride, padding
+        return Window(kernel, stride, padding, bool(given.get("ceil_mode")))
+
+    def fuse_concatenations(self) -> None:
+        """Let those whose results are concatenated, and not seen by others, write where these belong."""
+        for node in list(self.graph.nodes):
+            pieces, user = self._concatenated(node), self.only_user(node)
+            if pieces is None or self.overwritten(node):
+                continue
+            if user is not None and self._concatenated(user) is not None:
+                continue  # a part of that one
+            widths = [self._channels(piece) for piece in pieces]
+            if len(set(pieces)) < len(pieces) or None in widths or not all(map(self._can_sit, pieces)):
+                continue
+            makers = [self._maker(piece) for piece in pieces]
+            order = {one: place for place, one in enumerate(self.graph.nodes)}
+            with self.graph.inserting_before(min((maker for maker, _ in makers), key=lambda maker: order[maker])):
+                room = self.graph.call_function(Room, (tuple(widths),))
+            for index, (maker, part) in enumerate(makers):
+                layer, before = self.called(maker), maker.kwargs.get("seats")
+                count = len(layer.parts) if isinstance(layer, Convolution) else 1
+                seats: list[Any] = list(before) if isinstance(before, tuple) else [None] * count
+                seats[part] = (room, index)
+                maker.kwargs = {**maker.kwargs, "seats": tuple(seats)}
+            inner = [one for one in node.all_input_nodes if one not in pieces]
+            self.replace(node, Concatenation(), (room, *pieces), inner)
+
+    def _concatenated(self, node: fx.Node) -> list[fx.Node] | None:
+        """What is concatenated along channels, that of concatenations which only this one sees included."""
+        if node.op != "call_function" or node.target not in _CONCATENATIONS or not node.args:
+            return None
+        given = {"tensors": node.args[0], "dim": 0, **dict(zip(("tensors", "dim"), node.args, strict=False))}
+        given |= {"dim" if name == "axis" else name: value for name, value in node.kwargs.items()}
+        listed = given["tensors"]
+        if given.keys() != {"tensors", "dim"} or given["dim"] not in (1, -3) or not isinstance(listed, list | tuple):
+            return None
+        found: list[fx.Node] = []
+        for piece in listed:
+            if not isinstance(piece, fx.Node):
+                return None
+            inner = self._concatenated(piece) if self.only_user(piece) is node else None
+            found += [piece] if inner is None else inner
+        return found
+
+    def _maker(self, piece: fx.Node) -> tuple[fx.Node, int]:
+        """The node that makes a tensor, and which of its results that is."""
+        if piece.op == "call_function" and piece.target is operator.getitem:
+            whole, index = piece.args
+            layer = self.called(whole) if isinstance(whole, fx.Node) else None
+            if isinstance(layer, Convolution) and len(layer.parts) > 1 and isinstance(index, int):
+                return _one(piece.all_input_nodes[0]), index
+        return piece, 0
+
+    def _can_sit(self, piece: fx.Node) -> bool:
+        """Whether a tensor has one user, and a maker that can write it anywhere."""
+        maker, index = self._maker(piece)
+        # Nobody else takes the same part of several.
+        alone = maker is piece or [user for user in maker.users if user.args[1:] == (index,)] == [piece]
+        layer = self.called(maker)
+        return alone and isinstance(layer, Convolution | MaxPool) and self.only_user(piece) is not None
+
+    def _channels(self, node: fx.Node) -> int | None:
+        """How many channels a tensor has, if the layers say so."""
+        maker, index = self._maker(node)
+        layer = self.called(maker)
+        if isinstance(layer, Convolution):
+            return layer.parts[index].width
+        if isinstance(layer, MaxPool | AveragePool) and isinstance(maker.args[0], fx.Node):
+            return self._channels(maker.args[0])
+        if isinstance(layer, Concatenation):
+            room = maker.args[0]
+            return sum(room.args[0]) if isinstance(room, fx.Node) else None  # type: ignore[arg-type]  # its widths
+        return None
+
+    def overwritten(self, node: fx.Node) -> bool:
+        """Whether a tensor, or something that may be a view of it, may be overwritten."""
+        waiting, seen = list(node.users), set()
+        while waiting:
+            user = waiting.pop()
+            if self.in_place(user):
+                return True
+            fresh = isinstance(self.called(user), Convolution | MaxPool | AveragePool | Concatenation)
+            if user not in seen and not fresh:
+                waiting += user.users
+            seen.add(user)
+        return False
 
     def replace_stem(self, statistics: Statistics) -> bool:
         """Take the normalisation into the first layer, if the network starts with one that allows it."""
@@ -440,19 +527,21 @@ def _kind(conv: nn.Module | None) -> type[Convolution] | None:
 
 
 def _geometry(conv: nn.Conv2d) -> Geometry:
-    def pair(values: Any) -> tuple[int, int]:
-        first, second = values
-        return int(first), int(second)
+    stride, padding, dilation = (_one(_pair(value)) for value in (conv.stride, conv.padding, conv.dilation))
+    return Geometry(stride, padding, dilation, conv.groups)
 
-    return Geometry(pair(conv.stride), pair(conv.padding), pair(conv.dilation), conv.groups)
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, int):
+        return value, value
+    if not isinstance(value, tuple | list) or not value or not all(isinstance(one, int) for one in value):
+        return None
+    return (int(value[0]), int(value[-1])) if len(value) <= 2 else None
 
 
 def _square(value: Any) -> int | None:
-    if isinstance(value, int):
-        return value
-    if isinstance(value, tuple | list) and len(value) == 2 and value[0] == value[1] and isinstance(value[0], int):
-        return int(value[0])
-    return None
+    pair = _pair(value)
+    return pair[0] if pair is not None and pair[0] == pair[1] else None
 
 
 _T = TypeVar("_T")

@@ -10,6 +10,9 @@ import torch
 
 Call = Callable[[], object]
 
+# Clock cycles for which the device is kept busy before a queued call: about 1 ms, and at most 0.15 s.
+_SHORTEST_LEAD, _LONGEST_LEAD = 2**21, 2**28
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
@@ -41,6 +44,8 @@ def take_turns(
     device: torch.device,
     repeats: int,
     warmup: int = 1,
+    fewer: Mapping[str, int] | None = None,
+    queued: bool = False,
     tell: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, Timing], dict[str, Exception]]:
     """Time calls in turns, so that whatever else the machine does is shared among them.
@@ -50,6 +55,9 @@ def take_turns(
         device: where they compute; it is waited for before and after each.
         repeats: rounds that count.
         warmup: rounds before those, after the first call of all.
+        fewer: names that are left out after so many rounds that count.
+        queued: whether to time what the device needs once it has all its orders, not how long they take to give. On a
+            CPU that is the same.
         tell: told after each round how many there were.
 
     Returns:
@@ -58,12 +66,16 @@ def take_turns(
     first: dict[str, float] = {}
     samples: dict[str, list[float]] = {}
     failed: dict[str, Exception] = {}
+    leads = dict.fromkeys(calls, _SHORTEST_LEAD if queued else 0)
     for turn in range(1 + warmup + repeats):
         for name, call in calls.items():
-            if name in failed:
+            if name in failed or turn - warmup > (fewer or {}).get(name, repeats):
                 continue
             try:
-                taken = _sample(call, device)
+                if turn == 0:
+                    taken, _ = _sample(call, device, 0)  # the first time is what one waits for, whatever takes it
+                else:
+                    taken, leads[name] = _sample(call, device, leads[name])
             except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and must not stop the rest
                 failed[name] = error
                 continue
@@ -76,15 +88,23 @@ def take_turns(
     return kept, failed
 
 
-def _sample(call: Call, device: torch.device) -> float:
+def _sample(call: Call, device: torch.device, lead: int) -> tuple[float, int]:
+    """Milliseconds of a call; and how many cycles of something else before it were enough to give all orders in."""
     if device.type != "cuda":
         start = time.perf_counter()
         call()
-        return 1e3 * (time.perf_counter() - start)
-    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda.synchronize(device)
-    began.record()
-    call()
-    ended.record()
-    torch.cuda.synchronize(device)
-    return float(began.elapsed_time(ended))
+        return 1e3 * (time.perf_counter() - start), lead
+    while True:
+        began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize(device)
+        if lead:
+            torch.cuda._sleep(lead)
+        began.record()
+        call()
+        ended.record()
+        # A call that waits for the device by itself, or has more orders than it can hold, is never early enough.
+        early = not began.query()
+        torch.cuda.synchronize(device)
+        if not lead or early or lead >= _LONGEST_LEAD:
+            return float(began.elapsed_time(ended)), lead
+        lead *= 2
