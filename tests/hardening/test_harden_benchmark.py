@@ -44,7 +44,7 @@ def trained(tmp_path: Path) -> Path:
     overlay(net.net, unpack(path), path.name)
     about = {"command": "python benchmarks/hardening.py", "commit": "0" * 40, "hardware": "none"}
     record = {"job": {"start": ""}, "about": {"recipe": "ens-at"}, "steps": 7, "seconds": 1.5, "metadata": about}
-    (tmp_path / "out" / "training.json").write_text(json.dumps({"mobilenet_v2.ens-at": record}))
+    (tmp_path / "out" / "mobilenet_v2.ens-at.json").write_text(json.dumps(record))
     cells = [
         {"attack": "dim", "target": "mobilenet_v2.ens-at", "n": 10, "n_clean_correct": right, "n_success": hit}
         for right, hit in ((8, 4), (10, 1))
@@ -95,3 +95,22 @@ def test_a_job_is_one_word(script: ModuleType) -> None:
     job = script.Job.parse("mobilenet_v2:alp:90:ens-at")
     assert (job.name, job.seconds, job.start) == ("mobilenet_v2.alp", 90.0, "ens-at")
     assert script.settings_of(["lr=0.03", "optimizer=sgd"]) == {"lr": 0.03, "optimizer": "sgd"}
+
+
+def test_a_verdict_is_as_good_as_its_worst_figure(script: ModuleType) -> None:
+    limits = {"fgsm": 35.8, "dim": 46.9}
+    good = script.Verdict.of("a", 80.0, 84.0, {"fgsm": 33.0, "dim": 40.0}, limits)
+    assert good.margin == pytest.approx(2.8)
+    assert str(good) == "PASS  +2.8  a: clean 84.0 (>= 80.0)  fgsm 33.0 (<= 35.8)  dim 40.0 (<= 46.9)"
+    assert str(script.Verdict.of("a", 80.0, 79.0, {"fgsm": 33.0, "dim": 40.0}, limits)).startswith("FAIL  -1.0")
+    assert script.Verdict.of("a", 80.0, 90.0, {"fgsm": 33.0, "dim": 53.5}, limits).margin == pytest.approx(-6.6)
+
+
+def test_a_rate_is_the_mean_over_the_poses_in_which_the_network_is_ever_right(script: ModuleType) -> None:
+    cells = [
+        {"attack": attack, "n": 10, "n_clean_correct": right, "n_success": hit}
+        for attack, right, hit in (("dim", 8, 4), ("dim", 10, 1), ("dim", 0, 0), ("pgd", 0, 0))
+    ]
+    assert script.success(cells, "dim") == pytest.approx(30)
+    assert script.success(cells, "pgd") is None
+    assert script.accuracy(cells) == pytest.approx(45)

@@ -11,6 +11,7 @@ from hardening_cases import CLASSES, SIZE, toy
 from whorl.hardening import Examples, Recipe, recipe, recipe_names
 from whorl.hardening.examples import STUDENT, assign, make, perturb
 from whorl.hardening.losses import objective, soft_targets
+from whorl.hardening.recipes import DIVERSE
 
 CPU = torch.device("cpu")
 KINDS = {f"{name} {number}": kind for name in recipe_names() for number, kind in enumerate(recipe(name).examples)} | {
@@ -89,7 +90,7 @@ def test_every_place_gets_one_kind_whoever_computes_it(name: str, pool: list[str
 
 
 def test_shares_follow_the_weights() -> None:
-    first, second = recipe("alp").examples
+    first, second, *_ = recipe("alp").examples
     chosen = recipe("alp", examples=(first.with_(weight=3), second))
     groups = assign(chosen, ["a", "b"], first=0, count=80, device=CPU)
     assert {group.maker: len(group.places) for group in groups} == {STUDENT: 60, "a": 10, "b": 10}
@@ -97,10 +98,11 @@ def test_shares_follow_the_weights() -> None:
 
 def test_a_batch_is_made_group_by_group(x: Tensor, y: Tensor) -> None:
     makers = {"a": toy(1), STUDENT: toy()}
-    groups = assign(recipe("ens-at"), ["a"], first=0, count=6, device=CPU)
+    chosen = recipe("ens-at", examples=(*recipe("ens-at").examples, DIVERSE))
+    single, few = chosen.examples
+    groups = assign(chosen, ["a"], first=0, count=6, device=CPU)
     adv = make(groups, makers, x, y, torch.arange(6))
-    kind = recipe("ens-at").examples[0]
-    for maker, places in (("a", [0, 2, 4]), (STUDENT, [1, 3, 5])):
+    for kind, maker, places in ((single, "a", [0, 4]), (single, STUDENT, [2]), (few, "a", [1, 3, 5])):
         expected = perturb(kind, makers[maker], x[places], y[places], torch.tensor(places))
         assert torch.equal(adv[places], expected)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import whorl
 from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_net, toy_pictures
@@ -186,6 +187,32 @@ def test_a_time_limit_becomes_a_number_of_steps(tmp_path: Path) -> None:
     assert same(again.learned, done.learned)
 
 
+@pytest.mark.parametrize(("timed", "planned"), [(1e-6, 600_000), (0.2, 3)])
+def test_a_plan_that_was_timed_wrongly_is_made_anew(
+    timed: float, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a device that another process takes, or gives back, after the first steps."""
+    monkeypatch.setattr(Trainer, "seconds_a_step", lambda _: timed)
+    monkeypatch.setattr("whorl.hardening.job._LATE_SECONDS", 0.05)
+    monkeypatch.setattr("whorl.hardening.training._CHECK_EVERY", 1)
+    settings = {key: value for key, value in TINY.items() if key != "steps"} | {"reports": 1}
+    done = harden(toy(), toy_pictures(), "pgd-at", seconds=0.6, **settings)
+    assert done.training.steps < planned if timed < 0.01 else done.training.steps > planned
+    assert done.history[-1]["lr"] == pytest.approx(0, abs=1e-9)
+    assert done.seconds < 5
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_low_precision_learns_the_same_in_either_layout(channels_last: bool) -> None:
+    settings = {**TINY, "pool": [toy(1)], "lr": 1e-3}
+    exact = harden(toy(), toy_pictures(), "ens-at", **settings).learned
+    low = harden(toy(), toy_pictures(), "ens-at", precision="bf16", channels_last=channels_last, **settings).learned
+    start = toy().net.state_dict()
+    moved = torch.cat([(exact[name] - start[name]).flatten() for name in exact])
+    apart = torch.cat([(exact[name] - low[name]).flatten() for name in exact])
+    assert float(apart.norm()) < 0.5 * float(moved.norm())
+
+
 def test_timing_leaves_no_trace() -> None:
     settings = {key: value for key, value in TINY.items() if key != "steps"}
     timed = harden(toy(), toy_pictures(), "pgd-at", seconds=0.2, **settings)
@@ -198,7 +225,9 @@ def test_blended_pictures_carry_blended_labels() -> None:
         make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, mix=1.0, trust=0.0)
     )
     plain = Trainer(make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, trust=0.0))
-    mixed, pure = trainer.batch(3), plain.batch(3)
+    trainer.fill(3)
+    plain.fill(3)
+    mixed, pure = trainer.batch(), plain.batch()
     assert torch.equal(mixed.y, pure.y)
     torch.testing.assert_close(mixed.labels.sum(1), torch.ones(12))
     own = mixed.labels.gather(1, mixed.y[:, None])[:, 0]
@@ -320,3 +349,71 @@ def test_settings_and_recipes_refuse_nonsense() -> None:
         recipe("ens-at").examples[0].with_(eps=(0.2, 0.1))
     with pytest.raises(WhorlError, match="unknown setting"):
         Training().with_(stepps=3)
+
+
+class Waits(TorchDispatchMode):
+    """Notes operations that make a device wait, or that a recorded step cannot repeat."""
+
+    FORBIDDEN: ClassVar[set[str]] = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "lift_fresh"}
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in self.FORBIDDEN:
+            self.found.add(name)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_step_can_be_recorded(name: str) -> None:
+    pool = {"a": toy(1), "b": toy(2)}
+    trainer = Trainer(make_student(toy()), pool, [toy()], toy_pictures(), recipe(name), Training(batch=12, mix=0.5))
+    trainer.advance()  # builds what is built once
+    gradients = [parameter.grad for parameter in trainer.parameters if parameter.grad is not None]
+    held = [*trainer.inputs, trainer.loss, *gradients, *trainer.parameters, *trainer.average.state.values()]
+    places = [tensor.data_ptr() for tensor in held]
+    with Waits() as waits:
+        trainer.learn()
+    assert not waits.found
+    # To learn changes nothing but the gradients and the loss, and does so again.
+    before = [tensor.clone() for tensor in held]
+    trainer.learn()
+    assert all(torch.equal(*pair) for pair in zip(before, held, strict=True))
+    trainer.advance()
+    assert any(not torch.equal(*pair) for pair in zip(before, gradients, strict=False))
+    assert places == [tensor.data_ptr() for tensor in held]
+    assert trainer.parameters[0].grad is gradients[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recorded_step_is_the_step(name: str) -> None:
+    def trained(record: bool) -> dict[str, Tensor]:
+        return harden(
+            toy(), toy_pictures(), name, pool=[toy(1)], **{**TINY, "device": "cuda"}, mix=0.5, record=record
+        ).learned
+
+    recorded, plain = trained(True), trained(False)
+    start = toy().net.state_dict()
+    for key, tensor in plain.items():
+        moved = float((tensor - start[key]).abs().max())
+        assert float((recorded[key] - tensor).abs().max()) <= 0.05 * moved
+
+
+def test_the_learning_rate_suits_the_optimiser() -> None:
+    assert Training().rate == 0.03
+    assert Training().with_(optimizer="adam").rate == 1.5e-4
+    assert Training(optimizer="adam", lr=0.5).lr_at(999) < 1e-6 < Training(lr=0.5, warmup=0.0).lr_at(0) == 0.5
+
+
+def test_a_parameter_that_plays_no_part_stays_as_it_is() -> None:
+    net = toy_net(seed=0)
+    net.spare = nn.Identity()
+    net.spare.idle = nn.Parameter(torch.ones(3))
+    done = harden(as_classifier(net.eval(), "spare"), toy_pictures(), "pgd-at", **TINY)
+    assert torch.equal(done.learned["spare.idle"], torch.ones(3))
+    assert not torch.equal(done.learned["0.weight"], net.state_dict()["0.weight"])

@@ -41,8 +41,8 @@ def harden_command(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps; 1000 by default.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Train for about so long instead.")] = None,
     batch: Annotated[int, typer.Option(help="Pictures a step, over all processes.")] = 256,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
-    lr: Annotated[float | None, typer.Option(help="Highest learning rate; 1.5e-4 for adam, 0.003 for sgd.")] = None,
+    optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+    lr: Annotated[float | None, typer.Option(help="Highest learning rate; 0.03 for sgd, 1.5e-4 for adam.")] = None,
     norm: Annotated[str, typer.Option(help="What BatchNorm may learn: frozen, affine or batch.")] = "affine",
     crop: Annotated[
         int | None, typer.Option(help="Side of the crops in pixels; the network's input by default.")
@@ -77,8 +77,7 @@ def harden_command(
     where = find_device(device)
     result: dict[str, Any] = {}
     if data is not None:
-        rate = 0.003 if lr is None and optimizer == "sgd" else lr
-        given: dict[str, Any] = {"steps": steps, "lr": rate, "precision": precision or _precision(where.type)}
+        given: dict[str, Any] = {"steps": steps, "lr": lr, "precision": precision or _precision(where.type)}
         with progress() as report:
             done = harden(
                 model,

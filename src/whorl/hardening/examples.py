@@ -25,7 +25,14 @@ _RADIUS, _START, _STEP = 0, 1, 2
 
 
 def perturb(
-    kind: Examples, maker: Model, x: Tensor, y: Tensor, keys: Tensor, *, growth: float = 1.0, like: Tensor | None = None
+    kind: Examples,
+    maker: Model,
+    x: Tensor,
+    y: Tensor,
+    keys: Tensor,
+    *,
+    growth: float | Tensor = 1.0,
+    like: Tensor | None = None,
 ) -> Tensor:
     """Make adversarial versions of a batch.
 
@@ -35,7 +42,7 @@ def perturb(
         x: (B, C, H, W) in [0, 1].
         y: (B,) true labels.
         keys: (B,) int64, one a picture and step of the training.
-        growth: factor on every radius.
+        growth: factor on every radius; a number, or a () tensor on the device.
         like: (B, classes) log-probabilities to leave, where the kind's loss is ``"kl"``.
 
     Returns:
@@ -118,7 +125,7 @@ def make(
     y: Tensor,
     keys: Tensor,
     *,
-    growth: float = 1.0,
+    growth: float | Tensor = 1.0,
     like: Tensor | None = None,
 ) -> Tensor:
     """Make the adversarial version of every picture of a batch, group by group.
@@ -129,7 +136,7 @@ def make(
         x: (B, C, H, W) in [0, 1].
         y: (B,) true labels.
         keys: (B,) int64.
-        growth: factor on every radius.
+        growth: factor on every radius; a number, or a () tensor on the device.
         like: as in :func:`perturb`.
     """
     out = torch.empty_like(x)

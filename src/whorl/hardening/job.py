@@ -32,6 +32,8 @@ from whorl.models.zoo import load_model
 WEIGHTS, MANIFEST, REPORT = "weights.safetensors", "manifest.json", "report.html"
 POOL = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
 """Static networks that make examples, but for the one that is hardened."""
+# How far a training may be from the time that it was given before its steps are planned anew.
+_LATE_SECONDS, _LATE_SHARE = 4.0, 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +92,8 @@ def harden(
         pool: static networks that make examples; by default three of the zoo, but for the model itself.
         teachers: networks whose mean answers the student should keep; by default the model as it is.
         training: all settings at once; by default those of :class:`Training`.
-        seconds: train for about so long instead of ``training.steps`` steps. A few steps are timed first.
+        seconds: train for about so long instead of ``training.steps`` steps. A few steps are timed first, and the plan
+            is changed on the way where they told too little.
         side: pixels that pictures are kept at in memory; by default the network's own input.
         partial: whether some of the network's classes may have no picture.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
@@ -153,7 +156,8 @@ class _Job:
         self.report, self.say = report, say
         self.before = 0.0
         self.start = time.perf_counter()
-        self.saved = 0
+        self.first = self.saved = 0
+        self.allowed: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -161,13 +165,14 @@ class _Job:
 
     def run(self, seconds: float | None) -> None:
         trainer = self.trainer
+        self.allowed = seconds
         self.about["settings"] = repr(trainer.training) + ("" if seconds is None else f", {seconds:g} seconds")
         found = None if self.folder is None else load_checkpoint(self.folder / FILE, self.about)
         if found is not None:
             # A run that goes on keeps the schedule that it was begun with.
             trainer.training = trainer.training.with_(steps=found.steps)
             trainer.resume(found)
-            self.before, self.saved = found.seconds, found.step
+            self.before, self.first, self.saved = found.seconds, found.step, found.step
         elif seconds is not None:
             planned = max(1, round(seconds / trainer.seconds_a_step()))
             trainer.training = trainer.training.with_(steps=self.group.agree(planned))
@@ -189,6 +194,7 @@ class _Job:
         if not (reporting or saving or trainer.check_due()):
             return
         loss = trainer.check()
+        self._keep_to_time()
         if self.group.leads:
             self.report("training", trainer.step, training.steps)
         if reporting:
@@ -208,9 +214,25 @@ class _Job:
                 trainer.state(self.about, self.seconds).save(self.folder / FILE)
             self.saved = trainer.step
 
+    def _keep_to_time(self) -> None:
+        """Plan anew where the first steps were timed too fast or too slow, as on a device that others use too."""
+        trainer = self.trainer
+        if self.allowed is None or trainer.step >= trainer.training.steps:
+            return
+        each = (time.perf_counter() - self.start) / (trainer.step - self.first)
+        late = self.seconds + each * (trainer.training.steps - trainer.step) - self.allowed
+        steps = trainer.training.steps
+        # Never because of a few seconds: the learning rate follows the plan, and should not waver.
+        if abs(late) > max(_LATE_SECONDS, _LATE_SHARE * self.allowed):
+            steps = trainer.step + max(1, int((self.allowed - self.seconds) / each))
+        steps = self.group.agree(steps)
+        if steps != trainer.training.steps:
+            trainer.training = trainer.training.with_(steps=steps)
+
     def finish(self, begun: Classifier, name: str) -> Hardened:
         """Put the averaged weights into a frozen classifier, and write what the folder should hold."""
         trainer, seconds = self.trainer, self.seconds
+        trainer.recorded = None  # a graph holds memory of the device, and the trainer, which holds it
         state = {name: tensor.cpu().clone() for name, tensor in trainer.average.state.items()}
         classifier = deepcopy(begun)
         classifier.name = name

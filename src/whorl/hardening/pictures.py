@@ -159,6 +159,10 @@ class Order:
         """Whole batches in an epoch."""
         return len(self.indices) // self.batch
 
+    def of(self, epoch: int) -> Tensor:
+        """All (N,) pictures in the order of an epoch."""
+        return self.indices[uniform(substream(self.keys, _ORDER, epoch)).argsort(stable=True)]
+
     def at(self, step: int) -> tuple[Tensor, int]:
         """The (batch,) pictures of a step, and the epoch that it belongs to.
 
@@ -167,5 +171,4 @@ class Order:
         ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 1)
         """
         epoch, place = divmod(step, self.steps_per_epoch)
-        order = uniform(substream(self.keys, _ORDER, epoch)).argsort(stable=True)
-        return self.indices[order[place * self.batch : (place + 1) * self.batch]], epoch
+        return self.of(epoch)[place * self.batch : (place + 1) * self.batch], epoch

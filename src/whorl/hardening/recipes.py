@@ -104,15 +104,11 @@ class Recipe(Record):
 
 
 _steps_on_student = Examples(makers="student", eps=(8 / 255, 8 / 255), steps=3, reach=2.0, random_start=True)
-_affine_invariant = Examples(
-    makers="pool",
-    eps=(4 / 255, 16 / 255),
-    steps=3,
-    reach=2.5,
-    momentum=1.0,
-    # The wider kernel of the paper's authors: such examples fool hardened networks more often.
-    estimator=AffineInvariant(sigma="reference"),
-)
+_few_steps = Examples(makers="pool", eps=(4 / 255, 16 / 255), steps=3, reach=2.5, momentum=1.0)
+DIVERSE = _few_steps.with_(input=DiverseInput())
+"""What takes several steps on a network fools one that knows single steps alone, most of all with diverse inputs."""
+# The wider kernel of the paper's authors: such examples fool hardened networks more often.
+_affine_invariant = _few_steps.with_(estimator=AffineInvariant(sigma="reference"))
 
 RECIPES: Mapping[str, Recipe] = {
     "ens-at": Recipe(name="ens-at", examples=(Examples(),)),
@@ -121,8 +117,9 @@ RECIPES: Mapping[str, Recipe] = {
         # Half come from the pool, so that what transfers is not forgotten for what the student's own gradient finds.
         # The student's radius is small: at 8/255 a small network that sees few pictures unlearns the clean ones.
         examples=(
-            _steps_on_student.with_(eps=(2 / 255, 4 / 255), steps=2),
+            _steps_on_student.with_(eps=(2 / 255, 4 / 255), steps=2, weight=2),
             Examples(makers="pool"),
+            DIVERSE,
         ),
         objective="pairing",
         strength=0.25,
@@ -142,9 +139,10 @@ RECIPES: Mapping[str, Recipe] = {
             _affine_invariant.with_(input=DiverseInput()),
             _affine_invariant.with_(input=RandomAffine()),
             Examples(),
+            DIVERSE,
         ),
         pose=RandomAffine(),
-        posed=0.75,
+        posed=0.5,
     ),
 }
 

@@ -10,6 +10,8 @@ from whorl.errors import WhorlError
 from whorl.hardening.student import Norm
 from whorl.records import Record
 
+_RATES = {"sgd": 0.03, "adam": 1.5e-4}
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Training(Record):
@@ -18,11 +20,11 @@ class Training(Record):
     Attributes:
         steps: optimiser steps; each sees ``batch`` clean pictures and their adversarial versions.
         batch: pictures a step, over all processes together.
-        optimizer: ``"adam"`` (AdamW) or ``"sgd"`` (momentum 0.9, Nesterov).
-        lr: highest learning rate. SGD wants one ten to a hundred times that of Adam.
+        optimizer: ``"sgd"`` (momentum 0.9, Nesterov) or ``"adam"`` (AdamW).
+        lr: highest learning rate; None is 0.03 for SGD, which wants ``clip``, and 1.5e-4 for Adam.
         warmup: share of the steps over which the learning rate rises; it then falls along a cosine to zero.
         weight_decay: of the optimiser; scales, shifts and biases are spared.
-        clip: largest norm of the gradient.
+        clip: largest norm of the gradient, which is 20 to 40 at first: unclipped, SGD at 0.03 unlearns everything.
         ema: decay of the running average of the weights, which is what is kept; 0 keeps the last weights.
         trust: weight of the teacher's answers in the targets; the labels get the rest. 0 needs no teacher.
         area: lowest and highest share of a picture that a random crop keeps.
@@ -35,6 +37,9 @@ class Training(Record):
         held_out: pictures to watch the training with, never trained on; at most a fifth of them all.
         seed: all randomness follows from it.
         precision: ``"bf16"`` runs networks in bfloat16 where that is safe; ``"full"`` runs them as they are.
+        channels_last: whether bfloat16 networks keep a pixel's channels next to each other.
+        record: whether a GPU replays each step as one recorded graph, which it does in a fraction of the time; not for
+            several processes, a compiled student or ``norm="batch"``.
         compile: whether to compile the student's passes (a GPU; the first step takes up to a minute).
         reports: how many times to measure held-out accuracy on the way.
         checkpoints: how many times to write a checkpoint on the way.
@@ -42,11 +47,11 @@ class Training(Record):
 
     steps: int = 1000
     batch: int = 256
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 1.5e-4
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    lr: float | None = None
     warmup: float = 0.05
     weight_decay: float = 5e-5
-    clip: float = 10.0
+    clip: float = 1.0
     ema: float = 0.99
     trust: float = 0.8
     area: tuple[float, float] = (0.35, 1.0)
@@ -57,6 +62,8 @@ class Training(Record):
     held_out: int = 256
     seed: int = 0
     precision: Literal["bf16", "full"] = "full"
+    channels_last: bool = True
+    record: bool = True
     compile: bool = False
     reports: int = 10
     checkpoints: int = 5
@@ -67,9 +74,9 @@ class Training(Record):
                 raise WhorlError(f"{name} must be a whole number from 1; got {getattr(self, name)!r}.")
         if not isinstance(self.held_out, int) or self.held_out < 0:
             raise WhorlError(f"held_out must be a whole number from 0; got {self.held_out!r}.")
-        for name in ("lr", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise WhorlError(f"{name} must be above 0; got {getattr(self, name)}.")
+        for name, value in (("lr", self.rate), ("clip", self.clip)):
+            if not 0 < value < math.inf:
+                raise WhorlError(f"{name} must be above 0; got {value}.")
         for name in ("warmup", "weight_decay", "ema", "trust", "mix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
@@ -83,6 +90,11 @@ class Training(Record):
         if self.precision not in ("bf16", "full"):
             raise WhorlError(f"precision must be 'bf16' or 'full'; got {self.precision!r}.")
 
+    @property
+    def rate(self) -> float:
+        """The highest learning rate: ``lr``, or what suits the optimiser."""
+        return _RATES.get(self.optimizer, 1.0) if self.lr is None else self.lr
+
     def lr_at(self, step: int) -> float:
         """The learning rate of a step, numbered from 0.
 
@@ -92,9 +104,9 @@ class Training(Record):
         """
         rising = max(1, round(self.warmup * self.steps))
         if step < rising:
-            return self.lr * (step + 1) / rising
+            return self.rate * (step + 1) / rising
         done = (step + 1 - rising) / max(1, self.steps - rising)
-        return self.lr * 0.5 * (1 + math.cos(math.pi * done))
+        return self.rate * 0.5 * (1 + math.cos(math.pi * done))
 
     def due(self, step: int, times: int) -> bool:
         """Whether something that happens so many times falls after this step, numbered from 0; always after the last.

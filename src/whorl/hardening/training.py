@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
+from whorl.fast.graph import Recorded
 from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
@@ -42,18 +43,42 @@ class NotFiniteError(WhorlError):
 class LowPrecision:
     """A network run in bfloat16 where that is safe; everything around it keeps its precision."""
 
-    def __init__(self, net: Callable[[Tensor], Tensor], device: torch.device, *, on: bool) -> None:
+    def __init__(
+        self, net: Callable[[Tensor], Tensor], device: torch.device, *, on: bool, channels_last: bool = True
+    ) -> None:
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
         if on and isinstance(net, nn.Module):
-            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub knows tensors alone
+            net.to(memory_format=self.layout)  # type: ignore[call-overload]  # torch's stub knows tensors alone
         self.net, self.device, self.on = net, device, on
 
     def __call__(self, x: Tensor) -> Tensor:
         """Give the logits."""
         if not self.on:
             return self.net(x)
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=self.layout)
         with torch.autocast(self.device.type, torch.bfloat16):
             return self.net(x)
+
+
+class Inputs(NamedTuple):
+    """What differs from step to step, in tensors that stay where they are: a recorded step reads them there."""
+
+    chosen: Tensor
+    """(b,) pictures, as places in the data."""
+    keys: Tensor
+    """(b,) random keys, of the picture and epoch."""
+    other: Tensor
+    """(b,) the picture that each may be blended with."""
+    other_keys: Tensor
+    """(b,) its keys."""
+    growth: Tensor
+    """() factor on every radius."""
+
+    @classmethod
+    def empty(cls, count: int, device: torch.device) -> Inputs:
+        """Zeros, to be filled."""
+        chosen, keys, other, other_keys = torch.zeros(4, count, dtype=torch.int64, device=device)
+        return cls(chosen, keys, other, other_keys, torch.ones((), device=device))
 
 
 class Batch(NamedTuple):
@@ -101,28 +126,34 @@ class Trainer:
         self.keys = keys.to(self.device)
         learning, held = pictures.split(min(training.held_out, len(pictures) // 5), training.seed)
         self.order = Order(learning, keys[learning], training.batch)
-        low = training.precision == "bf16"
+
+        def run(net: Callable[[Tensor], Tensor]) -> LowPrecision:
+            on = training.precision == "bf16"
+            return LowPrecision(net, self.device, on=on, channels_last=training.channels_last)
+
         self.crop = student.size if training.crop is None else (training.crop, training.crop)
         if training.norm != "batch":
             fold(student.net, self.crop, len(student.mean), learns=True)
-        self.makers: dict[str, Model] = {
-            name: LowPrecision(at_size(net, self.crop), self.device, on=low) for name, net in pool.items()
-        }
-        self.makers[STUDENT] = LowPrecision(Learner(student, compiled=False), self.device, on=low)
+        self.makers: dict[str, Model] = {name: run(at_size(net, self.crop)) for name, net in pool.items()}
+        self.makers[STUDENT] = run(Learner(student, compiled=False))
         taught = teachers if training.trust else ()
-        self.teachers = [LowPrecision(at_size(net, self.crop), self.device, on=low) for net in taught]
+        self.teachers = [run(at_size(net, self.crop)) for net in taught]
         first, count = self.group.part(training.batch)
         self.part = slice(first, first + count)
         self.groups = assign(recipe, list(pool), first=first, count=count, device=self.device)
-        self.forward = LowPrecision(self._learner(), self.device, on=low)
+        self.forward = run(self._learner())
         self.parameters = list(trainable(student).values())
+        self.inputs = Inputs.empty(count, self.device)
+        self.loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.recorded: Recorded | None = None
+        self.epoch: tuple[int, Tensor, Tensor] | None = None
         self.optimizer = make_optimizer(student, training)
         self.average = Average(student, training.ema)
         self.total = torch.zeros((), dtype=torch.float64, device=self.device)
         self.step = self.counted = 0
         self.history: list[dict[str, float]] = []
         first_maker = next(iter(pool.values()), None)
-        self.watch = self._watch(held, None if first_maker is None else LowPrecision(first_maker, self.device, on=low))
+        self.watch = self._watch(held, None if first_maker is None else run(first_maker))
 
     def _learner(self) -> Callable[[Tensor], Tensor]:
         learner: nn.Module = Learner(self.student, compiled=self.training.compile)
@@ -143,37 +174,53 @@ class Trainer:
     def _float(self, pixels: Tensor) -> Tensor:
         return pixels.to(self.dtype).div_(255)
 
-    def batch(self, step: int) -> Batch:
-        """This process's part of a step."""
-        chosen, epoch = self.order.at(step)
-        mine = chosen[self.part].to(self.device, non_blocking=True)
-        keys = substream(self.keys[mine], epoch)
-        x, y = self._crops(mine, keys), self.labels[mine]
-        labels = F.one_hot(y, self.student.num_classes).to(self.dtype)
+    def fill(self, step: int) -> None:
+        """Lay out what a step needs to know. Orders and keys are drawn once an epoch, and stay on the device."""
+        number, place = divmod(step, self.order.steps_per_epoch)
+        if self.epoch is None or self.epoch[0] != number:
+            order = self.order.of(number).to(self.device)
+            self.epoch = number, order, substream(self.keys[order], number)
+        _, order, keys = self.epoch
+        whole = slice(place * self.training.batch, (place + 1) * self.training.batch)
+        self.inputs.chosen.copy_(order[whole][self.part])
+        self.inputs.keys.copy_(keys[whole][self.part])
+        if self.training.mix:
+            # The picture before it in the whole batch, whichever process has that.
+            self.inputs.other.copy_(order[whole].roll(1)[self.part])
+            self.inputs.other_keys.copy_(substream(keys[whole].roll(1)[self.part], _MIX))
+        ramp = self.recipe.ramp * self.training.steps
+        self.inputs.growth.fill_(min(1.0, (step + 1) / ramp) if ramp else 1.0)
+
+    def batch(self) -> Batch:
+        """This process's part of the step that was laid out."""
+        chosen, keys, other, other_keys, _ = self.inputs
+        x, y = self._crops(chosen, keys), self.labels[chosen]
+        labels = self._one_hot(y)
         if not self.training.mix:
             return Batch(x, y, labels, keys)
-        # The picture before it in the whole batch, whichever process has that.
-        other = chosen.roll(1)[self.part].to(self.device, non_blocking=True)
         draws = uniform(substream(keys, _MIX), (2,)).to(self.dtype)
         through = torch.where(draws[:, 0] < self.training.mix, 0.5 * draws[:, 1], torch.zeros_like(draws[:, 1]))
-        behind = self._crops(other, substream(self.keys[other], epoch, _MIX))
-        others = F.one_hot(self.labels[other], self.student.num_classes).to(self.dtype)
+        behind = self._crops(other, other_keys)
         mixed = torch.lerp(x, behind, through[:, None, None, None])
-        return Batch(mixed, y, torch.lerp(labels, others, through[:, None]), keys)
+        return Batch(mixed, y, torch.lerp(labels, self._one_hot(self.labels[other]), through[:, None]), keys)
+
+    def _one_hot(self, y: Tensor) -> Tensor:
+        # torch's own may look at the labels, which makes a device wait.
+        blank = torch.zeros(len(y), self.student.num_classes, dtype=self.dtype, device=self.device)
+        return blank.scatter_(1, y[:, None], 1)
 
     def _crops(self, chosen: Tensor, keys: Tensor) -> Tensor:
         pictures = self._float(self.pixels[chosen])
         return random_crops(pictures, substream(keys, _CROP), self.crop, area=self.training.area)
 
-    def examples(self, x: Tensor, y: Tensor, keys: Tensor, step: int) -> Tensor:
+    def examples(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         """What the student sees besides the clean crops: perturbed, and posed where the recipe says so."""
-        ramp = self.recipe.ramp * self.training.steps
-        growth = min(1.0, (step + 1) / ramp) if ramp else 1.0
         like = None
         if any(kind.loss == "kl" for kind in self.recipe.examples):
             with torch.no_grad():
                 like = F.log_softmax(self.makers[STUDENT](x), dim=1)
-        adv = make(self.groups, self.makers, x, y, substream(keys, _EXAMPLE), growth=growth, like=like)
+        keys_of = substream(keys, _EXAMPLE)
+        adv = make(self.groups, self.makers, x, y, keys_of, growth=self.inputs.growth, like=like)
         posed = self.recipe.pose(adv, substream(keys, _POSE))
         if self.recipe.posed == 1:
             return posed
@@ -188,23 +235,49 @@ class Trainer:
                 answers = torch.stack([F.softmax(teacher(x), dim=1) for teacher in self.teachers]).mean(0)
         return soft_targets(answers, labels, trust=self.training.trust)
 
-    def advance(self) -> None:
-        """Take one step. Nothing in it waits for the device."""
-        step, training = self.step, self.training
-        x, y, labels, keys = self.batch(step)
-        adv = self.examples(x, y, keys, step)
+    def learn(self) -> None:
+        """Turn the inputs into a loss and gradients. Everything that it reads and writes stays where it is."""
+        x, y, labels, keys = self.batch()
+        adv = self.examples(x, y, keys)
         targets = self.targets(x, labels)
         logits = self.forward(torch.cat((x, adv)))
         clean, adversarial = logits.chunk(2)
         loss = objective(self.recipe, clean, adversarial, targets)
-        loss.backward()
+        self.loss.copy_(loss.detach())
+        if self.group.size > 1:
+            loss.backward()  # during which the processes exchange their gradients
+            return
+        # Zeros for a parameter that plays no part, such as of a head that is for training alone.
+        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        torch._foreach_copy_([p.grad for p in self.parameters if p.grad is not None], gradients)
+
+    def _record(self) -> Recorded:
+        """On a GPU, launching a step's thousands of small operations takes longer than they do: record them once."""
+        alone, fixed = self.group.size == 1, self.training.norm != "batch"  # which changes statistics as it goes
+        wanted = self.training.record and alone and fixed and not self.training.compile
+        recorded = Recorded(self.learn, self.device if wanted else torch.device("cpu"))
+        if recorded.graph is not None:
+            torch.cuda.empty_cache()  # of what the rehearsals took: the graph has its own
+        return recorded
+
+    def advance(self) -> None:
+        """Take one step. Nothing in it waits for the device."""
+        step, training = self.step, self.training
+        self.fill(step)
+        if self.group.size == 1 and self.parameters[0].grad is None:
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
+        if self.recorded is None:
+            self.recorded = self._record()
+        self.recorded()
         for group in self.optimizer.param_groups:
             group["lr"] = training.lr_at(step)
         nn.utils.clip_grad_norm_(self.parameters, training.clip)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        if self.group.size > 1:
+            self.optimizer.zero_grad(set_to_none=True)
         self.average.update(step)
-        self.total += loss.detach().double()
+        self.total += self.loss
         self.step += 1
         self.counted += 1
 
@@ -337,6 +410,6 @@ def make_optimizer(student: Classifier, training: Training) -> torch.optim.Optim
     ]
     groups = [group for group in listed if group["params"]]
     if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=training.lr, momentum=0.9, nesterov=True)
+        return torch.optim.SGD(groups, lr=training.rate, momentum=0.9, nesterov=True)
     # A second moment that looks back 100 steps, as a few hundred is all there may be.
-    return torch.optim.AdamW(groups, lr=training.lr, betas=(0.9, 0.99))
+    return torch.optim.AdamW(groups, lr=training.rate, betas=(0.9, 0.99))
