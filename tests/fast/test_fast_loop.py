@@ -301,8 +301,12 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
     assert not network._KEPT
     # A copy would lose the hook.
     with clf.net.register_forward_hook(lambda *_: None):
-        whorl.attack("ai-dim", steps=1, fast=fast_setting)(clf, x, y, ids=ids)
+        whorl.attack("ai-dim", steps=2, fast=fast_setting)(clf, x, y, ids=ids)
     assert made == [1]
+    # For a single gradient it would not pay.
+    once = whorl.attack("fgsm", fast=fast_setting)(clf, x, y, ids=ids)
+    assert made == [1]
+    assert torch.equal(once, whorl.attack("fgsm", fast=False)(clf, x, y, ids=ids))
 
 
 def test_unasked_nothing_changes() -> None:
