@@ -24,8 +24,9 @@ def craft_folded(attack: GradientAttack, model: Model, batch: UnderAttack) -> Ma
         batch: not empty.
     """
     # Folding takes about what a gradient takes, so a single one is sooner had without.
-    pays = attack.steps * attack.samples > 1 and isinstance(model, Classifier) and simple(model)
-    return attack.craft_plainly(folded(model) if pays else model, batch)
+    if attack.steps * attack.samples > 1 and isinstance(model, Classifier) and simple(model):
+        model = folded(model)
+    return attack.craft_plainly(model, batch)
 
 
 def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
