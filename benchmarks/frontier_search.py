@@ -148,17 +148,6 @@ MOVES: Sequence[Settings] = (
     {"momentum": 0.7},
     {"decay": 0.7},
     {"shift": 10.0},
-    # Back to RAM, for a start that has them; from another start they are measured already.
-    {"rectifier": None},
-    {"channels": 0.0},
-    {"power": 1.0},
-    {"gain": 1.0},
-    {"mirror": False},
-    {"scale": (0.5, 1.5)},
-    {"design": "independent"},
-    {"pace": 5.0},
-    {"skip": 1.0},
-    {"sigma": 0.0},
     # How the rectifiers are smoothed.
     {"rectifier": 4.0},
     {"rectifier": 2.0, "late": 0.25},
@@ -279,15 +268,25 @@ class Search:
         return mean
 
 
+def returns(start: Settings) -> list[Settings]:
+    """Moves back to RAM, a setting at a time, for whatever a start has.
+
+    >>> returns({"sigma": 0.5, "pace": 5.0, "mirror": True})
+    [{'sigma': 0.0}, {'mirror': False}]
+    """
+    return [{name: RAM[name]} for name, value in start.items() if value != RAM[name]]
+
+
 def greedy(search: Search, start: Settings, *, reserve: float, gain: float = 0.05) -> Settings:
     """Find settings from a start on; stops in time to leave ``reserve`` seconds."""
     search.score(RAM, "ram")
     base = search.score(start, "start")
     budget = search.left() - reserve
     gains: list[tuple[float, Settings]] = []
-    for move in MOVES:
+    moves = [*returns(start), *MOVES]
+    for move in moves:
         if search.left() - reserve < 0.45 * budget:
-            print(f"out of time for {len(MOVES) - len(gains)} of {len(MOVES)} moves", flush=True)
+            print(f"out of time for {len(moves) - len(gains)} of {len(moves)} moves", flush=True)
             break
         if {**start, **move} != start:
             gains.append((search.score({**start, **move}, "alone") - base, move))
