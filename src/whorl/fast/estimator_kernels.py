@@ -34,6 +34,16 @@ def _no_sums(taps: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
 
 
 @triton.jit
+def _tile(height: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
+    """The pixels of this program's tile of a picture, and whether they are in it."""
+    across: tl.constexpr = (width + columns - 1) // columns
+    k = tl.arange(0, rows * columns)
+    row = (tl.program_id(0) // across) * rows + k // columns
+    column = (tl.program_id(0) % across) * columns + k % columns
+    return row * width + column, (row < height) & (column < width)
+
+
+@triton.jit
 def _place(table, at, live):
     """Unpack position, fraction down and fraction right from 24, 20 and 20 bits."""
     packed = tl.load(table + at, mask=live, other=0)
@@ -213,12 +223,7 @@ def leave_polar(
     block_columns: tl.constexpr,
 ):
     """Go back to pictures. In: what :func:`blur_outwards` gives. Out: (plane, height, width), any floating dtype."""
-    across: tl.constexpr = (width + block_columns - 1) // block_columns
-    k = tl.arange(0, block_rows * block_columns)
-    row = (tl.program_id(0) // across) * block_rows + k // block_columns
-    column = (tl.program_id(0) % across) * block_columns + k % block_columns
-    live = (row < height) & (column < width)
-    pixel = row * width + column
+    pixel, live = _tile(height, width, block_rows, block_columns)
     lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
@@ -248,12 +253,7 @@ def leave_polar_blurring(
 
     In: what :func:`blur_around` gives. Out: (plane, height, width), any floating dtype.
     """
-    across: tl.constexpr = (width + block_columns - 1) // block_columns
-    k = tl.arange(0, block_rows * block_columns)
-    row = (tl.program_id(0) // across) * block_rows + k // block_columns
-    column = (tl.program_id(0) % across) * block_columns + k % block_columns
-    live = (row < height) & (column < width)
-    pixel = row * width + column
+    pixel, live = _tile(height, width, block_rows, block_columns)
     lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
