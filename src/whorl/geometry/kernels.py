@@ -16,7 +16,7 @@ Size = int | tuple[int, int]
 Sigma = float | Literal["calibrated", "printed", "reference"]
 Weights = tuple[float, ...]
 
-# Pixels. Chosen by success on plain networks that the attack never saw; docs/method.md says more.
+# Pixels. From first looks at success on plain networks that the attack never saw; docs/method.md says more.
 CALIBRATED_SIGMA = 0.5
 
 
