@@ -140,11 +140,14 @@ def train(options: argparse.Namespace) -> None:
 def decoded(options: argparse.Namespace) -> TrainingPictures:
     """The training pictures, decoded or as an earlier call left them."""
     kept = options.out / f"pictures-{options.side}-{options.limit or 'all'}.pt"
+    folder = str(Path(options.data).resolve())
     if kept.exists():
-        return TrainingPictures.of(*torch.load(kept))
+        *parts, of = torch.load(kept, weights_only=True)
+        if of == folder:
+            return TrainingPictures.of(*parts)
     pictures = load_pictures(options.data, side=options.side, limit=options.limit)
     with atomic_write(kept) as file:
-        torch.save((pictures.pixels, pictures.labels, list(pictures.ids)), file)
+        torch.save((pictures.pixels, pictures.labels, list(pictures.ids), folder), file)
     return pictures
 
 
@@ -421,15 +424,18 @@ def partly(model: str, state: StateDict, amount: float, options: argparse.Namesp
 def craft(name: str, source: str, x: Tensor, y: Tensor, ids: list[str], options: argparse.Namespace) -> Tensor:
     """Adversarial versions of all pictures, ε = 16/255, or what an earlier call has kept of them."""
     kept = options.out / "crafted" / f"{name}-{source}-{len(x)}-{options.size}-{options.seed}.pt"
-    if kept.exists():
-        pixels: Tensor = torch.load(kept)
-        return pixels.to(x) / 255
     settings = {"estimator": whorl.AffineInvariant(sigma="reference")} if name in INVARIANT else {}
-    net, attack = whorl.load_model(source, device=options.device), whorl.attack(name, **settings)
+    attack = whorl.attack(name, **settings)
+    if kept.exists():
+        pixels, *of = torch.load(kept, weights_only=True)
+        if of == [list(ids), repr(attack)]:
+            found: Tensor = pixels.to(x) / 255
+            return found
+    net = whorl.load_model(source, device=options.device)
     made = whorl.evaluation.to_8_bits(batched(attack, net, x, y, ids, options))
     kept.parent.mkdir(exist_ok=True)
     with atomic_write(kept) as file:
-        torch.save((made * 255).round().byte().cpu(), file)
+        torch.save(((made * 255).round().byte().cpu(), list(ids), repr(attack)), file)
     return made
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from torch import Tensor
 
 import whorl
 from whorl.artifacts import sha256_of
+from whorl.data import save_image
 from whorl.models.defended import entries, overlay, pack, shipped, unpack
 from whorl.models.weights import state_dict_sha256
 
@@ -114,3 +118,35 @@ def test_a_rate_is_the_mean_over_the_poses_in_which_the_network_is_ever_right(sc
     assert script.success(cells, "dim") == pytest.approx(30)
     assert script.success(cells, "pgd") is None
     assert script.accuracy(cells) == pytest.approx(45)
+
+
+def test_decoded_pictures_are_kept_for_their_folder_alone(script: ModuleType, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, shade in ((first, 0.25), (second, 0.75)):
+        for label in ("0", "1"):
+            save_image(folder / label / "one.png", torch.full((3, 8, 8), shade))
+
+    def decode(folder: Path) -> Tensor:
+        options = Namespace(out=tmp_path, side=8, limit=None, data=str(folder))
+        pixels: Tensor = script.decoded(options).pixels
+        return pixels
+
+    made = decode(first)
+    (kept,) = tmp_path.glob("pictures-*.pt")
+    before = kept.stat().st_mtime_ns
+    assert torch.equal(decode(first), made)
+    assert kept.stat().st_mtime_ns == before
+    assert not torch.equal(decode(second), made)
+
+
+def test_crafted_pictures_are_kept_for_their_pictures_alone(script: ModuleType, tmp_path: Path) -> None:
+    options = Namespace(out=tmp_path, size=64, seed=0, batch_size=2, device="cpu")
+    x, y, ids = whorl.load_samples(2, size=64)
+    made = script.craft("fgsm", "mobilenet_v2", x[:1], y[:1], ids[:1], options)
+    (kept,) = tmp_path.glob("crafted/*.pt")
+    before = kept.stat().st_mtime_ns
+    again = script.craft("fgsm", "mobilenet_v2", x[:1], y[:1], ids[:1], options)
+    assert kept.stat().st_mtime_ns == before
+    assert torch.allclose(again, made, rtol=0, atol=1e-6)
+    other = script.craft("fgsm", "mobilenet_v2", x[1:], y[1:], ids[1:], options)
+    assert float((other - x[1:]).abs().max()) <= 16.5 / 255

@@ -99,7 +99,7 @@ class Concatenation(nn.Module):
 
     def forward(self, room: Room, *pieces: Tensor) -> Tensor:
         """From (B, C, H, W) pieces to (B, sum of C, H, W)."""
-        whole: Tensor = _Concatenation.apply(room, *pieces)  # type: ignore[no-untyped-call]
+        whole: Tensor = _Concatenation.apply(room, *pieces)  # type: ignore[no-untyped-call]  # torch's own
         return whole
 
 
@@ -192,7 +192,7 @@ class Convolution(nn.Module):
         """Convolve and all that follows."""
         if self.hand:
             seats = seats or (None,) * len(self.parts)
-            made = _Convolution.apply(x, self.weight, self.bias, residual, self.how, self.parts, seats)  # type: ignore[no-untyped-call]
+            made = _Convolution.apply(x, self.weight, self.bias, residual, self.how, self.parts, seats)  # type: ignore[no-untyped-call]  # torch's own
         else:
             made = self._plainly(x, residual)
         return made[0] if len(self.parts) == 1 else tuple(made)
@@ -357,7 +357,7 @@ class Stem(nn.Module):
         # Just what the kernel reaches, which may leave out a last odd row or take in one more of zeros.
         rows, columns = out_h + self.reach - 1, out_w + self.reach - 1
         shape = (self.width, rows, columns)
-        packed: Tensor = _Unshuffle.apply(x, self.mean, shape, self.padding, self.conv.weight)  # type: ignore[no-untyped-call]
+        packed: Tensor = _Unshuffle.apply(x, self.mean, shape, self.padding, self.conv.weight)  # type: ignore[no-untyped-call]  # torch's own
         made = self.conv(packed)
         assert isinstance(made, Tensor)  # noqa: S101 - it has one part
         return made

@@ -229,7 +229,7 @@ def average_pool_backward(
         with torch.cuda.device_of(gradient):
             kernels().average_pool_backward(even(gradient), even(out), pool, into, act)
         return into
-    # In channels-last memory on a GPU torch 2.13 and before forget the padding in the backward pass (fixed in torch's
+    # In channels-last memory on a GPU torch forgets the padding in the backward pass (seen with 2.11, mended in its
     # #188345), so it is given a plain copy.
     wide = torch.promote_types(gradient.dtype, torch.float32)
     plainly = act_backward(gradient, out, act).to(wide).contiguous()

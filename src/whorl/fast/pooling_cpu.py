@@ -26,7 +26,7 @@ def pool(layer: nn.MaxPool2d, x: Tensor) -> Tensor:
         plainly: Tensor = nn.MaxPool2d.forward(layer, x)
         return plainly
     window = layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode
-    out: Tensor = _Pooled.apply(x, window)  # type: ignore[no-untyped-call]
+    out: Tensor = _Pooled.apply(x, window)  # type: ignore[no-untyped-call]  # torch's own
     return out
 
 

@@ -65,7 +65,7 @@ def resample(x: Tensor, rows: Lines, columns: Lines) -> Tensor:
     Returns:
         (B, C, H, W).
     """
-    out: Tensor = _Resampled.apply(x, rows, columns)  # type: ignore[no-untyped-call]
+    out: Tensor = _Resampled.apply(x, rows, columns)  # type: ignore[no-untyped-call]  # torch's own
     return out
 
 
@@ -77,7 +77,7 @@ class _Resampled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _Returned.apply(*gradients, *ctx.lines), None, None  # type: ignore[no-untyped-call]
+        return _Returned.apply(*gradients, *ctx.lines), None, None  # type: ignore[no-untyped-call]  # torch's own
 
 
 class _Returned(torch.autograd.Function):
@@ -90,7 +90,7 @@ class _Returned(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _Resampled.apply(*gradients, *ctx.lines), None, None  # type: ignore[no-untyped-call]
+        return _Resampled.apply(*gradients, *ctx.lines), None, None  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _made(x: Tensor, sums: Sums) -> Tensor:

@@ -47,7 +47,7 @@ def warp_on_gpu(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tenso
         return None
     theta = torch.deg2rad(angle)
     poses = torch.stack((torch.cos(theta) / scale, torch.sin(theta) / scale, shift[:, 0], shift[:, 1]), dim=1)
-    out: Tensor = _Warped.apply(x.float().contiguous(), poses.contiguous())  # type: ignore[no-untyped-call]
+    out: Tensor = _Warped.apply(x.float().contiguous(), poses.contiguous())  # type: ignore[no-untyped-call]  # torch's own
     return out
 
 

@@ -80,8 +80,7 @@ def blended(original: Classifier, state: StateDict, amount: float) -> StateDict:
     """Weights on the straight line through an original and what training made of it.
 
     Part of the way back buys clean accuracy for a little robustness (Wortsman et al., 2022), and further along it may
-    be the other way round. Computed on the CPU in
-    float32, so that the result is the same everywhere.
+    be the other way round. Computed on the CPU in float32, so that the result is the same everywhere.
 
     Args:
         original: where the line starts.
