@@ -2,7 +2,8 @@
 
 Every draw is a pure function of (seed, image, stream, position): a counter-based generator written in integer tensor
 operations. It keeps no state, needs no host round trip, gives the same uniform draws on every device, and an
-image draws the same numbers whether it is alone or in a batch of a thousand.
+image draws the same numbers whether it is alone or in a batch of a thousand. Many numbers on a GPU come from kernels
+(:mod:`whorl.fast.randomness`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,12 @@ def uniform(keys: Tensor, shape: Sequence[int] = (), low: float = 0.0, high: flo
     >>> uniform(torch.tensor([1, 2]), (3,)).shape
     torch.Size([2, 3])
     """
+    from whorl.fast.randomness import uniform_on_gpu
+
     count = math.prod(shape)
+    fast = uniform_on_gpu(keys, count, low, high)
+    if fast is not None:
+        return fast.reshape(-1, *shape)
     counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN
     bits = _mix(keys[:, None] + counters)
     # 24 bits fill a float32 mantissa exactly, so 1.0 itself is never reached.
@@ -107,6 +113,11 @@ def normal(keys: Tensor, shape: Sequence[int] = ()) -> Tensor:
     Returns:
         (B, *shape) float32.
     """
+    from whorl.fast.randomness import normal_on_gpu
+
+    fast = normal_on_gpu(keys, math.prod(shape))
+    if fast is not None:
+        return fast.reshape(-1, *shape)
     # 1 - u lies in (0, 1], so the logarithm stays finite.
     radius = torch.sqrt(-2 * torch.log1p(-uniform(substream(keys, 0), shape)))
     return radius * torch.cos(2 * math.pi * uniform(substream(keys, 1), shape))

@@ -30,6 +30,8 @@ from whorl.fast.estimator_cpu import _across_lines
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 ROUNDING = {"float32": 3e-6, "bfloat16": 4e-3, "float16": 6e-4}
+# The kernels round bfloat16 three times, and the interpreter cuts digits off where a GPU rounds to the nearest.
+INTERPRETED = {**ROUNDING, "bfloat16": 3 * 2**-8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ def test_the_kernels_equal_the_literal_sums(number: int, interpreted: Path) -> N
     case = CASES[number]
     out = torch.from_numpy(np.load(interpreted / f"{number}.npy"))
     assert out.shape == case.shape
-    assert relative_error(out, case.expected()) < ROUNDING[case.dtype]
+    assert relative_error(out, case.expected()) < INTERPRETED[case.dtype]
 
 
 @needs_triton

@@ -168,7 +168,7 @@ def check_images(x: Tensor) -> Tensor:
         raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
     x = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     if x.numel():
-        low, high = (float(v) for v in x.aminmax())
+        low, high = torch.stack(x.aminmax()).tolist()  # together: each answer would be waited for
         if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
             raise WhorlError(
                 f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]. "

@@ -205,14 +205,23 @@ class SampledGradient:
     """The gradient of the objective at a batch, averaged over draws of an input transform.
 
     Calling it with (B, C, H, W) images and (B,) keys gives the (B, C, H, W) mean gradient, and a (B,) bool: whether the
-    first draw's answer is already the wanted one. Nothing in it waits for the device.
+    first draw's answer is already the wanted one. Nothing in it waits for the device. With ``narrow``, the transform
+    sees images of that dtype, and the gradient of a single draw has it too.
     """
 
     def __init__(
-        self, model: Model, goal: Goal, loss: Loss, transform: InputTransform, samples: int, chunk: int | None
+        self,
+        model: Model,
+        goal: Goal,
+        loss: Loss,
+        transform: InputTransform,
+        samples: int,
+        chunk: int | None,
+        *,
+        narrow: torch.dtype | None = None,
     ) -> None:
         self.model, self.goal, self.loss, self.transform, self.samples = model, goal, loss, transform, samples
-        self.chunk = chunk
+        self.chunk, self.narrow = chunk, narrow
 
     def __call__(self, x: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Average over all draws, as many at a time as fit."""
@@ -248,7 +257,8 @@ class SampledGradient:
         return self.fits
 
     def _draws(self, x: Tensor, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-        leaf = (x.detach() if count == 1 else x.detach().repeat(count, 1, 1, 1)).requires_grad_()
+        seed = x.detach().to(self.narrow or x.dtype)
+        leaf = (seed if count == 1 else seed.repeat(count, 1, 1, 1)).requires_grad_()
         draw = torch.arange(first, first + count, device=x.device)
         plainly = self.transform is plain
         seen = leaf if plainly else self.transform(leaf, substream(keys[None, :], draw[:, None]).flatten())

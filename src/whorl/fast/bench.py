@@ -207,6 +207,7 @@ def _one_by_one(work: Work) -> Entry:
 
 def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], report: Report) -> _Section:  # noqa: ARG001 - as above
     g = torch.randn(work.x.shape, generator=torch.Generator().manual_seed(1)).to(work.x.device)
+    short = g.to(torch.bfloat16)
     kernel = torch.full((3, 1, 15, 15), 1 / 225, device=g.device)
     ai, ti = whorl.AffineInvariant(), whorl.TranslationInvariant()
 
@@ -226,6 +227,8 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
     ]
     lacking = {}
     if g.is_cuda:
+        # What the loop of an attack with diverse inputs hands it.
+        listed.append(entry("AffineInvariant in bfloat16", lambda: ai(short), OURS))
         name = f"{size.network} input gradient, fast loop"
         try:
             listed.append(entry(name, _replayed_gradient(work), OURS))

@@ -55,10 +55,10 @@ def _place(table, at, live):
 @triton.jit
 def _between(corner, down, right, next_row: tl.constexpr, lanes: tl.constexpr):
     """Interpolate between the value at ``corner`` and those right of, below and diagonal to it."""
-    a = tl.load(corner)
-    b = tl.load(corner + lanes)
-    c = tl.load(corner + next_row * lanes)
-    d = tl.load(corner + (next_row + 1) * lanes)
+    a = tl.load(corner).to(tl.float32)
+    b = tl.load(corner + lanes).to(tl.float32)
+    c = tl.load(corner + next_row * lanes).to(tl.float32)
+    d = tl.load(corner + (next_row + 1) * lanes).to(tl.float32)
     top = a + right * (b - a)
     low = c + right * (d - c)
     return top + down * (low - top)
@@ -124,7 +124,7 @@ def blur_picture(
             finished = covered & (y >= start) & (y < start + segment) & (y < height + border)
             if grouped:
                 blurred = tl.where(inside & (y >= 0) & (y < height), sums[0], 0.0)
-                tl.store(target + (y + 1) * ((width + 2) * lanes), blurred, mask=finished)
+                tl.store(target + (y + 1) * ((width + 2) * lanes), blurred.to(out.dtype.element_ty), mask=finished)
             else:
                 tl.store(target + y * width, sums[0].to(out.dtype.element_ty), mask=finished)
 
@@ -168,7 +168,7 @@ def blur_around(
             sums = _add(sums, samples[k], weights, taps)
             angle = start + step + k - (taps - 1) + nil
             finished = live[:, None] & (angle >= start) & (angle < start + segment) & (angle < n)
-            tl.store(target + angle * (n * lanes), sums[0], mask=finished)
+            tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
 
 
 @triton.jit
@@ -201,12 +201,12 @@ def blur_outwards(
         for k in tl.static_range(ahead):
             radius = start + step + k - taps // 2 + nil
             inside = live & (radius >= 0) & (radius < n)
-            values = values + (tl.load(source + radius * lanes, mask=inside, other=0.0),)
+            values = values + (tl.load(source + radius * lanes, mask=inside, other=0.0).to(tl.float32),)
         for k in tl.static_range(ahead):
             sums = _add(sums, values[k], weights, taps)
             radius = start + step + k - (taps - 1) + nil
             finished = live & (radius >= start) & (radius < start + segment) & (radius < n)
-            tl.store(target + radius * lanes, sums[0], mask=finished)
+            tl.store(target + radius * lanes, sums[0].to(out.dtype.element_ty), mask=finished)
 
 
 @triton.jit(do_not_specialize=["planes"])
@@ -267,7 +267,7 @@ def leave_polar_blurring(
         for t in tl.static_range(taps + 1):
             radius = inner + (t - taps // 2)
             inside = ((radius >= 0) & (radius < n))[:, None]
-            value = tl.load(line + radius[:, None] * lanes, mask=inside, other=0.0)
+            value = tl.load(line + radius[:, None] * lanes, mask=inside, other=0.0).to(tl.float32)
             if t < taps:
                 near += value * weights[t]
             if t > 0:

@@ -116,7 +116,13 @@ class _Convolution(torch.autograd.Function):
         how: Geometry,
         parts: Sequence[Part],
         seats: Sequence[Seat | None],
+        short_bias: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
+        if short_bias is not None and _by_cudnn(x, residual, parts, seats):
+            out = torch.cudnn_convolution_relu(x, weight, short_bias, how.stride, how.padding, how.dilation, how.groups)
+            ctx.how, ctx.parts, ctx.shape, ctx.made, ctx.residual = how, parts, x.shape, out.shape, False
+            ctx.save_for_backward(weight, out)
+            return (out,)
         z = torch.conv2d(x, weight, None, how.stride, how.padding, how.dilation, how.groups)
         outs, start = [], 0
         for part, seat in zip(parts, seats, strict=True):
@@ -160,7 +166,13 @@ class _Convolution(torch.autograd.Function):
         (into, _, _) = torch.ops.aten.convolution_backward(
             g, stand_in, weight, None, how.stride, how.padding, how.dilation, False, (0, 0), how.groups, mask
         )
-        return into, None, None, g if ctx.residual else None, None, None, None
+        return into, None, None, g if ctx.residual else None, None, None, None, None
+
+
+def _by_cudnn(x: Tensor, residual: Tensor | None, parts: Sequence[Part], seats: Sequence[Seat | None]) -> bool:
+    """Whether cuDNN can do all of a layer in one kernel: it knows ReLU, and results that are tensors of their own."""
+    narrow = x.is_cuda and torch.version.cuda is not None and x.dtype in (torch.bfloat16, torch.float16)
+    return narrow and residual is None and list(seats) == [None] and parts[0].act == "relu" and parts[0].pool is None
 
 
 class Convolution(nn.Module):
@@ -184,7 +196,11 @@ class Convolution(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
+        # cuDNN adds a bias of the weights' own dtype. It is kept, or every pass would round it anew.
+        self.register_buffer("short_bias", bias.detach().clone(), persistent=False)
         self.how, self.parts, self.hand = how, tuple(parts), hand
+
+    short_bias: Tensor
 
     def forward(
         self, x: Tensor, residual: Tensor | None = None, seats: Sequence[Seat | None] | None = None
@@ -192,7 +208,8 @@ class Convolution(nn.Module):
         """Convolve and all that follows."""
         if self.hand:
             seats = seats or (None,) * len(self.parts)
-            made = _Convolution.apply(x, self.weight, self.bias, residual, self.how, self.parts, seats)  # type: ignore[no-untyped-call]  # torch's own
+            given = (x, self.weight, self.bias, residual, self.how, self.parts, seats, self.short_bias)
+            made = _Convolution.apply(*given)  # type: ignore[no-untyped-call]  # torch's own
         else:
             made = self._plainly(x, residual)
         return made[0] if len(self.parts) == 1 else tuple(made)

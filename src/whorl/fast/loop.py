@@ -14,7 +14,7 @@ from whorl.fast.graph import Recorded, searching, turns
 from whorl.fast.network import Kept
 from whorl.fast.pointwise import linf_step
 from whorl.randomness import substream
-from whorl.transforms import DiverseInput, InputTransform
+from whorl.transforms import DiverseInput
 
 if TYPE_CHECKING:
     from whorl.attacks.gradient import GradientAttack
@@ -75,9 +75,11 @@ class Step:
         # Labels were checked against the classes before the loop.
         goal = Goal(buffers.labels, targeted, 0)
         chunk = attack.chunk or max(1, _PICTURES_PER_PASS // len(buffers.x))
-        narrowed = buffers.x.is_cuda and isinstance(attack.input, DiverseInput)
-        transform = _Narrowed(attack.input) if narrowed else attack.input
-        self.gradient = SampledGradient(network, goal, find_loss(attack.loss), transform, attack.samples, chunk)
+        # In the network's bfloat16 the transform's matrix products run on tensor cores, and the gradient stays short.
+        narrow = torch.bfloat16 if buffers.x.is_cuda and isinstance(attack.input, DiverseInput) else None
+        self.gradient = SampledGradient(
+            network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
+        )
 
     def __call__(self) -> None:
         """Take it."""
@@ -88,6 +90,7 @@ class Step:
         if self.norm.name == "linf":
             size = linf_step(g.contiguous(), at.x, at.eps, at.alpha, momentum, velocity=at.velocity, adv=at.adv)
         else:
+            g = g.to(at.x.dtype)
             total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
             size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
             if momentum:
@@ -163,16 +166,6 @@ class Loop:
         to.velocity.zero_()
         to.step.zero_()
         to.finite.fill_(True)
-
-
-class _Narrowed:
-    """A transform done in the network's bfloat16, where its matrix products run on tensor cores."""
-
-    def __init__(self, transform: InputTransform) -> None:
-        self.transform = transform
-
-    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
-        return self.transform(x.to(torch.bfloat16), keys)
 
 
 def recordable(attack: GradientAttack) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -226,20 +226,28 @@ def simple(model: object) -> bool:
     if not all(type(member) is Classifier for member in members):
         return False
     assert isinstance(model, nn.Module)  # noqa: S101 - as above
-    if any(_hooked(module) for module in model.modules()):
+    modules = list(model.modules())
+    if any(_hooked(module) for module in modules):
         return False
-    return all(tensor.dtype == torch.float32 for tensor in _tensors(model) if tensor.is_floating_point())
+    return all(tensor.dtype == torch.float32 for tensor in _tensors(modules) if tensor.is_floating_point())
 
 
 def _hooked(module: nn.Module) -> bool:
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return any(hooks) or "forward" in vars(module)
+    own = module.__dict__
+    return "forward" in own or any(own[name] for name in _HOOKS)
 
 
-def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    return chain(model.parameters(), model.buffers())
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    # Not by parameters() and buffers(): those take several times as long, before every attack.
+    for module in modules:
+        for tensor in chain(module._parameters.values(), module._buffers.values()):
+            if tensor is not None:
+                yield tensor
 
 
 def _version(model: nn.Module) -> tuple[tuple[int, int], ...]:
     """What changes whenever a weight does: where each lies, and how often it was written to."""
-    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in _tensors(model))
+    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in _tensors(model.modules()))

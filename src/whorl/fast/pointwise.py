@@ -344,7 +344,7 @@ def linf_step(
     """One signed step with momentum, projected onto the ball; changes ``velocity`` and ``adv``.
 
     Args:
-        g: (B, C, H, W) estimated gradient, float32 or float64.
+        g: (B, C, H, W) estimated gradient, of the images' dtype or bfloat16.
         x: the clean images.
         eps: (B, 1, 1, 1) radius.
         alpha: (B, 1, 1, 1) step size.
@@ -355,13 +355,14 @@ def linf_step(
     Returns:
         (B,) mean absolute gradient of each image; not finite as soon as one value is not.
     """
-    total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
-    size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+    total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3), dtype=x.dtype)
+    size = (total / g[0].numel()).clamp_min(torch.finfo(x.dtype).tiny)
     contiguous = all(part.is_contiguous() for part in (g, x, velocity, adv))
-    if contiguous and g.dtype == torch.float32 and _by_kernel(g):
+    if contiguous and x.dtype == torch.float32 and _by_kernel(g):
         with torch.cuda.device_of(g):
             kernels().linf_step(g, x, eps, alpha, size, momentum, velocity, adv)
         return size
+    g = g.to(x.dtype)
     if momentum:
         velocity.mul_(momentum).add_(g / size[:, None, None, None])
         g = velocity

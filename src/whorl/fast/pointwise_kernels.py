@@ -395,7 +395,7 @@ def _linf_step(
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < pixels
     at = image.to(tl.int64) * pixels + at
-    direction = tl.load(g + at, mask=inside, other=0.0)
+    direction = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
     if has_momentum:
         before = tl.load(velocity + at, mask=inside, other=0.0)
         direction = momentum * before + direction / tl.load(size + image)
@@ -412,7 +412,7 @@ def _linf_step(
 def linf_step(
     g: Tensor, x: Tensor, eps: Tensor, alpha: Tensor, size: Tensor, momentum: float, velocity: Tensor, adv: Tensor
 ) -> None:
-    """See :func:`whorl.fast.pointwise.linf_step`; all dense float32."""
+    """See :func:`whorl.fast.pointwise.linf_step`; all dense, float32 but for the gradient, which may be shorter."""
     pixels = g[0].numel()
     _linf_step[(triton.cdiv(pixels, _FLAT), g.shape[0])](
         g, x, eps, alpha, size, float(momentum), velocity, adv, pixels, has_momentum=momentum != 0, block=_FLAT

@@ -56,8 +56,20 @@ class Site:
 
     def around(self, offsets: Tensor) -> Tensor:
         """The objective at (s, n, C, H, W) offsets from the points: (s, n), for s queries an image."""
-        count = len(offsets)
-        return self.ask((self.points + offsets).flatten(0, 1), self.rows.repeat(count)).reshape(count, -1)
+        return self._at(self.points + offsets)
+
+    def both_ways(self, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """The objective at the points plus and minus (s, n, C, H, W) offsets: twice (s, n), for 2s queries an image."""
+        # Written where they are read: these are the largest tensors of an attack.
+        probes = offsets.new_empty((2, *offsets.shape))
+        torch.add(self.points, offsets, out=probes[0])
+        torch.sub(self.points, offsets, out=probes[1])
+        there, opposite = self._at(probes.flatten(0, 1)).chunk(2)
+        return there, opposite
+
+    def _at(self, probes: Tensor) -> Tensor:
+        count = len(probes)
+        return self.ask(probes.flatten(0, 1), self.rows.repeat(count)).reshape(count, -1)
 
     def passes(self, count: int, stream: int, *, per_draw: int = 1) -> Iterator[Tensor]:
         """Keys (s, n) of ``count`` draws, as many at a time as fit when each is shown ``per_draw`` times."""
@@ -120,7 +132,7 @@ class FiniteDifferences(Record):
         total = torch.zeros_like(site.points)
         for keys in site.passes(site.samples // 2, _DRAWS, per_draw=2):
             u = directions(keys, site.points, self.draw, self.side)
-            there, opposite = site.around(torch.cat([u, -u]) * site.sigma).chunk(2)
+            there, opposite = site.both_ways(u * site.sigma)
             total += _weighted((there - opposite) / (2 * site.sigma), u)
         return total / (site.samples // 2)
 
@@ -275,8 +287,9 @@ def directions(keys: Tensor, like: Tensor, draw: Draw, side: int | None) -> Tens
     if draw == "gaussian":
         u = normal(flat, (channels, *grid))
     else:
-        u = uniform(flat, (channels, *grid), -1, 1).sign()
-        u = torch.where(u == 0, 1, u)
+        u = uniform(flat, (channels, *grid), -1, 1)
+        # A zero has a sign too, the positive one.
+        u = torch.copysign(u.new_ones(()), u)
     if grid != full:
         u = F.interpolate(u, size=full, mode="bilinear", align_corners=False)
     return u.to(like.dtype).reshape(*keys.shape, *like.shape[1:])
