@@ -31,6 +31,7 @@ from measure import metadata, save, table
 from whorl.attacks import Attack
 from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.evaluation import PAPER_POSES, Pose, to_8_bits
+from whorl.evaluation.grid import in_precision
 from whorl.models import model_names
 from whorl.models.backward import Backward
 from whorl.transforms_mixed import Gain, InputChain, Mirror
@@ -161,7 +162,7 @@ class Judge:
     ) -> None:
         """``half``: the targets answer in bfloat16, which is enough to tell candidates apart."""
         self.targets, self.data, self.poses, self.batch_size = targets, data, poses, batch_size
-        self.half = half
+        self.asked = [in_precision(target, "bf16" if half else "full") for target in targets.values()]
         self.clean = self._margins(data.x) < 0
 
     @torch.no_grad()
@@ -172,10 +173,8 @@ class Judge:
             y = self.data.y[part, None]
             for p, pose in enumerate(self.poses):
                 seen = pose.apply(x[part])
-                for t, target in enumerate(self.targets.values()):
-                    with torch.autocast(x.device.type, torch.bfloat16, enabled=self.half):
-                        logits: Tensor = target(seen)
-                    logits = logits.float()
+                for t, target in enumerate(self.asked):
+                    logits = target(seen).float()
                     others = logits.scatter(1, y, -torch.inf).amax(1)
                     out[t, p, part] = others - logits.gather(1, y)[:, 0]
         return out

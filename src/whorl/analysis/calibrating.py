@@ -16,6 +16,7 @@ from whorl.analysis.cross_validation import Answers, Chosen, choose, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
 from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.evaluation.grid import Precision
 from whorl.models.networks import NETWORKS
 from whorl.runs.declaration import SAMPLES, Data, Declaration, declare
 from whorl.runs.experiment import Done, run
@@ -75,6 +76,7 @@ def declaration(
     size: int | None = 224,
     seed: int = 0,
     batch_size: int | None = None,
+    precision: Precision = "full",
 ) -> Declaration:
     """Declare the run of one seed: every kernel on the source, every target, the paper's twelve poses."""
     return declare(
@@ -87,6 +89,7 @@ def declaration(
         attacks=[one.spec(attack, settings or {}) for one in kernels],
         targets=list(targets),
         batch_size=batch_size,
+        precision=precision,
     )
 
 
@@ -105,6 +108,7 @@ def calibrate(
     folds: int = 4,
     resamples: int = 1000,
     batch_size: int | None = None,
+    precision: Precision = "full",
     device: str = "auto",
     engine: str = "local",
     workers: int | None = None,
@@ -127,6 +131,7 @@ def calibrate(
         folds: parts of the pictures, each held out once.
         resamples: of the pictures, for intervals.
         batch_size: pictures at a time.
+        precision: in which targets answer; see ``whorl.evaluation.evaluate``.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
         workers: of the engine ray.
@@ -151,6 +156,7 @@ def calibrate(
             size=size,
             seed=seed,
             batch_size=batch_size,
+            precision=precision,
         )
         done = run(
             declared,

@@ -84,7 +84,10 @@ class Target:
         return Goal(self.goal.labels[rows], self.goal.targeted, self.goal.highest)
 
     def _ask(self, images: Tensor, rows: Tensor) -> Tensor:
-        passes = zip(images.split(self.chunk), rows.split(self.chunk), strict=True)
+        # A GPU looks for the best kernels whenever a batch has a new size, which takes longer than the pass itself, and
+        # images leave all the time. So it is shown few sizes; nothing is added to fill them up, for that would count.
+        sizes = even_sizes(len(images), self.chunk) if images.is_cuda else self.chunk
+        passes = zip(images.split(sizes), rows.split(sizes), strict=True)
         return torch.cat([self._one_pass(*part) for part in passes])
 
     def _one_pass(self, images: Tensor, rows: Tensor) -> Tensor:
@@ -120,6 +123,21 @@ class Target:
             f"the target failed in step {self.step}, after at most {int(self.queries.max())} queries an image: {what}. "
             "The best images so far are on this error, as .adv and .info."
         )
+
+
+def even_sizes(count: int, most: int) -> list[int]:
+    """Cut a number into few of few sizes: ``most``, powers of two and their halves more, the largest first.
+
+    >>> even_sizes(950, 222), even_sizes(7, 222), even_sizes(222, 222)
+    ([222, 222, 222, 222, 48, 12, 2], [6, 1], [222])
+    """
+    sizes = []
+    while count > 0:
+        power = 1 << (min(count, most).bit_length() - 1)
+        size = most if count >= most else power * 3 // 2 if power >= 2 and power * 3 // 2 <= count else power
+        sizes.append(size)
+        count -= size
+    return sizes
 
 
 class Progress:

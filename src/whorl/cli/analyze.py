@@ -24,6 +24,7 @@ from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_e
 from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import Estimator, identity
+from whorl.evaluation.grid import Precision
 from whorl.models import load_model
 from whorl.runs.folder import folder_name
 from whorl.runs.pictures import Pictures
@@ -163,6 +164,9 @@ def calibrate_(
     batch_size: Annotated[
         int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
     ] = None,
+    precision: Annotated[
+        Precision | None, typer.Option(help="Networks answer in bf16 or full; bf16 on a GPU by default.")
+    ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -186,6 +190,7 @@ def calibrate_(
             seeds=[int(seed) for seed in _numbers("seeds", seeds)],
             folds=folds,
             batch_size=batch_size,
+            precision=precision or ("bf16" if find_device(device).type == "cuda" else "full"),
             device=device,
             engine=engine,
             workers=workers,

@@ -63,7 +63,7 @@ def evaluate(
     4
     """
     poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
-    asked = {name: _in_precision(target, precision) for name, target in targets.items()}
+    asked = {name: in_precision(target, precision) for name, target in targets.items()}
     tally: Tally | None = None
     for x, adversarial, y, ids in batches:
         batch = Batch(x, adversarial, y, ids)
@@ -129,7 +129,8 @@ def _check(batch: Batch, attacks: tuple[str, ...]) -> None:
         )
 
 
-def _in_precision(target: Callable[[Tensor], Tensor], precision: Precision) -> Callable[[Tensor], Tensor]:
+def in_precision(target: Callable[[Tensor], Tensor], precision: Precision) -> Callable[[Tensor], Tensor]:
+    """Give a network that answers in a precision; see ``evaluate``."""
     if precision not in get_args(Precision):
         raise WhorlError(f"precision must be 'full' or 'bf16'; got {precision!r}.")
     if precision == "full":

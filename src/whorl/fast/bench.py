@@ -54,7 +54,7 @@ class Size:
 
 
 SIZES = {
-    "cuda": Size(network="inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=5, draws=50, repeats=20),
+    "cuda": Size(network="inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20),
     "cpu": Size(network="resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3),
     "quick": Size(network="resnet18", side=32, batch=2, steps=2, eot_batch=1, eot_steps=1, draws=2, repeats=2),
 }
@@ -231,7 +231,7 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
         listed.append(entry("AffineInvariant in bfloat16", lambda: ai(short), OURS))
         name = f"{size.network} input gradient, fast loop"
         try:
-            listed.append(entry(name, _replayed_gradient(work), OURS))
+            listed.append(entry(name, replayed_gradient(work), OURS))
         except WhorlError as error:
             lacking[f"{OURS} {name}"] = reason(error)
     shape = "×".join(map(str, g.shape))
@@ -241,7 +241,7 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
     return title, rows, failed | lacking
 
 
-def _replayed_gradient(work: Work) -> Callable[[], None]:
+def replayed_gradient(work: Work) -> Callable[[], None]:
     """The gradient alone of what an attack's loop replays."""
     kept = prepared(work.model)
     if kept is None or kept.network is None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from whorl.geometry.kernels import Kernel, Weights
 
-# A weight below this share of the largest is lost in the rounding of a float32 sum.
-_UNFELT = 3e-8
+# A weight below this share of the largest is lost in the rounding of a float32 sum, or of a bfloat16 result.
+_UNFELT, _UNFELT_IN_BFLOAT16 = 3e-8, 2**-11
 # A GPU keeps this many sums of every pixel in registers.
 _MOST_TAPS = 63
 # Positions are packed beside two fractions of 20 bits into 64.
@@ -52,9 +52,10 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     if not _fits(gradient, still, polar_kernel):
         return None
     short = trimmed if torch.compiler.is_compiling() else _trimmed_before
-    rows, columns = short(still.rows), short(still.columns)
-    radii = short(polar_kernel.rows) if polar_kernel else ()
-    angles = short(polar_kernel.columns) if polar_kernel else ()
+    least = _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
+    rows, columns = short(still.rows, least), short(still.columns, least)
+    radii = short(polar_kernel.rows, least) if polar_kernel else ()
+    angles = short(polar_kernel.columns, least) if polar_kernel else ()
     if _on_gpu(gradient):
         if not (_FUSED and _HAS_TRITON) or max(map(len, (rows, columns, radii, angles))) > _MOST_TAPS:
             return None
@@ -70,13 +71,13 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     return estimate_on_cpu(gradient, rows, columns, radii, angles)
 
 
-def trimmed(weights: Weights) -> Weights:
-    """Leave out weights at both ends, pair by pair, that a float32 sum does not feel.
+def trimmed(weights: Weights, share: float = _UNFELT) -> Weights:
+    """Leave out weights at both ends, pair by pair, below a share of the largest: what a float32 sum does not feel.
 
     >>> trimmed((1e-9, 0.25, 0.5, 0.25, 0.0))
     (0.25, 0.5, 0.25)
     """
-    least = _UNFELT * max(map(abs, weights))
+    least = share * max(map(abs, weights))
     reach = len(weights) // 2
     middle = reach
     while reach > 0 and max(abs(weights[middle - reach]), abs(weights[middle + reach])) < least:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from whorl.geometry.kernels import Weights
 
-# Planes that lie side by side make a line of the cache, in bytes.
-_LINE = 128
+# Planes that lie side by side: 128 bytes of float32, a line of the cache.
+_LANES = 32
 # So many times the memory that the planes need is taken at most, where shorter lines help.
 _WASTE = 1.125
 # An axis is cut into more segments than a stage asks for where there would be fewer programs than fill a large GPU.
@@ -44,11 +44,14 @@ _PICTURE = {7: Launch(512, 4, 1, 6), 15: Launch(256, 2, 1, 3), 31: Launch(512, 8
 _ALONE = {15: Launch(512, 4, 2, 4), 31: Launch(256, 4, 1, 4), 63: Launch(256, 8, 1, 4)}
 _AROUND = {7: Launch(512, 4, 8, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8, 2, 6), 63: Launch(512, 16, 1, 6)}
 _OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
-_PICTURE_PLANES = 8
+# Half as long, values come in blocks twice as large.
+_AROUND_SHORT = {7: Launch(1024, 4, 8, 4), **{taps: launch for taps, launch in _AROUND.items() if taps > 7}}
+# By bytes of a value.
+_PICTURE_PLANES = {4: 8, 2: 16}
 # Up to so many taps the blur along the radius is done while leaving polar coordinates.
 _BLURRED_ON_LEAVING = 7
 # Rows and columns of pixels in one program, warps: for that, and for leaving alone.
-_BACK_BLURRING = (1, 32, 2)
+_BACK_BLURRING = {4: (1, 32, 2), 2: (1, 16, 1)}
 _BACK = (1, 64, 4)
 
 
@@ -79,7 +82,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
     planes, n = x.shape[0] * x.shape[1], max(height, width)
     out = torch.empty_like(x)
     between = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
-    lanes = _lanes(planes, between)
+    lanes = _lanes(planes)
     groups = -(-planes // lanes)
     grouped = bool(radii)
     border = 2 if grouped else 0
@@ -89,7 +92,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
 
     with _device_of(x):
         how = _launch(_PICTURE if grouped else _ALONE, rows, columns)
-        block_planes = min(_PICTURE_PLANES, lanes) if grouped else 1
+        block_planes = min(_PICTURE_PLANES[between.itemsize], lanes) if grouped else 1
         block_columns = how.block // block_planes
         blurred = scratch((height + 2) * (width + 2)) if grouped else out
         across = -(-(width + border) // block_columns)
@@ -116,7 +119,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         if not grouped:
             return out
         there, back = polar_tables(height, width, x.device)
-        how = _launch(_AROUND, angles)
+        how = _launch(_AROUND if between == torch.float32 else _AROUND_SHORT, angles)
         turned = scratch(n * n)
         block = max(1, how.block // lanes)
         across = -(-n // block)
@@ -138,7 +141,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         )
         del blurred  # the allocator may give its memory to the next
         blurring = len(radii) <= _BLURRED_ON_LEAVING
-        back_rows, back_columns, warps = _BACK_BLURRING if blurring else _BACK
+        back_rows, back_columns, warps = _BACK_BLURRING[between.itemsize] if blurring else _BACK
         tiles = -(-height // back_rows) * -(-width // back_columns)
         if blurring:
             shape = (planes, height, width, n, len(radii), lanes, back_rows, back_columns)
@@ -205,13 +208,13 @@ def _packed(position: Tensor, down: Tensor, right: Tensor, seen: Tensor) -> Tens
     return torch.where(seen, packed, 0).contiguous()
 
 
-def _lanes(planes: int, dtype: torch.dtype) -> int:
+def _lanes(planes: int) -> int:
     """How many planes lie side by side: a line of the cache, or less where the last group would be mostly empty.
 
-    >>> [_lanes(planes, torch.float32) for planes in (192, 48, 24, 3)]
+    >>> [_lanes(planes) for planes in (192, 48, 24, 3)]
     [32, 16, 8, 4]
     """
-    lanes = _LINE // dtype.itemsize
+    lanes = _LANES
     while lanes > 8 and -(-planes // lanes) * lanes > _WASTE * planes:
         lanes //= 2
     return min(lanes, _power_of_two(planes))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from whorl.attacks import Attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
+from whorl.evaluation.grid import Precision
 from whorl.runs.folder import attack_label
 from whorl.runs.settings import build_attack
 from whorl.runs.targets import split_target
@@ -107,6 +108,7 @@ class Declaration(_Table):
         poses: in which to show the pictures: "paper" for its twelve, and grids; each pose counts once.
         batch_size: pictures at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so a picture, may depend on
             it.
+        precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.evaluate``.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -119,6 +121,7 @@ class Declaration(_Table):
     targets: Names
     poses: Annotated[tuple[Literal["paper"] | Grid, ...], Field(min_length=1)] = ("paper",)
     batch_size: Annotated[int, Field(ge=1)] | None = None
+    precision: Precision = "full"
 
     @field_validator("targets")
     @classmethod

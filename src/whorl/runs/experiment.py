@@ -135,7 +135,13 @@ def run(
             left = plan.left()
             _note(folder, plan, networks, command, begun)
             _forget_strangers(folder, plan)
-            job = Job(folder=plan.folder, data=declaration.data, seed=declaration.seed, target_keys=plan.target_keys)
+            job = Job(
+                folder=plan.folder,
+                data=declaration.data,
+                seed=declaration.seed,
+                target_keys=plan.target_keys,
+                precision=declaration.precision,
+            )
             _work(chosen(job, left, networks, workers), plan, left, report)
             done = _collected(plan, computed=len(left), seconds=time.perf_counter() - start)
             write_results(done.results, done.cells)

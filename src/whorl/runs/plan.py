@@ -134,6 +134,8 @@ def make_plan(declaration: Declaration, folder: Path, pictures: list[Listed], ne
         }
         versions.append(Version(spec=spec, source=source, identity=identity))
     targets = {name: networks.identify_target(name) for name in declaration.targets}
+    if declaration.precision != "full":
+        targets = {name: {**identity, "precision": declaration.precision} for name, identity in targets.items()}
     size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
     ask = dict.fromkeys(targets, poses)
     tasks = []

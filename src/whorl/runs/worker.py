@@ -17,6 +17,7 @@ from whorl.data.images import collect
 from whorl.data.pictures import checked_size
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose, to_8_bits
+from whorl.evaluation.grid import Precision, in_precision
 from whorl.runs.cells import Record, pose_key, read_record, write_record
 from whorl.runs.declaration import SAMPLES, Data
 from whorl.runs.folder import RunFolder
@@ -38,12 +39,14 @@ class Job:
         data: how pictures are read.
         seed: of all randomness.
         target_keys: target's name to the hash that answers are filed under.
+        precision: in which targets answer.
     """
 
     folder: Path
     data: Data
     seed: int
     target_keys: Mapping[str, str]
+    precision: Precision = "full"
 
 
 class Worker:
@@ -140,7 +143,7 @@ class Worker:
     def _ask(self, record: Record, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
         """Transform first, then ask: each pose is warped once for all targets."""
         x, y = shown.to(self.networks.device), y.to(self.networks.device)
-        targets = {name: self.networks.target(name) for name in ask}
+        targets = {name: in_precision(self.networks.target(name), self.job.precision) for name in ask}
         cells: list[tuple[str, Pose]] = []
         right: list[Tensor] = []
         for pose in dict.fromkeys(pose for poses in ask.values() for pose in poses):
