@@ -27,7 +27,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/estimator.py
-	$(BIN)/python benchmarks/attacks.py
+	$(BIN)/whorl bench
 
 # what the README and the tutorial tell a newcomer to do, in an environment of its own
 .PHONY: docs-smoke

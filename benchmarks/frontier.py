@@ -1,11 +1,13 @@
 """Success on other networks against gradients per picture: whorl's attacks, their parts, EOT, and other libraries'.
 
-    python benchmarks/frontier.py --source resnet18 --eps 16,8 --data NIPS17_FOLDER --device cuda --out FOLDER
+    python benchmarks/frontier.py --source resnet18,efficientnet_lite0 --data NIPS17_FOLDER --device cuda --out FOLDER
 
-Every candidate of :func:`candidates` is crafted on the source and shown to every network of another family in the
+Every candidate of :func:`candidates` is crafted on each source and shown to every network of another family in the
 paper's twelve poses. One line a candidate: gradients per picture, the mean success rate over poses and targets at each
-eps, the rate on each target, seconds. Results are saved in FOLDER after each candidate; run again with the same FOLDER,
-it goes on where it stopped. ``--only`` takes names or beginnings of names; ``--list`` shows all.
+eps, the rate on each target, seconds. Results are saved in FOLDER, a file for each source, after each candidate and
+eps; run again with the same FOLDER, it goes on where it stopped. ``--only`` takes names, or beginnings of names with a
+``*``, and measures in its order; ``--list`` shows all. A name such as ``dim+t0.8p0.5/10`` is DIM with a kernel of that
+σ of translations and that in the polar plane, 0 for none.
 
 The libraries' attacks need ``pip install torchattack``. They get our step size and as many gradients; a candidate whose
 library is missing or that fails is named and left out.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +191,9 @@ class Judge:
 
         Returns:
             ``mean``, ``targets``, and ``soft``: the mean of sigmoid(margin) instead of margin > 0, which tells
-            candidates apart on fewer pictures.
+            candidates apart on fewer pictures. ``fooled`` and ``known``: for each target and picture, in how many poses
+            it succeeds, and in how many the target knows the clean picture, so that candidates can be compared picture
+            by picture.
         """
         margins = self._margins(to_8_bits(adversarial))
         kept = self.clean.clone()
@@ -198,11 +203,14 @@ class Judge:
         hard = ((margins >= 0) & kept).sum(-1) / count * 100
         soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
         rates = hard.nanmean(1).tolist()
+        fooled = ((margins >= 0) & kept).sum(1).tolist()
         return {
             "mean": sum(rates) / len(rates),
             "targets": dict(zip(self.targets, rates, strict=True)),
             "soft": float(soft.nanmean(1).mean()),
             "poses": dict(zip(map(str, self.poses), hard.nanmean(0).tolist(), strict=True)),
+            "fooled": dict(zip(self.targets, fooled, strict=True)),
+            "known": dict(zip(self.targets, kept.sum(1).tolist(), strict=True)),
         }
 
 
@@ -230,17 +238,34 @@ def measure(
     record: dict[str, Any] = {"settings": repr(make(eps[0] / 255)), "eps": {}}
     crafting = 0.0
     for value in eps:
-        start = time.perf_counter()
-        adv, record["gradients"] = craft(make(value / 255), source, data, batch_size=batch_size, seed=seed)
+        start, attack = time.perf_counter(), make(value / 255)
+        adv, record["gradients"] = craft(attack, source, data, batch_size=batch_size, seed=seed)
         far = float((adv - data.x).abs().max())
         assert far <= value / 255 + 1e-5, f"left the ball: {far * 255:.2f}/255"
         crafting += time.perf_counter() - start
-        record["eps"][f"{value:g}"] = judge.ask(adv)
+        record["eps"][f"{value:g}"] = {**judge.ask(adv), "settings": repr(attack)}
         if fresh:
             record["eps"][f"{value:g}"]["fresh"] = judge.ask(adv, fresh)
     record["seconds_crafting"] = round(crafting, 2)
     record["seconds"] = round(time.perf_counter() - began, 2)
     return record
+
+
+def joined(done: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what was measured at other eps to a record."""
+    if done is None or done["gradients"] != more["gradients"]:
+        return dict(more)
+    spent = {key: round(done[key] + more[key], 2) for key in ("seconds_crafting", "seconds")}
+    return {**done, **spent, "eps": {**done["eps"], **more["eps"]}}
+
+
+def still_true(record: dict[str, Any] | None, make: Make) -> dict[str, Any] | None:
+    """What a record holds of the candidate as it is now: only the eps at which it had the same settings."""
+    kept = {}
+    for eps, rates in record["eps"].items() if record else ():
+        if rates.get("settings") == repr(make(float(eps) / 255)):
+            kept[eps] = rates
+    return {**record, "eps": kept} if record and kept else None
 
 
 def line(name: str, record: Mapping[str, Any]) -> str:
@@ -275,7 +300,7 @@ def others(source: str) -> list[str]:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", default="resnet18")
+    parser.add_argument("--source", default="resnet18", help="names, joined by commas (default: resnet18)")
     parser.add_argument("--targets", help="names, joined by commas; every zoo network of another family without it")
     parser.add_argument("--eps", default="16,8", help="of 255, joined by commas (default: 16,8)")
     parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
@@ -290,17 +315,40 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--half", action="store_true", help="the targets answer in bfloat16")
     parser.add_argument("--out", type=Path, default=Path("frontier"), help="folder for the results")
-    parser.add_argument("--figure", type=Path, help="also draw what is saved: .html, or .svg and .png with kaleido")
+    parser.add_argument(
+        "--figure", type=Path, help="also draw: .html, or .svg and .png with kaleido; {source} stands for the source"
+    )
     return parser.parse_args(argv)
 
 
 def chosen(only: str | None) -> dict[str, Make]:
-    """The candidates that ``--only`` names."""
+    """The candidates that ``--only`` names, in its order; all in their own without it.
+
+    >>> list(chosen("ti-dim/10,dim+t0.8p0/10"))
+    ['ti-dim/10', 'dim+t0.8p0/10']
+    """
     all_of_them = candidates()
     if not only:
         return all_of_them
-    wanted = only.split(",")
-    return {name: make for name, make in all_of_them.items() if any(_names(word, name) for word in wanted)}
+    found: dict[str, Make] = {}
+    for word in only.split(","):
+        kernel = _KERNEL.fullmatch(word)
+        if kernel:
+            found[word] = _dim_with(*map(float, kernel.groups()))
+        found |= {name: make for name, make in all_of_them.items() if _names(word, name)}
+    return found
+
+
+_KERNEL = re.compile(r"dim\+t([0-9.]+)p([0-9.]+)/([0-9]+)")
+
+
+def _dim_with(translation: float, polar: float, steps: float) -> Make:
+    """DIM with a kernel, each of whose parts is off at 0."""
+    if not translation and not polar:
+        return _named("dim", steps=int(steps))
+    parts = {"translation": translation > 0, "rotation": polar > 0, "scaling": polar > 0}
+    kernel = whorl.AffineInvariant(sigma=translation or polar, polar_sigma=polar or translation, **parts)
+    return _named("dim", steps=int(steps), estimator=kernel)
 
 
 def _names(word: str, name: str) -> bool:
@@ -315,14 +363,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.list:
         print("\n".join(listed))
         return
-    device = torch.device(options.device)
-
-    eps = [float(value) for value in options.eps.split(",")]
+    device, networks = torch.device(options.device), {}
     data = Data.load(options.data, options.n, options.size, device, skip=options.skip)
-    names = options.targets.split(",") if options.targets else others(options.source)
+    for source in options.source.split(","):
+        names = options.targets.split(",") if options.targets else others(source)
+        for name in (source, *names):
+            if name not in networks:  # each is loaded and made ready once, for all sources
+                networks[name] = whorl.load_model(name, device=device)
+        run(source, {name: networks[name] for name in names}, networks[source], data, listed, options)
+
+
+def run(
+    name_of_source: str,
+    targets: Mapping[str, nn.Module],
+    source: nn.Module,
+    data: Data,
+    listed: Mapping[str, Make],
+    options: argparse.Namespace,
+) -> None:
+    """Measure, print and save what is not measured yet on one source."""
+    eps = [float(value) for value in options.eps.split(",")]
     asked = {
-        "source": options.source,
-        "targets": names,
+        "source": name_of_source,
+        "targets": list(targets),
         "n": len(data.x),
         "skip": options.skip,
         "size": options.size,
@@ -331,39 +394,45 @@ def main(argv: Sequence[str] | None = None) -> None:
         "half": options.half,
         "data": Path(options.data).resolve().name if options.data else "samples",
     }
-    path = options.out / f"frontier-{options.source}-{len(data.x)}.json"
+    path = options.out / f"frontier-{name_of_source}-{len(data.x)}.json"
     saved = json.loads(path.read_text()) if path.exists() else {}
     rows: dict[str, Any] = saved["rows"] if saved.get("asked") == asked else {}
-    source = whorl.load_model(options.source, device=device)
-    targets = {name: whorl.load_model(name, device=device) for name in names}
-    about = metadata(device, weights_sha256={name: clf.weights_sha256 for name, clf in targets.items()})
+    about = metadata(data.x.device, weights_sha256={name: clf.weights_sha256 for name, clf in targets.items()})
     judge: Judge | None = None
     failed: dict[str, str] = {}
     for place, (name, make) in enumerate(listed.items(), 1):
+        missing = eps
         try:
-            done = rows.get(name)
-            if done and done["settings"] == repr(make(eps[0] / 255)) and set(done["eps"]) >= {f"{v:g}" for v in eps}:
-                print(f"[{place}/{len(listed)}] {line(name, done)} (saved)", flush=True)
-                continue
-            judge = judge or Judge(targets, data, PAPER_POSES, options.batch_size, half=options.half)
-            rows[name] = measure(
-                make, eps, source, judge, batch_size=options.batch_size, seed=options.seed, fresh=options.fresh
-            )
+            known = still_true(rows.pop(name, None), make)
+            if known:
+                rows[name] = known
+            missing = [value for value in eps if f"{value:g}" not in (known["eps"] if known else ())]
+            for value in missing:
+                judge = judge or Judge(targets, data, PAPER_POSES, options.batch_size, half=options.half)
+                more = measure(
+                    make, [value], source, judge, batch_size=options.batch_size, seed=options.seed, fresh=options.fresh
+                )
+                rows[name] = joined(rows.get(name), more)
+                save({"metadata": about, "asked": asked, "rows": rows, "failed": failed}, path)
         except Exception as error:  # noqa: BLE001 - one candidate, often another library's, must not end the rest
             failed[name] = f"{type(error).__name__}: {error}"
             print(f"[{place}/{len(listed)}] {name}: {failed[name]}", file=sys.stderr, flush=True)
             continue
-        print(f"[{place}/{len(listed)}] {line(name, rows[name])}", flush=True)
-        save({"metadata": about, "asked": asked, "rows": rows, "failed": failed}, path)
-    shown = {name: rows[name] for name in listed if name in rows}
-    print(summary(shown, eps))
+        print(f"[{place}/{len(listed)}] {line(name, rows[name])}{'' if missing else ' (saved)'}", flush=True)
+    # One that failed half-way has no rate at some eps, and no place in a table of all.
+    shown = {name: rows[name] for name in listed if set(rows.get(name, {}).get("eps", ())) >= {f"{v:g}" for v in eps}}
+    print(f"{name_of_source}\n{summary(shown, eps)}")
     if options.figure and shown:
-        drawn = figure(shown, eps)
-        options.figure.parent.mkdir(parents=True, exist_ok=True)
-        if options.figure.suffix == ".html":
-            drawn.write_html(options.figure, include_plotlyjs="cdn")
-        else:
-            drawn.write_image(options.figure, width=1000, height=620)
+        _draw(shown, eps, Path(str(options.figure).format(source=name_of_source)))
+
+
+def _draw(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float], path: Path) -> None:
+    drawn = figure(rows, eps)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".html":
+        drawn.write_html(path, include_plotlyjs="cdn")
+    else:
+        drawn.write_image(path, width=1000, height=620)
 
 
 def summary(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float]) -> str:

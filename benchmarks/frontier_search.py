@@ -256,6 +256,8 @@ class Search:
             except Exception as error:  # noqa: BLE001 - one candidate that fails must not end the search
                 print(f"{label:9s} {type(error).__name__}: {error}  {name}", flush=True)
                 return -math.inf
+            for rates in record["eps"].values():  # a search is long, and its file is read for the means
+                del rates["fooled"], rates["known"]
             self.rows[name] = {**record, "changes": {k: v for k, v in settings.items() if RAM[k] != v}}
             save({"metadata": self.about, "rows": self.rows}, self.path)
         record = self.rows[name]

@@ -32,7 +32,6 @@ DESCRIBED = {
     "quick",
     "repeats",
 }
-OURS = ["fgsm", "pgd", "mim", "dim", "ti-dim", "ai-dim", "eot", "ram", "ai-ram"]
 
 
 def run(script: str, folder: Path, *options: str, path: str = "") -> tuple[str, dict[str, Any]]:
@@ -93,60 +92,6 @@ def test_precision(tmp_path: Path) -> None:
     for target in results["targets"]:
         assert target["met"] == (target["value"] <= target["at_most"])
         assert f"{target['what']}: {target['value']:.2f}" in printed
-
-
-def test_attacks(tmp_path: Path) -> None:
-    printed, results = run("attacks.py", tmp_path, "--repeats", "2")
-    floor, *rows = results["rows"]
-    check_contract(results, [floor, *rows])
-    ours = {row["name"]: row for row in rows if row["library"] == "whorl"}
-    assert list(ours) == OURS
-    assert set(results["metadata"]["peers"]) | {key.split()[0] for key in results["missing"]} == {
-        "torchattacks",
-        "foolbox",
-    }
-    batch = results["metadata"]["batch"]
-    for row in rows:
-        seconds = row["median_ms"] / 1e3
-        assert row["name"] in printed
-        assert row["seconds_per_image"] == pytest.approx(seconds / batch, rel=1e-3)
-        assert row["gradients_per_second"] == pytest.approx(batch * row["gradients"] / seconds, rel=1e-3)
-        assert row["network_passes"] == row["gradients"]
-        if row["library"] != "whorl":
-            assert row["gradients"] == ours[row["attack"]]["gradients"]
-            ratio = row["median_ms"] / ours[row["attack"]]["median_ms"]
-            assert row["ratios"]["ours"] == pytest.approx(ratio, rel=1e-3)
-            assert ours[row["attack"]]["ratios"].keys() == {"bare_gradients"}
-
-
-def test_attacks_without_working_peers(tmp_path: Path) -> None:
-    fakes = tmp_path / "fakes"
-    fakes.mkdir()
-    (fakes / "foolbox.py").write_text("raise ImportError(f'no foolbox today ({__file__})')")
-    # One attack that works as it should, one that leaves the ball, and others that fail when they are run.
-    (fakes / "torchattacks.py").write_text(
-        "class FGSM:\n"
-        "    def __init__(self, model, eps, **settings):\n"
-        "        self.model, self.eps = model, eps\n"
-        "    def __call__(self, x, y):\n"
-        "        return (x + self.eps + 0 * self.model(x).sum()).clamp(0, 1)\n"
-        "class MIFGSM(FGSM):\n"
-        "    def __call__(self, x, y):\n"
-        "        return 1 - x\n"
-        "class PGD(FGSM):\n"
-        "    def __call__(self, x, y):\n"
-        "        raise RuntimeError('out of order')\n"
-        "DIFGSM = TIFGSM = PGD\n"
-    )
-    printed, results = run("attacks.py", tmp_path, "--repeats", "1", path=str(fakes))
-    assert [row["name"] for row in results["rows"] if row["library"] != "whorl"] == ["bare gradient", "FGSM"]
-    missing = results["missing"]
-    assert set(missing) == {"foolbox", *(f"torchattacks {name}" for name in ("PGD", "MIFGSM", "DIFGSM", "TIFGSM"))}
-    assert missing["foolbox"] == "ImportError: no foolbox today (foolbox.py)"
-    assert "out of order" in missing["torchattacks PGD"]
-    assert "moved pixels" in missing["torchattacks MIFGSM"]
-    for name, reason in missing.items():
-        assert f"not measured: {name} ({reason})" in printed
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -133,20 +133,46 @@ def test_it_saves_goes_on_and_survives_a_failure(
     assert "broken/1: RuntimeError: no attack" in printed.err
     before = toys["first"]
     frontier.main([*options, "--figure", str(tmp_path / "drawn.html")])
-    assert toys["first"] == before + 1  # looked at once, to see that its settings are the saved ones
+    assert toys["first"] == before + 2  # looked at once an eps, to see that its settings are the saved ones
     assert list(json.loads(path.read_text())["rows"]) == ["first/2", "last/2"]
     assert "(saved)" in capsys.readouterr().out
     assert "gradients per picture" in (tmp_path / "drawn.html").read_text()
+
+
+def test_sources_and_eps_are_added_one_by_one(frontier: ModuleType, toys: dict[str, int], tmp_path: Path) -> None:
+    options = ["--n", "4", "--size", "24", "--device", "cpu", "--out", str(tmp_path), "--only", "first"]
+    options += ["--source", "resnet18,efficientnet_lite0", "--targets", "mobilenet_v2"]
+    frontier.main([*options, "--eps", "16"])
+    before = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
+    assert set(before) == {"frontier-resnet18-4.json", "frontier-efficientnet_lite0-4.json"}
+    frontier.main([*options, "--eps", "4,16", "--figure", str(tmp_path / "{source}.html")])
+    for name, old in before.items():
+        [row] = json.loads((tmp_path / name).read_text())["rows"].values()
+        assert set(row["eps"]) == {"16", "4"}
+        assert row["eps"]["16"] == old["rows"]["first/2"]["eps"]["16"]  # kept, not measured again
+        rates = row["eps"]["4"]
+        assert len(rates["known"]["mobilenet_v2"]) == 4
+        pairs = zip(rates["fooled"]["mobilenet_v2"], rates["known"]["mobilenet_v2"], strict=True)
+        assert all(0 <= fooled <= known <= 12 for fooled, known in pairs)
+        assert (tmp_path / f"{old['asked']['source']}.html").exists()
 
 
 def test_families_and_names(frontier: ModuleType) -> None:
     assert frontier.others("resnet18") == ["mobilenet_v2", *(f"efficientnet_lite{i}" for i in range(3))]
     assert frontier.others("efficientnet_lite1") == ["resnet18", "mobilenet_v2"]
     assert list(frontier.chosen("ram")) == ["ram/10", "ram/50"]
-    assert list(frontier.chosen("eot/2500,BSR*")) == [
-        "BSR/10",
-        "BSR+ai0.5/10",
-        "BSR/50",
-        "BSR+ai0.5/50",
-        "eot/2500",
-    ]
+    peers = ["BSR/10", "BSR+ai0.5/10", "BSR/50", "BSR+ai0.5/50"]
+    assert list(frontier.chosen("eot/2500,BSR*")) == ["eot/2500", *peers]
+    assert list(frontier.chosen("BSR*,eot/2500")) == [*peers, "eot/2500"]
+
+
+def test_kernels_by_name(frontier: ModuleType) -> None:
+    made = {name: make(8 / 255) for name, make in frontier.chosen("dim+t0.8p0/10,dim+t0p0.5/10,dim+t0p0/7").items()}
+    assert list(made) == ["dim+t0.8p0/10", "dim+t0p0.5/10", "dim+t0p0/7"]
+    assert made["dim+t0.8p0/10"] == whorl.attack(
+        "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False)
+    )
+    g = pictures(2, 3, 24, 24)
+    only_polar = whorl.AffineInvariant(sigma=0.5, translation=False)
+    assert torch.equal(made["dim+t0p0.5/10"].estimator(g), only_polar(g))
+    assert made["dim+t0p0/7"] == whorl.attack("dim", eps=8 / 255, steps=7)

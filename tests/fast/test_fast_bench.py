@@ -92,6 +92,26 @@ def test_peers_stay_in_the_ball_and_do_as_many_gradients() -> None:
         assert 0 < float((adv - work.x).abs().max()) <= peers.EPS + 1e-6
 
 
+def test_a_peer_that_leaves_the_ball_fails_or_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(work: peers.Work) -> list[peers.Entry]:
+        def fail() -> None:
+            raise RuntimeError("out of order")
+
+        runs = {"good": lambda: (work.x - 0.01).clamp(0, 1), "far": lambda: 1 - work.x, "still": lambda: work.x}
+        named = [*runs.items(), ("bad", fail)]
+        return [peers.Entry(attack="fgsm", library="one", name=name, run=run) for name, run in named]
+
+    monkeypatch.setattr(measured, "peer_entries", lambda work: (made(work), {"one": "1"}, {"other": "not there"}))
+    found = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"])
+    [section] = found["sections"]
+    assert [row["name"] for row in section["rows"] if row["library"] == "one"] == ["good"]
+    missing = found["missing"]
+    assert missing.keys() == {"other", "one far", "one still", "one bad"}
+    assert "moved pixels by up to" in missing["one far"]
+    assert "moved pixels by up to 0.0/255" in missing["one still"]
+    assert "out of order" in missing["one bad"]
+
+
 def test_our_own_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("ours")
@@ -99,3 +119,27 @@ def test_our_own_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = peers.Entry(attack="mim", library="whorl", name="mim", run=fail)
     with pytest.raises(RuntimeError, match="ours"):
         measured._timed("", [entry], CPU, 1, lambda *_: None)
+
+
+def test_another_network_another_batch_and_a_part_of_it() -> None:
+    made = measured.bench(
+        CPU, quick=True, network="timm:efficientnet_lite0", batch=1, repeats=1, sections=["estimator"]
+    )
+    assert (made["metadata"]["network"], made["metadata"]["batch"]) == ("timm:efficientnet_lite0", 1)
+    [section] = made["sections"]
+    assert section["title"] == "the estimator on 1×3×32×32"
+    assert section["rows"][-1]["name"] == "efficientnet_lite0 input gradient"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sections", "attack"], "unknown section 'attack'"),
+        (["--batch", "0"], "batch must be a whole number from 1"),
+        (["--network", "lenet"], "unknown architecture 'lenet'"),
+    ],
+)
+def test_what_cannot_be_measured(options: list[str], said: str) -> None:
+    done = invoke("bench", "--quick", "--device", "cpu", *options)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())

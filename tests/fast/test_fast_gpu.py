@@ -248,7 +248,8 @@ def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
     outs = _Convolution.apply(ours, weight, bias, None, Geometry(), parts, seats)  # type: ignore[no-untyped-call]
     a, b, c = F.conv2d(leaf, exactly(weight)).split([32, 48, 16], 1)
     shifts = [shift[:, None, None] for shift in exactly(bias).split([32, 48, 16])]
-    plainly = (F.relu(a + shifts[0]), b + shifts[1], F.relu(F.avg_pool2d(c, 3, 1, 1) + shifts[2]))
+    # In channels-last memory torch 2.11's own backward of an average pool is wrong.
+    plainly = (F.relu(a + shifts[0]), b + shifts[1], F.relu(F.avg_pool2d(c.contiguous(), 3, 1, 1) + shifts[2]))
     for made, expected in zip(outs, plainly, strict=True):
         torch.testing.assert_close(exactly(made), expected.detach(), rtol=0.02, atol=0.02)
     assert room.whole is not None

@@ -292,7 +292,7 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
         return folded(model)
 
     monkeypatch.setattr(attacking, "folded", counted)
-    plain = whorl.attack("ai-dim", steps=2)(clf, x, y, ids=ids)
+    plain = whorl.attack("ai-dim", steps=2, fast=False)(clf, x, y, ids=ids)
     assert not made
     quick = whorl.attack("ai-dim", steps=2, fast=fast_setting)(clf, x, y, ids=ids)
     assert made == [1]
@@ -309,15 +309,16 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
     assert torch.equal(once, whorl.attack("fgsm", fast=False)(clf, x, y, ids=ids))
 
 
-def test_unasked_nothing_changes() -> None:
+def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
     clf, x = classifier(), pictures(3)
     y = clf(x).argmax(1)
     attack = whorl.attack("ai-dim", steps=3)
     assert isinstance(attack, GradientAttack)
+    assert attack.fast is None
     with ready(clf):
         plainly = attack.craft_plainly(clf, under_attack(attack, x, y)._replace(keys=image_keys(x, 0))).images
-    assert torch.equal(attack(clf, x, y), plainly)
     assert torch.equal(attack.with_(fast=False)(clf, x, y), plainly)
+    torch.testing.assert_close(attack(clf, x, y), plainly, rtol=0, atol=1e-5)
     assert not network._KEPT
 
 

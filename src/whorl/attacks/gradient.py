@@ -44,9 +44,9 @@ class GradientAttack(Attack):
         early_stop: whether an image rests once the model, as seen in the loop, answers as wanted; it then leaves the
             batch, and the others go on without it.
         chunk: draws per forward pass, None for as many as fit; the result does not depend on it.
-        fast: False computes step by step with the network as it is. None attacks a frozen ``whorl.Classifier`` with its
-            batch norms folded; on a GPU also an ensemble of them, in bfloat16, with the step replayed as one recorded
-            graph. True also lets cuDNN search for its fastest kernels, which the first batch waits for, and which may
+        fast: None attacks a frozen ``whorl.Classifier`` with its batch norms folded; on a GPU also an ensemble of them,
+            in bfloat16, with the step replayed as one recorded graph. False computes step by step with the network as
+            it is. True also lets cuDNN search for its fastest kernels, which the first batch waits for, and which may
             round differently in another process. Other models are attacked as they are.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
@@ -70,7 +70,7 @@ class GradientAttack(Attack):
     random_start: bool = False
     early_stop: bool = False
     chunk: int | None = None
-    fast: bool | None = False
+    fast: bool | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.eps, float):

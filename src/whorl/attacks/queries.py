@@ -126,18 +126,14 @@ class Target:
 
 
 def even_sizes(count: int, most: int) -> list[int]:
-    """Cut a number into few of few sizes: ``most``, powers of two and their halves more, the largest first.
+    """Cut a number into few of few sizes: ``most`` and powers of two, the largest first.
 
     >>> even_sizes(950, 222), even_sizes(7, 222), even_sizes(222, 222)
-    ([222, 222, 222, 222, 48, 12, 2], [6, 1], [222])
+    ([222, 222, 222, 222, 32, 16, 8, 4, 2], [4, 2, 1], [222])
     """
-    sizes = []
-    while count > 0:
-        power = 1 << (min(count, most).bit_length() - 1)
-        size = most if count >= most else power * 3 // 2 if power >= 2 and power * 3 // 2 <= count else power
-        sizes.append(size)
-        count -= size
-    return sizes
+    whole, rest = divmod(count, most)
+    powers = (1 << place for place in reversed(range(rest.bit_length())))
+    return [most] * whole + [power for power in powers if rest & power]
 
 
 class Progress:

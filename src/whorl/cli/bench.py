@@ -14,11 +14,13 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress, show_json, table
 from whorl.cli.options import AsJson, Device
 from whorl.errors import WhorlError
-from whorl.fast.bench import OURS, bench
+from whorl.fast.bench import OURS, SECTIONS, bench
 from whorl.runs.setup import find_device
 
 _EXAMPLES = """
 Example: whorl bench
+
+Example: whorl bench --network timm:efficientnet_lite0 --side 224 --batch 256 --sections attacks
 
 Example: whorl bench --device cpu --quick --json
 """
@@ -28,6 +30,12 @@ Example: whorl bench --device cpu --quick --json
 def bench_command(
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Tiny and few: to see that it runs.")] = False,
+    network: Annotated[
+        str | None, typer.Option(help="Architecture; torchvision:inception_v3 on a GPU, :resnet18 on a CPU.")
+    ] = None,
+    side: Annotated[int | None, typer.Option(help="Side of the pictures; 299 on a GPU, 224 on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Pictures; 64 on a GPU, 8 on a CPU.")] = None,
+    sections: Annotated[str, typer.Option(help="What to measure, joined by commas.")] = ",".join(SECTIONS),
     repeats: Annotated[int | None, typer.Option(help="Rounds that count; 20 on a GPU and 3 on a CPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,
     as_json: AsJson = False,
@@ -37,10 +45,20 @@ def bench_command(
     Every figure is a ratio in one run: time over that of ours, so above 1 ours is faster. Libraries that are not
     installed are named and left out; the extra interop brings them.
     """
-    if repeats is not None and repeats < 1:
-        raise WhorlError(f"repeats must be a whole number from 1; got {repeats}.")
+    for name, value in (("repeats", repeats), ("batch", batch), ("side", side)):
+        if value is not None and value < 1:
+            raise WhorlError(f"{name} must be a whole number from 1; got {value}.")
     with progress() as report:
-        made = bench(find_device(device), quick=quick, repeats=repeats, report=report)
+        made = bench(
+            find_device(device),
+            quick=quick,
+            network=network,
+            side=side,
+            batch=batch,
+            repeats=repeats,
+            sections=[name.strip() for name in sections.split(",")],
+            report=report,
+        )
     if out is not None:
         with atomic_write(out) as file:
             file.write((json.dumps(made, indent=2) + "\n").encode())

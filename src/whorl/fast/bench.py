@@ -6,7 +6,7 @@ import copy
 import platform
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, unknown_name
 from whorl.fast.graph import Recorded, turns
 from whorl.fast.network import prepared
 from whorl.fast.peers import EPS, Entry, Work, art_eot, peer_entries, reason
@@ -25,6 +25,8 @@ from whorl.transforms import RandomAffine
 OURS = "whorl"
 # Rounds for those that no target names.
 _FEW = 5
+# What a library's rounding may add to the radius.
+_SLACK = 0.5 / 255
 Report = Callable[[str, int, int], None]
 
 
@@ -33,7 +35,7 @@ class Size:
     """How much is done.
 
     Attributes:
-        network: torchvision's name.
+        network: an architecture, as ``whorl.models.architectures.build`` takes it.
         side: of the pictures.
         batch: pictures.
         steps: of the iterative attacks.
@@ -52,11 +54,23 @@ class Size:
     draws: int
     repeats: int
 
+    @property
+    def name(self) -> str:
+        """The network's, without where it comes from."""
+        return self.network.rpartition(":")[2]
 
+
+SECTIONS = ("attacks", "eot", "estimator")
 SIZES = {
-    "cuda": Size(network="inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20),
-    "cpu": Size(network="resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3),
-    "quick": Size(network="resnet18", side=32, batch=2, steps=2, eot_batch=1, eot_steps=1, draws=2, repeats=2),
+    "cuda": Size(
+        network="torchvision:inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20
+    ),
+    "cpu": Size(
+        network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
+    ),
+    "quick": Size(
+        network="torchvision:resnet18", side=32, batch=2, steps=2, eot_batch=1, eot_steps=1, draws=2, repeats=2
+    ),
 }
 
 
@@ -64,8 +78,11 @@ def bench(
     device: torch.device,
     *,
     quick: bool = False,
+    network: str | None = None,
+    side: int | None = None,
+    batch: int | None = None,
     repeats: int | None = None,
-    sections: Sequence[str] = ("attacks", "eot", "estimator"),
+    sections: Sequence[str] = SECTIONS,
     report: Report = lambda *_: None,
 ) -> dict[str, Any]:
     """Measure.
@@ -73,8 +90,11 @@ def bench(
     Args:
         device: where.
         quick: tiny and few, to see that it runs.
+        network: another than the size's, such as ``timm:efficientnet_lite0``.
+        side: of the pictures, in pixels; None for the size's.
+        batch: pictures; None for as many as the size has.
         repeats: rounds that count; None for as many as the size has.
-        sections: which of attacks, eot, estimator.
+        sections: which of :data:`SECTIONS`.
         report: told how far it is.
 
     Returns:
@@ -83,7 +103,11 @@ def bench(
         beside: above 1, ours is faster. The estimator's rows also have ``share``, time over that of the network's input
         gradient, as the attack loop computes it here.
     """
+    for name in sections:
+        if name not in SECTIONS:
+            raise unknown_name("section", name, SECTIONS, hint=f"There are {', '.join(SECTIONS)}.")
     size = SIZES["quick" if quick else device.type]
+    size = replace(size, network=network or size.network, side=side or size.side, batch=batch or size.batch)
     rounds = repeats or size.repeats
     work = prepare(size, device)
     entries, versions, missing = peer_entries(work)
@@ -108,11 +132,11 @@ def prepare(size: Size, device: torch.device) -> Work:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchvision on the future of Inception's initial weights
         torch.manual_seed(0)
-        net, given = build(f"torchvision:{size.network}")
+        net, given = build(size.network)
     for module in net.modules():
         if isinstance(module, nn.Conv2d):  # as in a trained network, gradients neither vanish nor explode
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-    model = Classifier(net, size=size.side, mean=given.mean, std=given.std, num_classes=1000, name=size.network)
+    model = Classifier(net, size=size.side, mean=given.mean, std=given.std, num_classes=1000, name=size.name)
     model = model.to(device)
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(size.batch, 3, size.side, size.side, generator=generator).to(device)
@@ -127,10 +151,27 @@ _Section = tuple[str, list[dict[str, Any]], dict[str, str]]
 
 def _attacks(work: Work, size: Size, rounds: int, entries: Sequence[Entry], report: Report) -> _Section:
     ours = [_ours(name, work) for name in ("fgsm", "pgd", "mim", "dim", "ai-dim")]
-    listed = [*ours, *entries, *_given_bf16(work)]
+    listed = [*ours, *(_watched(entry, work) for entry in (*entries, *_given_bf16(work)))]
     shape = "×".join(map(str, work.x.shape))
-    title = f"attacks on {size.network}, {shape}, {work.steps} steps"
+    title = f"attacks on {size.name}, {shape}, {work.steps} steps"
     return _timed(title, listed, work.x.device, rounds, report, few=lambda entry: not _named(entry))
+
+
+def _watched(entry: Entry, work: Work) -> Entry:
+    """The same, refused if what it makes first is not in the ball: it would not have done the work."""
+    checked = False
+
+    def run() -> object:
+        nonlocal checked
+        made = entry.run()
+        if not checked:
+            moved = float((torch.as_tensor(made).detach().to(work.x) - work.x).abs().max())
+            if not 0 < moved <= EPS + _SLACK:
+                raise WhorlError(f"moved pixels by up to {255 * moved:.1f}/255; expected at most {255 * EPS:g}/255.")
+            checked = True
+        return made
+
+    return replace(entry, run=run)
 
 
 def _named(entry: Entry) -> bool:
@@ -223,13 +264,13 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
         entry("TranslationInvariant", lambda: ti(g), OURS),
         entry("copy", g.clone),
         entry("15×15 depthwise convolution", lambda: F.conv2d(g, kernel, padding=7, groups=3)),
-        entry(f"{size.network} input gradient", gradient),
+        entry(f"{size.name} input gradient", gradient),
     ]
     lacking = {}
     if g.is_cuda:
         # What the loop of an attack with diverse inputs hands it.
         listed.append(entry("AffineInvariant in bfloat16", lambda: ai(short), OURS))
-        name = f"{size.network} input gradient, fast loop"
+        name = f"{size.name} input gradient, fast loop"
         try:
             listed.append(entry(name, replayed_gradient(work), OURS))
         except WhorlError as error:
