@@ -32,7 +32,8 @@ from whorl.defenses import Defended, load_defense
 from whorl.geometry.kernels import Sigma
 from whorl.models.folding import fold
 from whorl.runs.query_jpeg import ParallelJpeg
-from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, Table7, table7
+from whorl.runs.query_rows import Table7
+from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7
 from whorl.runs.targets import split_target
 
 BARE = "efficientnet_lite0"

@@ -13,7 +13,7 @@ from paper.toys import SMALL, toy_pictures
 from whorl import paper
 from whorl.paper.casting import Profile, cast
 from whorl.paper.querying import compare_queries, reproduce_queries
-from whorl.runs.query_table import QueryRow
+from whorl.runs.query_rows import QueryRow
 
 TARGET = "efficientnet_lite0+jpeg"
 

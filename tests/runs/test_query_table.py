@@ -21,9 +21,10 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl import WhorlError
 from whorl.data import Images
-from whorl.runs import query_meter, query_table
+from whorl.runs import query_blocks, query_meter, query_table
 from whorl.runs.folder import RunFolder
-from whorl.runs.query_table import NOISE, Table7, default_targets, load_target, table7
+from whorl.runs.query_rows import Table7
+from whorl.runs.query_table import NOISE, default_targets, load_target, table7
 
 COUNT = 7
 STARTS = ("none", "fgsm", "ai-dim")
@@ -132,7 +133,7 @@ def test_a_limit_on_time_leaves_a_smaller_table(tmp_path: Path, monkeypatch: pyt
     # a clock that goes by what the target has seen: a second for a hundred images
     clock = SimpleNamespace(monotonic=lambda: watched.seen / 100, perf_counter=lambda: watched.seen / 100)
     with monkeypatch.context() as patch:
-        for module in (query_table, query_meter):
+        for module in (query_table, query_blocks, query_meter):
             patch.setattr(module, "time", clock)
         part = run(tmp_path / "run", {"small": watched}, attacks=["nes"], time_limit=25)
     assert 2500 < watched.seen < 3200

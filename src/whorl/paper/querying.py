@@ -20,7 +20,7 @@ from whorl.runs.settings import read_settings
 from whorl.runs.setup import find_device
 
 if TYPE_CHECKING:
-    from whorl.runs.query_table import QueryRow
+    from whorl.runs.query_rows import QueryRow
 
     _Rows = Mapping[tuple[str, str], QueryRow]
 

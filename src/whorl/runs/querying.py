@@ -32,7 +32,8 @@ from whorl.runs.folder import Json, RunFolder, as_json, environment, folder_name
 from whorl.runs.pictures import Source
 from whorl.runs.progress import Report, silent
 from whorl.runs.query_meter import Ledger, Meter
-from whorl.runs.query_table import QueryRow, Table7, default_targets, summarise, table7
+from whorl.runs.query_rows import QueryRow, Table7, summarise
+from whorl.runs.query_table import default_targets, table7
 from whorl.runs.query_trace import write_curve, write_trace
 from whorl.runs.setup import device_of
 
