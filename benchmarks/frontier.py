@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import time
@@ -346,8 +347,13 @@ def _dim_with(translation: float, polar: float, steps: float) -> Make:
     """DIM with a kernel, each of whose parts is off at 0."""
     if not translation and not polar:
         return _named("dim", steps=int(steps))
-    parts = {"translation": translation > 0, "rotation": polar > 0, "scaling": polar > 0}
-    kernel = whorl.AffineInvariant(sigma=translation or polar, polar_sigma=polar or translation, **parts)
+    kernel = whorl.AffineInvariant(
+        sigma=translation or polar,
+        polar_sigma=polar or translation,
+        translation=translation > 0,
+        rotation=polar > 0,
+        scaling=polar > 0,
+    )
     return _named("dim", steps=int(steps), estimator=kernel)
 
 
@@ -396,7 +402,7 @@ def run(
     }
     path = options.out / f"frontier-{name_of_source}-{len(data.x)}.json"
     saved = json.loads(path.read_text()) if path.exists() else {}
-    rows: dict[str, Any] = saved["rows"] if saved.get("asked") == asked else {}
+    rows: dict[str, Any] = _defined(saved["rows"]) if saved.get("asked") == asked else {}
     about = metadata(data.x.device, weights_sha256={name: clf.weights_sha256 for name, clf in targets.items()})
     judge: Judge | None = None
     failed: dict[str, str] = {}
@@ -423,10 +429,18 @@ def run(
     shown = {name: rows[name] for name in listed if set(rows.get(name, {}).get("eps", ())) >= {f"{v:g}" for v in eps}}
     print(f"{name_of_source}\n{summary(shown, eps)}")
     if options.figure and shown:
-        _draw(shown, eps, Path(str(options.figure).format(source=name_of_source)))
+        draw(shown, eps, Path(str(options.figure).format(source=name_of_source)))
 
 
-def _draw(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float], path: Path) -> None:
+def _defined(value: Any) -> Any:
+    """JSON has no NaN, and null was written for it: the rate on a target that knows none of the pictures."""
+    if isinstance(value, dict):
+        return {name: _defined(one) for name, one in value.items()}
+    return math.nan if value is None else value
+
+
+def draw(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float], path: Path) -> None:
+    """Write the figure as a page, or as a picture by its suffix."""
     drawn = figure(rows, eps)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
@@ -465,7 +479,8 @@ def figure(rows: Mapping[str, Mapping[str, Any]], eps: Sequence[float]) -> Any:
     titles = [f"ε = {value:g}/255" for value in eps]
     drawn = subplots.make_subplots(rows=1, cols=len(eps), subplot_titles=titles)
     for column, value in enumerate(eps, 1):
-        points = [(r["gradients"], r["eps"][f"{value:g}"]["mean"], name) for name, r in rows.items()]
+        at = f"{value:g}"
+        points = [(r["gradients"], r["eps"][at]["mean"], name) for name, r in rows.items() if at in r["eps"]]
         kinds = {
             "other libraries": [p for p in points if p[2].partition("/")[0].partition("+")[0] in PEERS],
             "EOT": [p for p in points if p[2].startswith("eot")],

@@ -157,6 +157,23 @@ def test_sources_and_eps_are_added_one_by_one(frontier: ModuleType, toys: dict[s
         assert (tmp_path / f"{old['asked']['source']}.html").exists()
 
 
+def test_a_target_that_knows_no_picture_does_not_stop_it(
+    frontier: ModuleType, toys: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = pictures(2, 3, 24, 24)
+    logits = small_net(seed=1)(torch.cat([pose.apply(x) for pose in PAPER_POSES]))  # mobilenet_v2 of the toys
+    never = min(set(range(logits.shape[1])) - set(logits.argmax(1).tolist()))
+    samples = x, torch.full((2,), never), ["a", "b"]
+    monkeypatch.setattr(frontier.whorl, "load_samples", lambda n, size: samples)
+    options = ["--n", "2", "--size", "24", "--device", "cpu", "--out", str(tmp_path), "--targets", "mobilenet_v2"]
+    frontier.main([*options, "--only", "first", "--eps", "16"])
+    path = tmp_path / "frontier-resnet18-2.json"
+    assert json.loads(path.read_text())["rows"]["first/2"]["eps"]["16"]["mean"] is None
+    frontier.main([*options, "--only", "first", "--eps", "16,8"])
+    [row] = json.loads(path.read_text())["rows"].values()
+    assert set(row["eps"]) == {"16", "8"}
+
+
 def test_families_and_names(frontier: ModuleType) -> None:
     assert frontier.others("resnet18") == ["mobilenet_v2", *(f"efficientnet_lite{i}" for i in range(3))]
     assert frontier.others("efficientnet_lite1") == ["resnet18", "mobilenet_v2"]
