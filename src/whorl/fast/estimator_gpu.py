@@ -46,8 +46,6 @@ _AROUND = {7: Launch(512, 4, 8, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8,
 _OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
 # Half as long, values come in blocks twice as large.
 _AROUND_SHORT = {7: Launch(1024, 4, 8, 4), **{taps: launch for taps, launch in _AROUND.items() if taps > 7}}
-# Columns that a thread reads side by side: 1, 2 or 4.
-_BESIDE = 4
 # By bytes of a value.
 _PICTURE_PLANES = {4: 8, 2: 16}
 # Up to so many taps the blur along the radius is done while leaving polar coordinates.
@@ -113,7 +111,6 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             lanes,
             block_planes,
             block_columns,
-            _BESIDE,
             segment,
             how.ahead,
             grouped,

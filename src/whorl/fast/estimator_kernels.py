@@ -34,17 +34,6 @@ def _no_sums(taps: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
 
 
 @triton.jit
-def _side_by_side(columns, count: tl.constexpr):
-    """Make one block of one, two or four that hold every so many-th column."""
-    if count == 4:
-        return tl.interleave(tl.interleave(columns[0], columns[2]), tl.interleave(columns[1], columns[3]))
-    elif count == 2:  # noqa: RET505: the compiler follows every branch but that of an else
-        return tl.interleave(columns[0], columns[1])
-    else:
-        return columns[0]
-
-
-@triton.jit
 def _tile(height: tl.constexpr, width: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
     """The pixels of this program's tile of a picture, and whether they are in it."""
     across: tl.constexpr = (width + columns - 1) // columns
@@ -64,42 +53,15 @@ def _place(table, at, live):
 
 
 @triton.jit
-def _words(pointer):
-    """Take bfloat16 in pairs: a word gives two values with one instruction each."""
-    if pointer.dtype.element_ty == tl.bfloat16:
-        return pointer.to(tl.pointer_type(tl.int32), bitcast=True)
-    else:
-        return pointer
-
-
-@triton.jit
-def _bring(sums, words, share):
-    """Add a share of what was read from :func:`_words` to its sums: of the even and the odd lanes, or of all."""
-    if words.dtype == tl.int32:
-        even = (words << 16).to(tl.float32, bitcast=True)
-        odd = (words & -65536).to(tl.float32, bitcast=True)
-        return sums[0] + even * share, sums[1] + odd * share
-    else:
-        return (sums[0] + words * share,)
-
-
-@triton.jit
-def _whole(sums):
-    """Make one block of the sums of even and odd lanes."""
-    if len(sums) == 2:
-        return tl.interleave(sums[0], sums[1])
-    else:
-        return sums[0]
-
-
-@triton.jit
-def _between(corner, down, right, next_row: tl.constexpr, line: tl.constexpr):
+def _between(corner, down, right, next_row: tl.constexpr, lanes: tl.constexpr):
     """Interpolate between the value at ``corner`` and those right of, below and diagonal to it."""
-    both = down * right  # shares serve many lanes: they cost less than differences of values
-    sums = _bring((0.0, 0.0), tl.load(corner), 1 - down - right + both)
-    sums = _bring(sums, tl.load(corner + line), right - both)
-    sums = _bring(sums, tl.load(corner + next_row * line), down - both)
-    return _whole(_bring(sums, tl.load(corner + (next_row + 1) * line), both))
+    a = tl.load(corner).to(tl.float32)
+    b = tl.load(corner + lanes).to(tl.float32)
+    c = tl.load(corner + next_row * lanes).to(tl.float32)
+    d = tl.load(corner + (next_row + 1) * lanes).to(tl.float32)
+    top = a + right * (b - a)
+    low = c + right * (d - c)
+    return top + down * (low - top)
 
 
 @triton.jit(do_not_specialize=["planes"])
@@ -116,7 +78,6 @@ def blur_picture(
     lanes: tl.constexpr,
     block_planes: tl.constexpr,
     block_columns: tl.constexpr,
-    beside: tl.constexpr,
     segment: tl.constexpr,
     ahead: tl.constexpr,
     grouped: tl.constexpr,
@@ -132,36 +93,31 @@ def blur_picture(
     first = tl.program_id(2) * block_planes
     plane = first + tl.arange(0, block_planes)
     nil = tl.zeros((1, 1), tl.int32)  # the interpreter joins masks right only where both are blocks
-    # A thread reads several columns, so that it knows the neighbours of most.
-    corner = tl.program_id(0) * block_columns + tl.arange(0, block_columns // beside) * beside - border
-    source = x + tl.minimum(plane, planes - 1)[:, None].to(tl.int64) * (height * width) + corner[None, :]
+    source = x + plane[:, None].to(tl.int64) * (height * width) + column[None, :]
+    there = (plane < planes)[:, None]
     inside = ((column >= 0) & (column < width))[None, :]
     if grouped:
         group = (first // lanes).to(tl.int64) * ((height + 2) * (width + 2) * lanes)
-        lane = tl.multiple_of(first % lanes, block_planes) + tl.arange(0, block_planes)
+        lane = first % lanes + tl.arange(0, block_planes)
         target = out + group + (column + 1)[None, :] * lanes + lane[:, None]
         covered = (column <= width)[None, :]
     else:
         target = out + plane[:, None].to(tl.int64) * (height * width) + column[None, :]
-        covered = inside & (plane < planes)[:, None]
+        covered = inside & there
     sums = _no_sums(row_taps, block_planes, block_columns)
     for step in range(0, segment + row_taps - 1, ahead):
         values = ()
         for k in tl.static_range(ahead):  # several reads under way at once
             y = start + step + k - row_taps // 2 + nil
-            near = ()
-            for c in tl.static_range(beside + column_taps - 1):
-                from_corner = c - column_taps // 2
-                there = ((corner >= -from_corner) & (corner < width - from_corner))[None, :]
-                value = tl.load(source + y * width + from_corner, mask=there & (y >= 0) & (y < height), other=0.0)
-                near = near + (value.to(tl.float32),)
-            blurred = ()
-            for c in tl.static_range(beside):
-                value = near[c] * column_weights[0]
-                for t in tl.static_range(1, column_taps):
-                    value += near[c + t] * column_weights[t]
-                blurred = blurred + (value,)
-            values = values + (_side_by_side(blurred, beside),)
+            row = there & (y >= 0) & (y < height)
+            value = tl.zeros((block_planes, block_columns), tl.float32)
+            for t in tl.static_range(column_taps):
+                c = column + (t - column_taps // 2)
+                near = tl.load(
+                    source + y * width + (t - column_taps // 2), mask=row & ((c >= 0) & (c < width))[None, :], other=0.0
+                )
+                value += near.to(tl.float32) * column_weights[t]
+            values = values + (value,)
         for k in tl.static_range(ahead):
             sums = _add(sums, values[k], row_weights, row_taps)
             y = start + step + k - (row_taps - 1) + nil
@@ -198,8 +154,7 @@ def blur_around(
     live = radius < n
     lane = tl.arange(0, lanes)[None, :]
     nil = tl.zeros((1, 1), tl.int32)
-    line: tl.constexpr = lanes * pictures.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(pictures) + group * ((height + 2) * (width + 2) * line) + tl.arange(0, line)[None, :]
+    source = pictures + group * ((height + 2) * (width + 2) * lanes) + lane
     target = out + group * (n * n * lanes) + radius[:, None] * lanes + lane
     lift: tl.constexpr = ((taps // 2 + n - 1) // n) * n
     sums = _no_sums(taps, block, lanes)
@@ -208,7 +163,7 @@ def blur_around(
         for k in tl.static_range(ahead):
             angle = (start + step + k - taps // 2 + lift) % n
             position, down, right = _place(table, angle * n + radius, live)
-            samples = samples + (_between(source + position[:, None] * line, down, right, width + 2, line),)
+            samples = samples + (_between(source + position[:, None] * lanes, down, right, width + 2, lanes),)
         for k in tl.static_range(ahead):
             sums = _add(sums, samples[k], weights, taps)
             angle = start + step + k - (taps - 1) + nil
@@ -254,16 +209,6 @@ def blur_outwards(
             tl.store(target + radius * lanes, sums[0].to(out.dtype.element_ty), mask=finished)
 
 
-@triton.jit
-def _store_pixels(
-    out, value, pixel, live, planes, height: tl.constexpr, width: tl.constexpr, lanes: tl.constexpr
-):
-    first = tl.program_id(1) * lanes
-    lane = tl.arange(0, lanes)[None, :]
-    target = out + first.to(tl.int64) * (height * width) + (lane * (height * width) + pixel[:, None])
-    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (lane < planes - first))
-
-
 @triton.jit(do_not_specialize=["planes"])
 def leave_polar(
     polar,
@@ -279,12 +224,14 @@ def leave_polar(
 ):
     """Go back to pictures. In: what :func:`blur_outwards` gives. Out: (plane, height, width), any floating dtype."""
     pixel, live = _tile(height, width, block_rows, block_columns)
+    lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
-    line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(polar) + group.to(tl.int64) * ((n + 1) * n * line) + tl.arange(0, line)[None, :]
-    value = _between(source + position[:, None] * line, down, right, n, line)
-    _store_pixels(out, value, pixel, live, planes, height, width, lanes)
+    source = polar + group.to(tl.int64) * ((n + 1) * n * lanes) + lane[None, :]
+    value = _between(source + position[:, None] * lanes, down, right, n, lanes)
+    plane = group * lanes + lane
+    target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
+    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])
 
 
 @triton.jit(do_not_specialize=["planes"])
@@ -307,30 +254,26 @@ def leave_polar_blurring(
     In: what :func:`blur_around` gives. Out: (plane, height, width), any floating dtype.
     """
     pixel, live = _tile(height, width, block_rows, block_columns)
+    lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
-    inner = position % n
-    line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(polar) + group.to(tl.int64) * (n * n * line) + tl.arange(0, line)[None, :]
-    sums = (0.0, 0.0)
+    before, inner = position // n, position % n
+    source = polar + group.to(tl.int64) * (n * n * lanes) + lane[None, :]
+    lines = ()
     for side in tl.static_range(2):
-        if side == 0:
-            start, share = position, 1 - down
-        else:  # after the last angle comes the first
-            start, share = tl.where(position < (n - 1) * n, position + n, inner), down
-        corner = source + start[:, None] * line
+        line = source + (((before + side) % n) * n)[:, None] * lanes
+        near = tl.zeros((block_rows * block_columns, lanes), tl.float32)
+        far = tl.zeros((block_rows * block_columns, lanes), tl.float32)
         for t in tl.static_range(taps + 1):
-            if t == 0:
-                weight = (1 - right) * weights[0]
-            elif t == taps:
-                weight = right * weights[taps - 1]
-            else:
-                weight = weights[t] + right * (weights[t - 1] - weights[t])
-            away = t - taps // 2
-            if away == 0 or away == 1:  # these two radii there are always
-                words = tl.load(corner + away * line)
-            else:
-                inside = ((inner >= -away) & (inner < n - away))[:, None]
-                words = tl.load(corner + away * line, mask=inside, other=0)
-            sums = _bring(sums, words, share * weight)
-    _store_pixels(out, _whole(sums), pixel, live, planes, height, width, lanes)
+            radius = inner + (t - taps // 2)
+            inside = ((radius >= 0) & (radius < n))[:, None]
+            value = tl.load(line + radius[:, None] * lanes, mask=inside, other=0.0).to(tl.float32)
+            if t < taps:
+                near += value * weights[t]
+            if t > 0:
+                far += value * weights[t - 1]
+        lines = lines + (near + right * (far - near),)
+    value = lines[0] + down * (lines[1] - lines[0])
+    plane = group * lanes + lane
+    target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
+    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])
