@@ -195,3 +195,15 @@ def test_what_is_no_classifier_is_refused() -> None:
 def test_what_is_no_picture_is_refused(name: str, bad: Tensor, clf: Classifier) -> None:
     with pytest.raises(WhorlError, match=r"expected floating images of shape \(B, 3, H, W\)"):
         load_defense(name, clf)(bad)
+
+
+@pytest.mark.parametrize("name", defense_names())
+def test_autocast_is_for_the_network(name: str, clf: Classifier, x: Tensor) -> None:
+    seen: list[Tensor] = []
+    with clf.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
+        defended = load_defense(name, clf)
+        defended(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            defended(x)
+    plain, cast = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert all(torch.equal(a, b) for a, b in zip(plain, cast, strict=True))

@@ -388,6 +388,16 @@ def test_it_is_prepared_once_and_again_when_weights_change() -> None:
     assert last is None
 
 
+def test_a_first_look_in_inference_mode_prepares_as_well() -> None:
+    clf = classifier()
+    with torch.inference_mode():
+        first = network.prepared(clf)
+    assert first is not None
+    later = network.prepared(clf)
+    assert later is first
+    assert not any(t.is_inference() for t in network._tensors(later.network.modules()))  # type: ignore[union-attr]
+
+
 def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
     network.forget()
     clf = classifier()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Protocol, Self
 
+import torch
 from torch import Tensor, nn
 
 from whorl.defenses.checks import require_whole
@@ -117,10 +118,15 @@ class Defended(nn.Module):
             (B, num_classes) logits, the mean over ``samples`` draws.
         """
         keys = substream(image_keys(x, self.seed), self._stream)
-        logits: Tensor = self.model(self.defense(x, substream(keys, 0)))
+        logits: Tensor = self.model(self._defend(x, substream(keys, 0)))
         for sample in range(1, self.samples):
-            logits = logits + self.model(self.defense(x, substream(keys, sample)))
+            logits = logits + self.model(self._defend(x, substream(keys, sample)))
         return logits / self.samples
+
+    def _defend(self, x: Tensor, keys: Tensor) -> Tensor:
+        # Autocast is meant for the network: a picture is made in its own precision.
+        with torch.autocast(x.device.type, enabled=False):
+            return self.defense(x, keys)
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
         """Stay in eval mode, whatever is asked."""

@@ -118,7 +118,7 @@ class _Convolution(torch.autograd.Function):
         seats: Sequence[Seat | None],
         short_bias: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if short_bias is not None and _by_cudnn(x, residual, parts, seats):
+        if short_bias is not None and _by_cudnn(x, residual, how, parts, seats):
             out = torch.cudnn_convolution_relu(x, weight, short_bias, how.stride, how.padding, how.dilation, how.groups)
             ctx.how, ctx.parts, ctx.shape, ctx.made, ctx.residual = how, parts, x.shape, out.shape, False
             ctx.save_for_backward(weight, out)
@@ -169,10 +169,14 @@ class _Convolution(torch.autograd.Function):
         return into, None, None, g if ctx.residual else None, None, None, None, None
 
 
-def _by_cudnn(x: Tensor, residual: Tensor | None, parts: Sequence[Part], seats: Sequence[Seat | None]) -> bool:
+def _by_cudnn(
+    x: Tensor, residual: Tensor | None, how: Geometry, parts: Sequence[Part], seats: Sequence[Seat | None]
+) -> bool:
     """Whether cuDNN can do all of a layer in one kernel: it knows ReLU, and results that are tensors of their own."""
-    narrow = x.is_cuda and torch.version.cuda is not None and x.dtype in (torch.bfloat16, torch.float16)
-    return narrow and residual is None and list(seats) == [None] and parts[0].act == "relu" and parts[0].pool is None
+    there = x.is_cuda and torch.version.cuda is not None and torch.backends.cudnn.enabled
+    alone = residual is None and list(seats) == [None] and how.groups == 1
+    short = x.dtype in (torch.bfloat16, torch.float16)
+    return there and short and alone and parts[0].act == "relu" and parts[0].pool is None
 
 
 class Convolution(nn.Module):

@@ -32,7 +32,7 @@ class Recipe:
     """What is done to a network. The defaults are all of it; a benchmark takes parts.
 
     Attributes:
-        dtype: of weights and activations. Biases, normalisation and logits stay in float32.
+        dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
         channels_last: memory format.
         fold: whether to read the network's graph and fold batch norms, activations and additions into convolutions.
         merge: whether to merge 1×1 convolutions of one input, and move average pools behind them.
@@ -195,7 +195,9 @@ def prepared(model: object) -> Kept | None:
         kept = _KEPT.get(model)
         if kept is None or kept.version != version:
             versions = 1 if kept is None else kept.versions + 1
-            network = _prepare(model) if versions <= _MOST_VERSIONS else None
+            # What is kept outlives the mode it is first asked for in, and comparing takes gradients.
+            with torch.inference_mode(False), torch.enable_grad():
+                network = _prepare(model) if versions <= _MOST_VERSIONS else None
             kept = _KEPT[model] = Kept(version, network, versions)
         return kept if kept.network is not None else None
 

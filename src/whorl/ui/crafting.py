@@ -105,7 +105,8 @@ class _StoppedError(Exception):
 def craft(model: Classifier, picture: Picture, settings: Settings) -> Generator[Step | Crafted]:
     """Attack a picture twice, without and with the affine-invariant gradient.
 
-    The result is exactly that of ``whorl.attack(name, ...)(model, x, y, seed=...)``: watching changes nothing.
+    The result is exactly that of ``whorl.attack(name, ..., fast=False)(model, x, y, seed=...)``: watching changes
+    nothing.
 
     Args:
         model: attacked, and asked later.
