@@ -393,9 +393,9 @@ def test_a_first_look_in_inference_mode_prepares_as_well() -> None:
     with torch.inference_mode():
         first = network.prepared(clf)
     assert first is not None
-    later = network.prepared(clf)
-    assert later is first
-    assert not any(t.is_inference() for t in network._tensors(later.network.modules()))  # type: ignore[union-attr]
+    assert network.prepared(clf) is first
+    assert first.network is not None
+    assert not any(t.is_inference() for t in network._tensors(first.network.modules()))
 
 
 def test_nothing_is_kept_of_a_model_that_is_gone() -> None:

@@ -257,8 +257,8 @@ class SampledGradient:
         return self.fits
 
     def _draws(self, x: Tensor, keys: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-        seed = x.detach().to(self.narrow or x.dtype)
-        leaf = (seed if count == 1 else seed.repeat(count, 1, 1, 1)).requires_grad_()
+        here = x.detach().to(self.narrow or x.dtype)
+        leaf = (here if count == 1 else here.repeat(count, 1, 1, 1)).requires_grad_()
         draw = torch.arange(first, first + count, device=x.device)
         plainly = self.transform is plain
         seen = leaf if plainly else self.transform(leaf, substream(keys[None, :], draw[:, None]).flatten())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -137,11 +138,16 @@ def in_precision(target: Callable[[Tensor], Tensor], precision: Precision) -> Ca
         return target
     from whorl.fast.network import prepared  # needed here alone
 
+    @cache
+    def quick() -> Callable[[Tensor], Tensor] | None:
+        # Once: to see whether a network is still the same takes a look at all its weights.
+        kept = prepared(target)
+        return None if kept is None else kept.network
+
     def ask(x: Tensor) -> Tensor:
-        kept = prepared(target) if x.is_cuda else None
-        if kept is not None and kept.network is not None:
-            answer: Tensor = kept.network(x)
-            return answer
+        network = quick() if x.is_cuda else None
+        if network is not None:
+            return network(x)
         with torch.autocast(x.device.type, torch.bfloat16):
             return target(x)
 

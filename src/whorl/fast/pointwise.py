@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from whorl.fast.triton_modules import kernel_module
 
 Activation = Literal["none", "relu", "relu6"]
 
@@ -27,14 +29,8 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST_TAPS = 64
 
 
-@cache
-def kernels() -> Any:
-    """The module of Triton kernels, or None where Triton cannot be imported."""
-    try:
-        from whorl.fast import pointwise_kernels
-    except ImportError:
-        return None
-    return pointwise_kernels
+kernels = partial(kernel_module, "pointwise_kernels")
+"""Gives the module of Triton kernels, or None where Triton cannot be imported."""
 
 
 def _by_kernel(*tensors: Tensor) -> bool:

@@ -5,11 +5,12 @@ The definition is :mod:`whorl.randomness`. Uniform numbers are the same bit for 
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from whorl.fast.triton_modules import kernel_module
 
 # Numbers for each key, below which plain torch is as good. Not numbers in all: a picture's normal numbers must not
 # depend on how many others are drawn beside them, not even in their rounding.
@@ -18,14 +19,8 @@ _LEAST = 1024
 _MOST = 2**31 - 2**16
 
 
-@cache
-def kernels() -> Any:
-    """The module of Triton kernels, or None where Triton cannot be imported."""
-    try:
-        from whorl.fast import randomness_kernels
-    except ImportError:
-        return None
-    return randomness_kernels
+kernels = partial(kernel_module, "randomness_kernels")
+"""Gives the module of Triton kernels, or None where Triton cannot be imported."""
 
 
 def uniform_on_gpu(keys: Tensor, count: int, low: float, high: float) -> Tensor | None:

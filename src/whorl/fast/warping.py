@@ -8,12 +8,14 @@ positions goes over memory.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from whorl.fast.triton_modules import kernel_module
 
 # The way out, should a driver or compiler not agree with the kernels.
 _ASKED = os.environ.get("WHORL_FUSED_WARP", "1") != "0"
@@ -21,14 +23,8 @@ _ASKED = os.environ.get("WHORL_FUSED_WARP", "1") != "0"
 _MOST_PLANES = 65535
 
 
-@cache
-def kernels() -> Any:
-    """The module of Triton kernels, or None where Triton cannot be imported."""
-    try:
-        from whorl.fast import warping_kernels
-    except ImportError:
-        return None
-    return warping_kernels
+kernels = partial(kernel_module, "warping_kernels")
+"""Gives the module of Triton kernels, or None where Triton cannot be imported."""
 
 
 def warp_on_gpu(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor | None:

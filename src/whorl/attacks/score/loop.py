@@ -209,6 +209,8 @@ def _or_random(gradient: Tensor, keys: Tensor) -> Tensor:
     picture. Without this, an attack with smaller draws would stand there until its budget is spent.
     """
     flat = gradient.flatten(1).count_nonzero(1) == 0
+    if not bool(flat.any()):  # nearly always; the loop has just waited for the device anyway
+        return gradient
     signs = uniform(substream(keys, _DARK), gradient.shape[1:], -1.0, 1.0).sign().to(gradient.dtype)
     return torch.where(column(flat), signs, gradient)
 
