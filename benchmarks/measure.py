@@ -35,7 +35,7 @@ PACKAGES = ("torchvision", "timm", "pillow", "numpy")
 REPEATS = 20
 QUICK_REPEATS = 3
 # More than any GPU's second-level cache, and long enough to write that Python can queue a call meanwhile.
-_FILLER_BYTES = 256 * 2**20
+_FILLER_BYTES = 1024 * 2**20
 
 Inputs = Sequence[tuple[Tensor, ...]]
 

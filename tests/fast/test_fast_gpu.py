@@ -69,8 +69,9 @@ def test_it_raises_the_loss_as_far_as_the_plain_loop(
     slow = whorl.attack(name, **{**settings, "fast": False})(clf, x, y)
     with torch.no_grad():
         before, quick, plain = (torch.nn.functional.cross_entropy(clf(v), y).item() for v in (x, fast, slow))
-    # Without momentum every step's rounding decides anew, so there is more between them.
-    assert quick - before > (0.95 if name != "eot" else 0.9) * (plain - before) > 0
+    # Without momentum every step's rounding decides anew; on random weights ram's views have little in common, and a
+    # change of 1e-3 in the pictures moves what it reaches by a tenth.
+    assert quick - before > {"eot": 0.9, "ai-ram": 0.8}.get(name, 0.95) * (plain - before) > 0
     if settings.get("norm") != "l2":
         assert float((fast - x).abs().max()) <= 16 / 255 + 1e-6
 

@@ -80,6 +80,12 @@ CASES = [
     Case((3, 3, 12, 11), gaussian(15, "calibrated")),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="bfloat16"),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="float16"),
+    # bfloat16 is read in pairs of planes: a single one, groups that are full, one that is not.
+    Case((1, 1, 9, 8), gaussian(3, 1.0), dtype="bfloat16"),
+    Case((4, 2, 7, 10), gaussian(5, 1.0), dtype="bfloat16"),
+    Case((11, 3, 11, 6), gaussian(3, "printed"), dtype="bfloat16"),
+    # Wider and higher than one program, with one column left for the last: the border.
+    Case((4, 2, 20, 127), gaussian(3, 1.0), dtype="bfloat16"),
     # Edges of what a picture can be: a kernel wider than it, a single line, two by two.
     Case((1, 1, 4, 5), uniform(17)),
     Case((1, 1, 1, 8), gaussian(3, 1.0)),

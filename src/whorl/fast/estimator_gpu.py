@@ -17,8 +17,8 @@ from torch import Tensor
 
 from whorl.geometry.kernels import Weights
 
-# Planes that lie side by side: 128 bytes of float32, a line of the cache.
-_LANES = 32
+# Planes that lie side by side, by bytes of a value: at most a line of the cache, which has 128 bytes.
+_LANES = {4: 32, 2: 32}
 # So many times the memory that the planes need is taken at most, where shorter lines help.
 _WASTE = 1.125
 # An axis is cut into more segments than a stage asks for where there would be fewer programs than fill a large GPU.
@@ -42,16 +42,17 @@ class Launch(NamedTuple):
 # H200 with 64 pictures of 299 pixels.
 _PICTURE = {7: Launch(512, 4, 1, 6), 15: Launch(256, 2, 1, 3), 31: Launch(512, 8, 1, 3), 63: Launch(512, 16, 1, 3)}
 _ALONE = {15: Launch(512, 4, 2, 4), 31: Launch(256, 4, 1, 4), 63: Launch(256, 8, 1, 4)}
-_AROUND = {7: Launch(512, 4, 8, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8, 2, 6), 63: Launch(512, 16, 1, 6)}
+_AROUND = {7: Launch(512, 4, 7, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8, 2, 6), 63: Launch(512, 16, 1, 6)}
 _OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
 # Half as long, values come in blocks twice as large.
-_AROUND_SHORT = {7: Launch(1024, 4, 8, 4), **{taps: launch for taps, launch in _AROUND.items() if taps > 7}}
-# By bytes of a value.
-_PICTURE_PLANES = {4: 8, 2: 16}
+_PICTURE_SHORT = {7: Launch(1024, 4, 1, 12), **{taps: launch for taps, launch in _PICTURE.items() if taps > 7}}
+_AROUND_SHORT = {7: Launch(1024, 4, 9, 4), **{taps: launch for taps, launch in _AROUND.items() if taps > 7}}
+# By bytes of a value: planes in one program, which has 32 columns at least.
+_PICTURE_PLANES = {4: 8, 2: 32}
 # Up to so many taps the blur along the radius is done while leaving polar coordinates.
 _BLURRED_ON_LEAVING = 7
 # Rows and columns of pixels in one program, warps: for that, and for leaving alone.
-_BACK_BLURRING = {4: (1, 32, 2), 2: (1, 16, 1)}
+_BACK_BLURRING = {4: (1, 16, 2), 2: (1, 64, 4)}
 _BACK = (1, 64, 4)
 
 
@@ -82,7 +83,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
     planes, n = x.shape[0] * x.shape[1], max(height, width)
     out = torch.empty_like(x)
     between = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
-    lanes = _lanes(planes)
+    lanes = _lanes(planes, _LANES[between.itemsize])
     groups = -(-planes // lanes)
     grouped = bool(radii)
     border = 2 if grouped else 0
@@ -91,8 +92,9 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         return torch.empty(groups * pixels * lanes, dtype=between, device=x.device)
 
     with _device_of(x):
-        how = _launch(_PICTURE if grouped else _ALONE, rows, columns)
-        block_planes = min(_PICTURE_PLANES[between.itemsize], lanes) if grouped else 1
+        picture = _PICTURE if between == torch.float32 else _PICTURE_SHORT
+        how = _launch(picture if grouped else _ALONE, rows, columns)
+        block_planes = min(_PICTURE_PLANES[between.itemsize], lanes, how.block // 32) if grouped else 1
         block_columns = how.block // block_planes
         blurred = scratch((height + 2) * (width + 2)) if grouped else out
         across = -(-(width + border) // block_columns)
@@ -142,9 +144,10 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         del blurred  # the allocator may give its memory to the next
         blurring = len(radii) <= _BLURRED_ON_LEAVING
         back_rows, back_columns, warps = _BACK_BLURRING[between.itemsize] if blurring else _BACK
+        full = planes % lanes == 0
         tiles = -(-height // back_rows) * -(-width // back_columns)
         if blurring:
-            shape = (planes, height, width, n, len(radii), lanes, back_rows, back_columns)
+            shape = (planes, height, width, n, len(radii), lanes, full, back_rows, back_columns)
             kernels.leave_polar_blurring[(tiles, groups)](turned, back, out, radii, *shape, num_warps=warps)
             return out
         how = _launch(_OUTWARDS, radii)
@@ -156,7 +159,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             turned, polar, radii, n, len(radii), lanes, block, segment, how.ahead, num_warps=how.warps
         )
         kernels.leave_polar[(tiles, groups)](
-            polar, back, out, planes, height, width, n, lanes, back_rows, back_columns, num_warps=warps
+            polar, back, out, planes, height, width, n, lanes, full, back_rows, back_columns, num_warps=warps
         )
     return out
 
@@ -208,16 +211,18 @@ def _packed(position: Tensor, down: Tensor, right: Tensor, seen: Tensor) -> Tens
     return torch.where(seen, packed, 0).contiguous()
 
 
-def _lanes(planes: int) -> int:
-    """How many planes lie side by side: a line of the cache, or less where the last group would be mostly empty.
+def _lanes(planes: int, most: int) -> int:
+    """How many planes lie side by side: the most, or less where the last group would be mostly empty.
 
-    >>> [_lanes(planes) for planes in (192, 48, 24, 3)]
-    [32, 16, 8, 4]
+    Two at least: the kernels read bfloat16 in pairs.
+
+    >>> [_lanes(planes, 32) for planes in (192, 48, 24, 3, 1)]
+    [32, 16, 8, 4, 2]
     """
-    lanes = _LANES
+    lanes = most
     while lanes > 8 and -(-planes // lanes) * lanes > _WASTE * planes:
         lanes //= 2
-    return min(lanes, _power_of_two(planes))
+    return min(lanes, max(2, _power_of_two(planes)))
 
 
 def _power_of_two(number: int) -> int:

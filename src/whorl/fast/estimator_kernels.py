@@ -1,6 +1,7 @@
 # mypy: ignore-errors
-# ruff: noqa: RUF005
-# Triton's language is Python to read, not to type-check, and its tuples grow by adding only.
+# ruff: noqa: RUF005, RET505
+# Triton's language is Python to read, not to type-check. Its tuples grow by adding only, and what comes after a return
+# is compiled too.
 """The estimator's GPU kernels, in Triton.
 
 Between the first and the last of them the planes (one channel of one image each) lie side by side: ``lanes`` planes
@@ -53,15 +54,42 @@ def _place(table, at, live):
 
 
 @triton.jit
-def _between(corner, down, right, next_row: tl.constexpr, lanes: tl.constexpr):
+def _words(pointer):
+    """Take bfloat16 in pairs: a word gives two values with one instruction each."""
+    if pointer.dtype.element_ty == tl.bfloat16:
+        return pointer.to(tl.pointer_type(tl.int32), bitcast=True)
+    else:
+        return pointer
+
+
+@triton.jit
+def _bring(sums, words, share):
+    """Add a share of what was read from :func:`_words` to its sums: of the even and the odd lanes, or of all."""
+    if words.dtype == tl.int32:
+        even = (words << 16).to(tl.float32, bitcast=True)
+        odd = (words & -65536).to(tl.float32, bitcast=True)
+        return sums[0] + even * share, sums[1] + odd * share
+    else:
+        return (sums[0] + words * share,)
+
+
+@triton.jit
+def _whole(sums):
+    """Make one block of the sums of even and odd lanes."""
+    if len(sums) == 2:
+        return tl.interleave(sums[0], sums[1])
+    else:
+        return sums[0]
+
+
+@triton.jit
+def _between(corner, down, right, next_row: tl.constexpr, line: tl.constexpr):
     """Interpolate between the value at ``corner`` and those right of, below and diagonal to it."""
-    a = tl.load(corner).to(tl.float32)
-    b = tl.load(corner + lanes).to(tl.float32)
-    c = tl.load(corner + next_row * lanes).to(tl.float32)
-    d = tl.load(corner + (next_row + 1) * lanes).to(tl.float32)
-    top = a + right * (b - a)
-    low = c + right * (d - c)
-    return top + down * (low - top)
+    both = down * right  # shares serve many lanes: they cost less than differences of values
+    sums = _bring((0.0, 0.0), tl.load(corner), 1 - down - right + both)
+    sums = _bring(sums, tl.load(corner + line), right - both)
+    sums = _bring(sums, tl.load(corner + next_row * line), down - both)
+    return _whole(_bring(sums, tl.load(corner + (next_row + 1) * line), both))
 
 
 @triton.jit(do_not_specialize=["planes"])
@@ -93,40 +121,39 @@ def blur_picture(
     first = tl.program_id(2) * block_planes
     plane = first + tl.arange(0, block_planes)
     nil = tl.zeros((1, 1), tl.int32)  # the interpreter joins masks right only where both are blocks
-    source = x + plane[:, None].to(tl.int64) * (height * width) + column[None, :]
-    there = (plane < planes)[:, None]
     inside = ((column >= 0) & (column < width))[None, :]
+    # Planes that there are not read the last: theirs is never looked at.
+    source = x + tl.minimum(plane, planes - 1)[:, None].to(tl.int64) * (height * width) + column[None, :]
     if grouped:
+        target_row: tl.constexpr = (width + 2) * lanes
         group = (first // lanes).to(tl.int64) * ((height + 2) * (width + 2) * lanes)
-        lane = first % lanes + tl.arange(0, block_planes)
-        target = out + group + (column + 1)[None, :] * lanes + lane[:, None]
+        lane = tl.multiple_of(first % lanes, block_planes) + tl.arange(0, block_planes)
+        target = out + group + target_row + (column + 1)[None, :] * lanes + lane[:, None]
         covered = (column <= width)[None, :]
+        nothing = tl.zeros((block_planes, block_columns), out.dtype.element_ty)
+        tl.store(target - target_row, nothing, mask=covered & (start + nil < 0))
+        tl.store(target + height * target_row, nothing, mask=covered & (start + nil > height - segment))
     else:
+        target_row: tl.constexpr = width
         target = out + plane[:, None].to(tl.int64) * (height * width) + column[None, :]
-        covered = inside & there
+        covered = inside & (plane < planes)[:, None]
     sums = _no_sums(row_taps, block_planes, block_columns)
     for step in range(0, segment + row_taps - 1, ahead):
         values = ()
         for k in tl.static_range(ahead):  # several reads under way at once
             y = start + step + k - row_taps // 2 + nil
-            row = there & (y >= 0) & (y < height)
             value = tl.zeros((block_planes, block_columns), tl.float32)
             for t in tl.static_range(column_taps):
-                c = column + (t - column_taps // 2)
-                near = tl.load(
-                    source + y * width + (t - column_taps // 2), mask=row & ((c >= 0) & (c < width))[None, :], other=0.0
-                )
+                away = t - column_taps // 2
+                there = ((column >= -away) & (column < width - away))[None, :] & (y >= 0) & (y < height)
+                near = tl.load(source + y * width + away, mask=there, other=0.0)
                 value += near.to(tl.float32) * column_weights[t]
-            values = values + (value,)
+            values = values + (value * inside.to(tl.float32) if grouped else value,)  # a choice would cost more
         for k in tl.static_range(ahead):
             sums = _add(sums, values[k], row_weights, row_taps)
             y = start + step + k - (row_taps - 1) + nil
-            finished = covered & (y >= start) & (y < start + segment) & (y < height + border)
-            if grouped:
-                blurred = tl.where(inside & (y >= 0) & (y < height), sums[0], 0.0)
-                tl.store(target + (y + 1) * ((width + 2) * lanes), blurred.to(out.dtype.element_ty), mask=finished)
-            else:
-                tl.store(target + y * width, sums[0].to(out.dtype.element_ty), mask=finished)
+            finished = covered & (y >= tl.maximum(start, 0)) & (y < tl.minimum(start + segment, height))
+            tl.store(target + y * target_row, sums[0].to(out.dtype.element_ty), mask=finished)
 
 
 @triton.jit
@@ -150,11 +177,12 @@ def blur_around(
     """
     radius = tl.program_id(0) * block + tl.arange(0, block)
     start = tl.program_id(1) * segment
-    group = tl.program_id(2).to(tl.int64)
+    group = (tl.num_programs(2) - 1 - tl.program_id(2)).to(tl.int64)  # what was written last is in the cache yet
     live = radius < n
     lane = tl.arange(0, lanes)[None, :]
     nil = tl.zeros((1, 1), tl.int32)
-    source = pictures + group * ((height + 2) * (width + 2) * lanes) + lane
+    line: tl.constexpr = lanes * pictures.dtype.element_ty.primitive_bitwidth // 32
+    source = _words(pictures) + group * ((height + 2) * (width + 2) * line) + tl.arange(0, line)[None, :]
     target = out + group * (n * n * lanes) + radius[:, None] * lanes + lane
     lift: tl.constexpr = ((taps // 2 + n - 1) // n) * n
     sums = _no_sums(taps, block, lanes)
@@ -163,7 +191,7 @@ def blur_around(
         for k in tl.static_range(ahead):
             angle = (start + step + k - taps // 2 + lift) % n
             position, down, right = _place(table, angle * n + radius, live)
-            samples = samples + (_between(source + position[:, None] * lanes, down, right, width + 2, lanes),)
+            samples = samples + (_between(source + position[:, None] * line, down, right, width + 2, line),)
         for k in tl.static_range(ahead):
             sums = _add(sums, samples[k], weights, taps)
             angle = start + step + k - (taps - 1) + nil
@@ -209,6 +237,17 @@ def blur_outwards(
             tl.store(target + radius * lanes, sums[0].to(out.dtype.element_ty), mask=finished)
 
 
+@triton.jit
+def _store_pixels(out, value, pixel, live, planes, size: tl.constexpr, lanes: tl.constexpr, full: tl.constexpr):
+    """Put [pixel][lane] into pictures of ``size`` pixels. ``full``: there is no group with fewer planes than lanes."""
+    first = tl.program_id(1) * lanes
+    lane = tl.arange(0, lanes)[None, :]
+    covered = live[:, None] if full else live[:, None] & (first + lane < planes)
+    # In this order what differs between the planes of a thread is known to the compiler.
+    target = out + first.to(tl.int64) * size + pixel[:, None] + lane * size
+    tl.store(target, value.to(out.dtype.element_ty), mask=covered)
+
+
 @triton.jit(do_not_specialize=["planes"])
 def leave_polar(
     polar,
@@ -219,19 +258,18 @@ def leave_polar(
     width: tl.constexpr,
     n: tl.constexpr,
     lanes: tl.constexpr,
+    full: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
 ):
     """Go back to pictures. In: what :func:`blur_outwards` gives. Out: (plane, height, width), any floating dtype."""
     pixel, live = _tile(height, width, block_rows, block_columns)
-    lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
-    source = polar + group.to(tl.int64) * ((n + 1) * n * lanes) + lane[None, :]
-    value = _between(source + position[:, None] * lanes, down, right, n, lanes)
-    plane = group * lanes + lane
-    target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
-    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])
+    line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
+    source = _words(polar) + group.to(tl.int64) * ((n + 1) * n * line) + tl.arange(0, line)[None, :]
+    value = _between(source + position[:, None] * line, down, right, n, line)
+    _store_pixels(out, value, pixel, live, planes, height * width, lanes, full)
 
 
 @triton.jit(do_not_specialize=["planes"])
@@ -246,6 +284,7 @@ def leave_polar_blurring(
     n: tl.constexpr,
     taps: tl.constexpr,
     lanes: tl.constexpr,
+    full: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
 ):
@@ -254,26 +293,30 @@ def leave_polar_blurring(
     In: what :func:`blur_around` gives. Out: (plane, height, width), any floating dtype.
     """
     pixel, live = _tile(height, width, block_rows, block_columns)
-    lane = tl.arange(0, lanes)
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
-    before, inner = position // n, position % n
-    source = polar + group.to(tl.int64) * (n * n * lanes) + lane[None, :]
-    lines = ()
+    inner = position % n
+    line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
+    source = _words(polar) + group.to(tl.int64) * (n * n * line) + tl.arange(0, line)[None, :]
+    sums = (0.0, 0.0)
     for side in tl.static_range(2):
-        line = source + (((before + side) % n) * n)[:, None] * lanes
-        near = tl.zeros((block_rows * block_columns, lanes), tl.float32)
-        far = tl.zeros((block_rows * block_columns, lanes), tl.float32)
+        if side == 0:
+            start, share = position, 1 - down
+        else:  # after the last angle comes the first
+            start, share = tl.where(position < (n - 1) * n, position + n, inner), down
+        corner = source + start[:, None] * line
         for t in tl.static_range(taps + 1):
-            radius = inner + (t - taps // 2)
-            inside = ((radius >= 0) & (radius < n))[:, None]
-            value = tl.load(line + radius[:, None] * lanes, mask=inside, other=0.0).to(tl.float32)
-            if t < taps:
-                near += value * weights[t]
-            if t > 0:
-                far += value * weights[t - 1]
-        lines = lines + (near + right * (far - near),)
-    value = lines[0] + down * (lines[1] - lines[0])
-    plane = group * lanes + lane
-    target = out + plane[None, :].to(tl.int64) * (height * width) + pixel[:, None]
-    tl.store(target, value.to(out.dtype.element_ty), mask=live[:, None] & (plane < planes)[None, :])
+            if t == 0:
+                weight = (1 - right) * weights[0]
+            elif t == taps:
+                weight = right * weights[taps - 1]
+            else:
+                weight = weights[t] + right * (weights[t - 1] - weights[t])
+            away = t - taps // 2
+            if away == 0 or away == 1:  # these two radii there are always
+                words = tl.load(corner + away * line)
+            else:
+                inside = ((inner >= -away) & (inner < n - away))[:, None]
+                words = tl.load(corner + away * line, mask=inside, other=0)
+            sums = _bring(sums, words, share * weight)
+    _store_pixels(out, _whole(sums), pixel, live, planes, height * width, lanes, full)
