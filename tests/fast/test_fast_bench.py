@@ -131,9 +131,17 @@ def test_another_network_another_batch_and_a_part_of_it() -> None:
     assert section["rows"][-1]["name"] == "efficientnet_lite0 input gradient"
 
 
+def test_one_attack_and_what_stands_beside_it() -> None:
+    made = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"], attacks=["ai-dim"])
+    [section] = made["sections"]
+    assert {row["beside"] for row in section["rows"]} == {"ai-dim"}
+    assert [row["name"] for row in section["rows"] if row["library"] == "whorl"] == ["ai-dim"]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--attacks", "ai-dim,bim"], "unknown attack to time 'bim'"),
         (["--sections", "attack"], "unknown section 'attack'"),
         (["--batch", "0"], "batch must be a whole number from 1"),
         (["--network", "lenet"], "unknown architecture 'lenet'"),

@@ -14,13 +14,13 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress, show_json, table
 from whorl.cli.options import AsJson, Device
 from whorl.errors import WhorlError
-from whorl.fast.bench import OURS, SECTIONS, bench
+from whorl.fast.bench import ATTACKS, OURS, SECTIONS, bench
 from whorl.runs.setup import find_device
 
 _EXAMPLES = """
 Example: whorl bench
 
-Example: whorl bench --network timm:efficientnet_lite0 --side 224 --batch 256 --sections attacks
+Example: whorl bench --network timm:efficientnet_lite0 --side 224 --batch 256 --sections attacks --attacks ai-dim
 
 Example: whorl bench --device cpu --quick --json
 """
@@ -36,6 +36,9 @@ def bench_command(
     side: Annotated[int | None, typer.Option(help="Side of the pictures; 299 on a GPU, 224 on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Pictures; 64 on a GPU, 8 on a CPU.")] = None,
     sections: Annotated[str, typer.Option(help="What to measure, joined by commas.")] = ",".join(SECTIONS),
+    attacks: Annotated[str, typer.Option(help="Of ours, in the first section; rivals come with them.")] = ",".join(
+        ATTACKS
+    ),
     repeats: Annotated[int | None, typer.Option(help="Rounds that count; 20 on a GPU and 3 on a CPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,
     as_json: AsJson = False,
@@ -57,6 +60,7 @@ def bench_command(
             batch=batch,
             repeats=repeats,
             sections=[name.strip() for name in sections.split(",")],
+            attacks=[name.strip() for name in attacks.split(",")],
             report=report,
         )
     if out is not None:

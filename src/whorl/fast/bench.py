@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ _FEW = 5
 # What a library's rounding may add to the radius.
 _SLACK = 0.5 / 255
 Report = Callable[[str, int, int], None]
+_Section = tuple[str, list[dict[str, Any]], dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class Size:
 
 
 SECTIONS = ("attacks", "eot", "estimator")
+ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim")
 SIZES = {
     "cuda": Size(
         network="torchvision:inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20
@@ -83,6 +86,7 @@ def bench(
     batch: int | None = None,
     repeats: int | None = None,
     sections: Sequence[str] = SECTIONS,
+    attacks: Sequence[str] = ATTACKS,
     report: Report = lambda *_: None,
 ) -> dict[str, Any]:
     """Measure.
@@ -95,6 +99,7 @@ def bench(
         batch: pictures; None for as many as the size has.
         repeats: rounds that count; None for as many as the size has.
         sections: which of :data:`SECTIONS`.
+        attacks: which of :data:`ATTACKS`, ours, in the first; what stands beside them comes with them.
         report: told how far it is.
 
     Returns:
@@ -106,6 +111,9 @@ def bench(
     for name in sections:
         if name not in SECTIONS:
             raise unknown_name("section", name, SECTIONS, hint=f"There are {', '.join(SECTIONS)}.")
+    for name in attacks:
+        if name not in ATTACKS:
+            raise unknown_name("attack to time", name, ATTACKS, hint=f"There are {', '.join(ATTACKS)}.")
     size = SIZES["quick" if quick else device.type]
     size = replace(size, network=network or size.network, side=side or size.side, batch=batch or size.batch)
     rounds = repeats or size.repeats
@@ -115,7 +123,11 @@ def bench(
         "metadata": metadata(device, size, versions, quick=quick, repeats=rounds),
         "missing": missing,
     }
-    makers = {"attacks": _attacks, "eot": _eot, "estimator": _estimator}
+    makers: dict[str, Callable[[Work, Size, int, Sequence[Entry], Report], _Section]] = {
+        "attacks": partial(_attacks, names=attacks),
+        "eot": _eot,
+        "estimator": _estimator,
+    }
     made["sections"] = []
     for name in sections:
         title, rows, failed = makers[name](work, size, rounds, entries, report)
@@ -146,12 +158,11 @@ def prepare(size: Size, device: torch.device) -> Work:
     return Work(model=model, x=x, y=y, steps=size.steps, draws=size.draws)
 
 
-_Section = tuple[str, list[dict[str, Any]], dict[str, str]]
-
-
-def _attacks(work: Work, size: Size, rounds: int, entries: Sequence[Entry], report: Report) -> _Section:
-    ours = [_ours(name, work) for name in ("fgsm", "pgd", "mim", "dim", "ai-dim")]
-    listed = [*ours, *(_watched(entry, work) for entry in (*entries, *_given_bf16(work)))]
+def _attacks(
+    work: Work, size: Size, rounds: int, entries: Sequence[Entry], report: Report, *, names: Sequence[str]
+) -> _Section:
+    rivals = [entry for entry in (*entries, *_given_bf16(work)) if entry.attack in names]
+    listed = [*(_ours(name, work) for name in names), *(_watched(entry, work) for entry in rivals)]
     shape = "×".join(map(str, work.x.shape))
     title = f"attacks on {size.name}, {shape}, {work.steps} steps"
     return _timed(title, listed, work.x.device, rounds, report, few=lambda entry: not _named(entry))
