@@ -108,8 +108,8 @@ class AffineInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels; ``"calibrated"`` (a constant, whatever the size), ``"reference"`` (the authors' code, l/6) or
-            ``"printed"`` (the paper's text, l/√3), where 2l+1 is the kernel's size.
+        sigma: pixels, or (rows, columns); ``"calibrated"`` (a constant, whatever the size), ``"reference"`` (the
+            authors' code, l/6) or ``"printed"`` (the paper's text, l/√3), where 2l+1 is the kernel's size.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
         polar_sigma: as ``sigma``, for the polar kernel.

@@ -93,11 +93,30 @@ def test_the_plain_baseline_has_no_estimator() -> None:
     assert type(ti.estimator).__name__ == "TranslationInvariant"  # type: ignore[attr-defined]
 
 
+def test_scaling_and_rotation_apart() -> None:
+    listed = [one for one in candidates("translation=0,0.5;scaling=0,0.8;rotation=0,0.3,0.8") if not one.baseline]
+    built: Any = {one.label: one.spec("dim", {}).build() for one in listed}
+    assert len(built) == 11  # without the one that averages over nothing
+    kernels = {name: (attack.estimator.kernel, attack.estimator.polar_kernel) for name, attack in built.items()}
+    still, turning = AffineInvariant(sigma=0.5), AffineInvariant(translation=False, sigma=0.3, scaling=False)
+    assert kernels["t0.5-s0-r0-k15"] == (still.kernel, None)
+    assert kernels["t0-s0-r0.3-k15"] == (None, turning.polar_kernel)
+    assert kernels["t0.5-s0.8-r0.8-k15"] == (still.kernel, AffineInvariant(sigma=0.8).polar_kernel)
+    _, apart = kernels["t0-s0.8-r0.3-k15"]
+    wide, narrow = AffineInvariant(sigma=0.8).polar_kernel, AffineInvariant(sigma=0.3).polar_kernel
+    assert wide is not None
+    assert narrow is not None
+    assert apart.rows == pytest.approx(wide.rows, rel=1e-12)
+    assert apart.columns == pytest.approx(narrow.columns, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("grid", "problem"),
     [
         ("translation=0;polar=0", "averages over something"),
-        ("translation=1", "must say polar"),
+        ("translation=1", "must say translation, and polar"),
+        ("translation=1;rotation=1", "both scaling and rotation"),
+        ("translation=1;polar=1;scaling=1;rotation=1", "both scaling and rotation"),
         ("sigma=1;polar=1", "unknown part of a grid 'sigma'"),
         ("translation=1;polar=x", "lists of numbers"),
         ("translation=-1;polar=0", "numbers from 0"),

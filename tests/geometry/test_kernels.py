@@ -70,6 +70,13 @@ def test_a_blur_leaves_out_what_no_sum_feels_and_nothing_of_the_authors_kernel(d
     assert min(kernels.factor(gaussian_kernel(15, 0.5)).columns) < torch.finfo(torch.float32).tiny
 
 
+def test_two_sigmas_are_one_along_each_axis() -> None:
+    both = gaussian_kernel((5, 9), (0.7, 2.0))
+    down, right = reference.gaussian((5, 1), 0.7), reference.gaussian((1, 9), 2.0)
+    np.testing.assert_allclose(both.numpy(), down @ right, rtol=1e-12, atol=0)
+    assert torch.equal(gaussian_kernel((5, 9), (0.7, 0.7)), gaussian_kernel((5, 9), 0.7))
+
+
 def test_reference_is_the_default_sigma() -> None:
     assert torch.equal(gaussian_kernel(15), gaussian_kernel(15, "reference"))
 
@@ -93,7 +100,7 @@ def test_sizes_that_are_not_odd_and_positive_are_refused(size: int | tuple[int, 
         uniform_kernel(size)
 
 
-@pytest.mark.parametrize("sigma", [0, 0.0, -1.5, math.nan, "paper", ""])
+@pytest.mark.parametrize("sigma", [0, 0.0, -1.5, math.nan, "paper", "", (1.0,), (1.0, 0.0), (1, 2, 3), (1, "2"), None])
 def test_sigmas_that_are_not_positive_or_known_are_refused(sigma: Any) -> None:
     with pytest.raises(WhorlError):
         gaussian_kernel(5, sigma)

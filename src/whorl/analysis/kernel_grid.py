@@ -1,4 +1,4 @@
-"""Kernels to choose among: a grid over the σ of translations, the σ in the polar plane, and the size."""
+"""Kernels to choose among: a grid over the σ of translations, of scalings and rotations, and the size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BASELINES: Mapping[str, Mapping[str, Any] | None] = {
     "printed": {"type": "AffineInvariant", "sigma": "printed"},
 }
 """What a choice is held against: no estimator, TI's, the kernel of the authors' code and that of the paper's text."""
-_AXES = ("translation", "polar", "size")
+_AXES = ("translation", "polar", "scaling", "rotation", "size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Candidate:
     """A kernel by name.
 
     Attributes:
-        label: as in ``t0.5-p0.8-k15``, or a baseline's name.
+        label: as in ``t0.5-p0.8-k15`` or ``t0.5-s0.8-r0.3-k15``, or a baseline's name.
         estimator: as a declaration takes it; None for none.
         baseline: whether it only serves to compare with.
     """
@@ -48,24 +48,39 @@ def candidates(grid: str = DEFAULT_GRID) -> list[Candidate]:
     """Read a grid and list its kernels, baselines first.
 
     Args:
-        grid: three lists of numbers by name, as in ``translation=0.5,1;polar=0,0.5;size=7,15``: σ in pixels, σ in cells
-            of the polar grid, and the odd size of both kernels. A σ of 0 switches that part off.
+        grid: lists of numbers by name, as in ``translation=0.5,1;polar=0,0.5;size=7,15``: σ in pixels, σ in cells of
+            the polar grid, and the odd size of both kernels. A σ of 0 switches that part off. ``scaling`` and
+            ``rotation`` in place of ``polar`` are σ along the radius and around the circle.
 
     >>> [one.label for one in candidates("translation=0.5;polar=0,0.5;size=15")]
     ['plain', 'ti', 'reference', 'printed', 't0.5-p0-k15', 't0.5-p0.5-k15']
+    >>> candidates("translation=0;scaling=0.8;rotation=0.3")[-1].label
+    't0-s0.8-r0.3-k15'
     """
     axes = _axes(grid)
     found = [Candidate(label=name, estimator=value, baseline=True) for name, value in BASELINES.items()]
-    for translation, polar, size in product(axes["translation"], axes["polar"], axes["size"]):
-        if not translation and not polar:
-            continue  # that is the plain attack, a baseline
-        estimator: dict[str, Any] = {"type": "AffineInvariant", "kernel_size": int(size)}
-        estimator |= {"sigma": translation} if translation else {"translation": False, "sigma": polar}
-        estimator |= {"polar_sigma": polar} if polar else {"rotation": False, "scaling": False}
-        found.append(Candidate(label=f"t{translation:g}-p{polar:g}-k{int(size)}", estimator=estimator))
+    together = [(f"p{polar:g}", polar, polar) for polar in axes.get("polar", ())]
+    apart = product(axes.get("scaling", ()), axes.get("rotation", ()))
+    polars = together or [(f"s{scaling:g}-r{rotation:g}", scaling, rotation) for scaling, rotation in apart]
+    for translation, (label, scaling, rotation), size in product(axes["translation"], polars, axes["size"]):
+        if translation or scaling or rotation:  # without any it is the plain attack, a baseline
+            estimator = _estimator(translation, scaling, rotation, int(size))
+            found.append(Candidate(label=f"t{translation:g}-{label}-k{int(size)}", estimator=estimator))
     if all(one.baseline for one in found):
         raise WhorlError(f"a grid must hold a kernel that averages over something; got {grid!r}.")
     return found
+
+
+def _estimator(translation: float, scaling: float, rotation: float, size: int) -> dict[str, Any]:
+    """A kernel as a declaration takes it."""
+    made: dict[str, Any] = {"type": "AffineInvariant", "kernel_size": size}
+    made |= {"sigma": translation} if translation else {"translation": False, "sigma": scaling or rotation}
+    if scaling and rotation:
+        made["polar_sigma"] = scaling if scaling == rotation else [scaling, rotation]
+    elif scaling or rotation:
+        made["polar_sigma"] = scaling or rotation
+    made |= {} if rotation else {"rotation": False}
+    return made | ({} if scaling else {"scaling": False})
 
 
 def _axes(grid: str) -> dict[str, list[float]]:
@@ -79,9 +94,11 @@ def _axes(grid: str) -> dict[str, list[float]]:
         except ValueError as error:
             raise WhorlError(f"a grid is lists of numbers, as in {DEFAULT_GRID!r}; got {part!r}.") from error
     axes = {"size": [15.0], **axes}
-    for name in _AXES[:2]:
-        if name not in axes:
-            raise WhorlError(f"a grid must say {name}, as in {DEFAULT_GRID!r}; got {grid!r}.")
+    if "translation" not in axes or set(axes) - {"translation", "size"} not in ({"polar"}, {"scaling", "rotation"}):
+        raise WhorlError(
+            f"a grid must say translation, and polar (or both scaling and rotation), as in {DEFAULT_GRID!r}; "
+            f"got {grid!r}."
+        )
     if any(value < 0 for values in axes.values() for value in values):
         raise WhorlError(f"a grid holds numbers from 0; got {grid!r}.")
     if any(size != int(size) or int(size) % 2 == 0 for size in axes["size"]):

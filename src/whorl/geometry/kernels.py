@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from whorl.errors import WhorlError
 
 Size = int | tuple[int, int]
-Sigma = float | Literal["calibrated", "printed", "reference"]
+Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
 Weights = tuple[float, ...]
 
 # Pixels. From first looks at success on plain networks that the attack never saw; docs/method.md says more.
@@ -41,13 +42,13 @@ class Kernel(NamedTuple):
 
 
 def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
-    """Isotropic Gaussian weights that sum to 1.
+    """Gaussian weights that sum to 1.
 
     Args:
         size: odd number of pixels 2l+1, or (rows, columns).
-        sigma: standard deviation in pixels; ``"reference"`` is l/6 (the authors' code), ``"printed"`` l/√3 (the paper's
-            text), and ``"calibrated"`` is ``CALIBRATED_SIGMA``, whatever the size. With two sizes, the first two take
-            σ² = σ₁σ₂; a side of one pixel has no say.
+        sigma: standard deviation in pixels, or (along rows, along columns); ``"reference"`` is l/6 (the authors' code),
+            ``"printed"`` l/√3 (the paper's text), and ``"calibrated"`` is ``CALIBRATED_SIGMA``, whatever the size. With
+            two sizes, the first two take σ² = σ₁σ₂; a side of one pixel has no say.
 
     Returns:
         (rows, columns) float64.
@@ -56,8 +57,8 @@ def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
     [0.274, 0.452, 0.274]
     """
     rows, columns = _sides(size)
-    width = _sigma_in_pixels(rows, columns, sigma)
-    return torch.outer(*(_bell(side, width) for side in (rows, columns)))
+    down, right = _sigmas_in_pixels(rows, columns, sigma)
+    return torch.outer(_bell(rows, down), _bell(columns, right))
 
 
 def uniform_kernel(size: Size) -> Tensor:
@@ -133,19 +134,26 @@ def _sides(size: Size) -> tuple[int, int]:
     return rows, columns
 
 
-def _sigma_in_pixels(rows: int, columns: int, sigma: Sigma) -> float:
-    if sigma == "calibrated":
-        return CALIBRATED_SIGMA
+def _sigmas_in_pixels(rows: int, columns: int, sigma: Sigma) -> tuple[float, float]:
     if isinstance(sigma, str):
-        per_pixel = {"printed": 1 / math.sqrt(3), "reference": 1 / 6}.get(sigma)
-        if per_pixel is None:
-            expected = "'calibrated', 'reference', 'printed' or a number of pixels"
-            raise WhorlError(f"sigma must be {expected}; got {sigma!r}.")
-        reach = [side // 2 for side in (rows, columns) if side > 1]
-        return per_pixel * math.prod(reach) ** (1 / len(reach)) if reach else 1.0
-    if not 0 < sigma < math.inf:
-        raise WhorlError(f"sigma must be a positive number of pixels; got {sigma}.")
-    return float(sigma)
+        width = _named_sigma(rows, columns, sigma)
+        return width, width
+    given = sigma if isinstance(sigma, Sequence) else (sigma, sigma)
+    if len(given) != 2 or not all(isinstance(one, int | float) and 0 < one < math.inf for one in given):
+        raise WhorlError(f"sigma must be a positive number of pixels, or two; got {sigma}.")
+    return float(given[0]), float(given[1])
+
+
+def _named_sigma(rows: int, columns: int, name: str) -> float:
+    if name == "calibrated":
+        return CALIBRATED_SIGMA
+    per_pixel = {"printed": 1 / math.sqrt(3), "reference": 1 / 6}.get(name)
+    if per_pixel is None:
+        raise WhorlError(
+            f"sigma must be 'calibrated', 'reference', 'printed', a number of pixels, or two; got {name!r}."
+        )
+    reach = [side // 2 for side in (rows, columns) if side > 1]
+    return per_pixel * math.prod(reach) ** (1 / len(reach)) if reach else 1.0
 
 
 def _bell(side: int, sigma: float) -> Tensor:
