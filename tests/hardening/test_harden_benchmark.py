@@ -71,7 +71,7 @@ def test_shipping_makes_a_network_that_loads_by_name(
     script.main(["--out", str(trained), "--ship", "mobilenet_v2.ens-at", "--ship-to", str(package)])
     entry = json.loads((package / "manifest.json").read_text())["models"]["mobilenet_v2.ens-at"]
     assert entry["sha256"] == sha256_of(package / "mobilenet_v2.ens-at.safetensors")
-    assert (entry["steps"], entry["blend"], entry["started_from"]) == (7, 1.0, None)
+    assert (entry["steps"], entry["seed"], entry["blend"], entry["started_from"]) == (7, 0, 1.0, None)
     assert entry["measured"] == {
         "data": "nips17",
         "n": 10,

@@ -85,7 +85,7 @@ def test_class_names() -> None:
 
 
 def test_names_by_kind() -> None:
-    assert model_names() == (*model_names("offline"), *model_names("paper"))
+    assert model_names() == (*model_names("offline"), *model_names("defended"), *model_names("paper"))
     assert {"inc_v3", "inc_v4", "incres_v2", "ens_at", "adv_inc_v3"} <= set(model_names("paper"))
     with pytest.raises(WhorlError, match="'offline', 'paper' or None"):
         model_names("online")  # type: ignore[arg-type]

@@ -1,0 +1,46 @@
+"""Originals and hardened networks side by side: what did hardening buy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hardening_counts import ask, show, white_box
+from hardening_networks import networks
+from hardening_pictures import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, pictures_to_ask
+from measure import metadata, save, table
+from whorl.evaluation import PAPER_POSES, Pose
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Ask originals and hardened networks about clean and adversarial pictures, cheapest questions first."""
+    device = torch.device(options.device)
+    x, y, ids = pictures_to_ask(options)
+    whole, partway = networks(options)
+    results: dict[str, Any] = {
+        "metadata": metadata(device, data=Path(options.nips).name, n=len(x), size=options.size, seed=options.seed),
+        "weights_sha256": {name: net.weights_sha256 for name, net in (whole | partway).items()},
+    }
+
+    def keep(part: str, content: Any) -> None:
+        results[part] = content
+        save(results, options.out / "evaluation.json")
+
+    crafted = {}
+    for source, names in ATTACKS.items():
+        crafted[source] = {name: craft(name, source, x, y, ids, options) for name in names}
+        everyone = whole | partway
+        cells = ask(everyone, x, crafted[source], y, [Pose()], options)
+        keep(f"identity from {source}", cells)
+        show(f"identity, crafted on {source} (%)", cells, everyone)
+    rates = {name: white_box(net, x, y, ids, options) for name, net in whole.items()}
+    keep("white-box PGD-20, eps 4/255", rates)
+    print(table(["white-box PGD-20, ε = 4/255", "success"], [[k, f"{100 * v['rate']:.1f}"] for k, v in rates.items()]))
+    for source, posed in ((POOL_SOURCE, ATTACKS[POOL_SOURCE]), (OTHER_SOURCE, ("dim", "ai-dim", "ai-ram"))):
+        chosen = {name: crafted[source][name] for name in posed}
+        cells = ask(whole, x, chosen, y, PAPER_POSES, options)
+        keep(f"twelve poses from {source}", cells)
+        show(f"mean over twelve poses, crafted on {source} (%)", cells, whole)
