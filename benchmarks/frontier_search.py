@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import whorl
-from frontier import Data, Judge, measure
+from frontier_judging import Data, Judge, measure
 from measure import metadata, save, table
 from whorl.attacks import Attack
 from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack

@@ -1,0 +1,145 @@
+"""Crafting on a source, and asking networks of other families in every pose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import whorl
+from frontier_candidates import Make
+from whorl.attacks import Attack
+from whorl.evaluation import Pose, to_8_bits
+from whorl.evaluation.grid import in_precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Pictures on the device: (N, C, H, W), (N,) labels, N names."""
+
+    x: Tensor
+    y: Tensor
+    ids: list[str]
+
+    @classmethod
+    def load(cls, folder: str | None, n: int, size: int, device: torch.device, *, skip: int = 0) -> Data:
+        """``n`` pictures of a folder, or of the bundled samples, after the first ``skip``, at one size."""
+        last = skip + n
+        x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
+        return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
+
+    def parts(self, size: int) -> list[slice]:
+        """Batches, as places."""
+        return [slice(start, start + size) for start in range(0, len(self.x), size)]
+
+
+class Judge:
+    """Targets that have seen the clean pictures in every pose once, and are asked about any number of attacks."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, nn.Module],
+        data: Data,
+        poses: Sequence[Pose],
+        batch_size: int,
+        *,
+        half: bool = False,
+    ) -> None:
+        """``half``: the targets answer in bfloat16, which is enough to tell candidates apart."""
+        self.targets, self.data, self.poses, self.batch_size = targets, data, poses, batch_size
+        self.asked = [in_precision(target, "bf16" if half else "full") for target in targets.values()]
+        self.clean = self._margins(data.x) < 0
+
+    @torch.no_grad()
+    def _margins(self, x: Tensor) -> Tensor:
+        """How far the best other class is above the label, (targets, poses, N): below zero is a right answer."""
+        out = torch.empty(len(self.targets), len(self.poses), len(x), device=x.device)
+        for part in self.data.parts(self.batch_size):
+            y = self.data.y[part, None]
+            for p, pose in enumerate(self.poses):
+                seen = pose.apply(x[part])
+                for t, target in enumerate(self.asked):
+                    logits = target(seen).float()
+                    others = logits.scatter(1, y, -torch.inf).amax(1)
+                    out[t, p, part] = others - logits.gather(1, y)[:, 0]
+        return out
+
+    def ask(self, adversarial: Tensor, fresh: int = 0) -> dict[str, Any]:
+        """Mean success over the poses for each target and over the targets, in percent.
+
+        Args:
+            adversarial: (N, C, H, W); rounded to 8 bits first.
+            fresh: leave so many pictures at the beginning out.
+
+        Returns:
+            ``mean``, ``targets``, and ``soft``: the mean of sigmoid(margin) instead of margin > 0, which tells
+            candidates apart on fewer pictures. ``fooled`` and ``known``: for each target and picture, in how many poses
+            it succeeds, and in how many the target knows the clean picture, so that candidates can be compared picture
+            by picture.
+        """
+        margins = self._margins(to_8_bits(adversarial))
+        kept = self.clean.clone()
+        kept[:, :, :fresh] = False
+        count = kept.sum(-1)
+        # A pose in which a target knows no picture has no rate: 0/0, which the means leave out.
+        hard = ((margins >= 0) & kept).sum(-1) / count * 100
+        soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
+        rates = hard.nanmean(1).tolist()
+        fooled = ((margins >= 0) & kept).sum(1).tolist()
+        return {
+            "mean": sum(rates) / len(rates),
+            "targets": dict(zip(self.targets, rates, strict=True)),
+            "soft": float(soft.nanmean(1).mean()),
+            "poses": dict(zip(map(str, self.poses), hard.nanmean(0).tolist(), strict=True)),
+            "fooled": dict(zip(self.targets, fooled, strict=True)),
+            "known": dict(zip(self.targets, kept.sum(1).tolist(), strict=True)),
+        }
+
+
+def craft(attack: Attack, source: nn.Module, data: Data, *, batch_size: int, seed: int) -> tuple[Tensor, int]:
+    """Attack all pictures; give them and the gradients spent on each."""
+    made, spent = [], None
+    for part in data.parts(batch_size):
+        adv, info = attack(source, data.x[part], data.y[part], seed=seed, ids=data.ids[part], return_info=True)
+        made.append(adv)
+        if spent is None and info.grad_evals is not None:
+            spent = int(info.grad_evals[0])
+    if spent is None:
+        # A library that attacks copies of a batch in one pass is counted on a single picture.
+        alone, first = attack.with_(batched=False), slice(0, 1)
+        _, info = alone(source, data.x[first], data.y[first], seed=seed, ids=data.ids[first], return_info=True)
+        spent = int(info.grad_evals[0]) if info.grad_evals is not None else 0
+    return torch.cat(made), spent
+
+
+def measure(
+    make: Make, eps: Sequence[float], source: nn.Module, judge: Judge, *, batch_size: int, seed: int, fresh: int = 0
+) -> dict[str, Any]:
+    """Craft at every eps and ask the targets; one record."""
+    data, began = judge.data, time.perf_counter()
+    record: dict[str, Any] = {"settings": repr(make(eps[0] / 255)), "eps": {}}
+    crafting = 0.0
+    for value in eps:
+        start, attack = time.perf_counter(), make(value / 255)
+        adv, record["gradients"] = craft(attack, source, data, batch_size=batch_size, seed=seed)
+        far = float((adv - data.x).abs().max())
+        assert far <= value / 255 + 1e-5, f"left the ball: {far * 255:.2f}/255"
+        crafting += time.perf_counter() - start
+        record["eps"][f"{value:g}"] = {**judge.ask(adv), "settings": repr(attack)}
+        if fresh:
+            record["eps"][f"{value:g}"]["fresh"] = judge.ask(adv, fresh)
+    record["seconds_crafting"] = round(crafting, 2)
+    record["seconds"] = round(time.perf_counter() - began, 2)
+    return record
+
+
+def joined(done: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what was measured at other eps to a record."""
+    if done is None or done["gradients"] != more["gradients"]:
+        return dict(more)
+    spent = {key: round(done[key] + more[key], 2) for key in ("seconds_crafting", "seconds")}
+    return {**done, **spent, "eps": {**done["eps"], **more["eps"]}}
