@@ -18,7 +18,8 @@ from whorl.fast import network
 from whorl.fast.layers import AveragePool, Concatenation, Convolution, MaxPool, SamePadded, Stem
 from whorl.fast.network import Prepared, Recipe
 from whorl.fast.pointwise import Pool
-from whorl.fast.rewrite import Statistics, rewrite, trace
+from whorl.fast.rewrite import Statistics, rewrite
+from whorl.fast.tracing import trace
 from whorl.models.architectures import build
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
