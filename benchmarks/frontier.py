@@ -126,7 +126,7 @@ def run(
     shown = {name: rows[name] for name in listed if set(rows.get(name, {}).get("eps", ())) >= {f"{v:g}" for v in eps}}
     print(f"{name_of_source}\n{summary(shown, eps)}")
     if options.figure and shown:
-        draw(shown, eps, Path(str(options.figure).format(source=name_of_source)))
+        draw(shown, eps, Path(str(options.figure).format(source=name_of_source)), source=name_of_source)
 
 
 def still_true(record: dict[str, Any] | None, make: Make) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import whorl
+from hardening_counts import accuracy, success
 from measure import save
 from whorl.artifacts import sha256_of
 from whorl.hardening.student import blended
@@ -62,14 +63,11 @@ def measured(evaluation: dict[str, Any], name: str) -> dict[str, Any]:
     for part, content in evaluation.items():
         if part.startswith(("identity", "twelve poses")):
             own = [cell for cell in content if cell["target"] == name]
-            rates: dict[str, list[float]] = {}
-            for cell in own:
-                if cell["n_clean_correct"]:
-                    rates.setdefault(cell["attack"], []).append(cell["n_success"] / cell["n_clean_correct"])
-                if part.startswith("identity"):
-                    found["clean"] = round(100 * cell["n_clean_correct"] / cell["n"], 1)
+            rates = {attack: success(own, attack) for attack in dict.fromkeys(cell["attack"] for cell in own)}
+            if own and part.startswith("identity"):
+                found["clean"] = round(accuracy(own), 1)
             if own:
-                found[part] = {attack: round(100 * sum(each) / len(each), 1) for attack, each in rates.items()}
+                found[part] = {attack: round(rate, 1) for attack, rate in rates.items() if rate is not None}
         if part.startswith("white-box") and name in content:
             rate = content[name]["rate"]  # null where the network is never right
             found[part] = None if rate is None else round(100 * rate, 1)

@@ -75,10 +75,8 @@ def _estimator(translation: float, scaling: float, rotation: float, size: int) -
     """A kernel as a declaration takes it."""
     made: dict[str, Any] = {"type": "AffineInvariant", "kernel_size": size}
     made |= {"sigma": translation} if translation else {"translation": False, "sigma": scaling or rotation}
-    if scaling and rotation:
-        made["polar_sigma"] = scaling if scaling == rotation else [scaling, rotation]
-    elif scaling or rotation:
-        made["polar_sigma"] = scaling or rotation
+    widths = [width for width in dict.fromkeys((scaling, rotation)) if width]
+    made |= {"polar_sigma": widths if len(widths) == 2 else widths[0]} if widths else {}
     made |= {} if rotation else {"rotation": False}
     return made | ({} if scaling else {"scaling": False})
 

@@ -177,5 +177,5 @@ _T = TypeVar("_T")
 
 def sure(value: _T | None) -> _T:
     """What is there, as the caller has just seen."""
-    assert value is not None  # noqa: S101 - as above
+    assert value is not None  # noqa: S101 - tells mypy what the caller has found out
     return value

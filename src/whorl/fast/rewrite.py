@@ -192,7 +192,7 @@ def _pooled(work: NetworkGraph, node: fx.Node) -> tuple[fx.Node, fx.Node, Pool] 
 
 def replace_stem(work: NetworkGraph, statistics: Statistics) -> bool:
     """Take the normalisation into the first layer, if the network starts with one that allows it."""
-    [start] = [node for node in work.graph.nodes if node.op == "placeholder"][:1]
+    start = next(node for node in work.graph.nodes if node.op == "placeholder")
     first = work.only_user(start)
     conv = None if first is None else work.called(first)
     if first is None or type(conv) is not Convolution or len(first.args) != 1 or len(conv.parts) != 1:

@@ -14,7 +14,7 @@ def trace(net: nn.Module) -> fx.GraphModule | None:
     while True:
         tracer = _Tracer(opaque)
         try:
-            return fx.GraphModule(tracer.root_of(net), tracer.trace(net))
+            return fx.GraphModule(net, tracer.trace(net))
         except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
             if tracer.failed is None or tracer.failed in opaque:
                 return None
@@ -26,9 +26,6 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.opaque = opaque
         self.failed: type | None = None
-
-    def root_of(self, net: nn.Module) -> nn.Module:
-        return net
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return type(m) in self.opaque or super().is_leaf_module(m, module_qualified_name)

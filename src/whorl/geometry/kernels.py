@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ Size = int | tuple[int, int]
 Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
 Weights = tuple[float, ...]
 
-# Pixels. From first looks at success on plain networks that the attack never saw; docs/method.md says more.
+# Pixels. Not told apart from the best of twenty kernels on two sources; docs/analysis.md has the calibration.
 CALIBRATED_SIGMA = 0.5
 
 
@@ -139,7 +140,7 @@ def _sigmas_in_pixels(rows: int, columns: int, sigma: Sigma) -> tuple[float, flo
         width = _named_sigma(rows, columns, sigma)
         return width, width
     given = sigma if isinstance(sigma, Sequence) else (sigma, sigma)
-    if len(given) != 2 or not all(isinstance(one, int | float) and 0 < one < math.inf for one in given):
+    if len(given) != 2 or not all(isinstance(one, Real) and 0 < one < math.inf for one in given):
         raise WhorlError(f"sigma must be a positive number of pixels, or two; got {sigma}.")
     return float(given[0]), float(given[1])
 
