@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--blends", default="", help="shares of the way to look at too; beyond 1 goes further")
     parser.add_argument("--side", type=int, default=192, help="pixels that training pictures are kept at")
     parser.add_argument("--limit", type=int, help="training pictures and evaluation pictures, to see that it runs")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of the training")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the training, or teachers")
     parser.add_argument(
         "--diverse",
         type=int,

@@ -22,7 +22,7 @@ from whorl.hardening import recipe as find_recipe
 from whorl.hardening.recipes import DIVERSE
 from whorl.models.defended import pack
 
-# Mobilenet learns from a stronger network besides itself.
+# Mobilenet learns from another network besides itself, unless told otherwise.
 TEACHERS = {"mobilenet_v2": ("mobilenet_v2", "efficientnet_lite0")}
 
 
@@ -135,6 +135,7 @@ def short(
     start = load_start(job.model, job.start, options) if job.start else None
     gpu = torch.device(options.device).type == "cuda"
     settings = {"seed": options.seed, "precision": "bf16" if gpu else "full"} | extra
+    teachers = settings.pop("teachers", TEACHERS.get(job.model))
     print(f"== {job.name}: {seconds:g} s, {extra}{f', from {job.start}' if job.start else ''}", flush=True)
 
     def say(entry: dict[str, float]) -> None:
@@ -154,7 +155,7 @@ def short(
             pictures,
             recipe,
             start=start,
-            teachers=TEACHERS.get(job.model),
+            teachers=teachers,
             seconds=seconds,
             partial=options.limit is not None,
             device=options.device,
