@@ -8,11 +8,11 @@
 
 A job is MODEL:RECIPE:SECONDS, or MODEL:RECIPE:SECONDS:START to begin with the weights of an earlier recipe. Each leaves
 ``MODEL.RECIPE.safetensors`` (fp16, what training changed) and a record, ``MODEL.RECIPE.json``; several may be trained
-at once into one folder. A check says at once whether a network holds what a hardened one should, and looks at weights
-a little before and beyond the trained ones too. The evaluation asks every file, and the originals, and saves
-``evaluation.json`` after each of its parts, so that a run that is cut short keeps what it has. Training pictures and
-attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies 0.85 of the way from the original to
-it, into the package, and what is known of it into the package's manifest.
+at once into one folder. A check says at once whether a network holds what a hardened one should, and looks at weights a
+little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation asks every
+file, and the originals, and saves ``evaluation.json`` after each of its parts, so that a run that is cut short keeps
+what it has. Training pictures and attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies
+0.85 of the way from the original to it, into the package, and what is known of it into the package's manifest.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--commit", help="of the code that trained, where the record does not know it")
     parser.add_argument("--ship-to", type=Path, default=HERE, help="folder of the package")
     parser.add_argument("--blends", default="", help="shares of the way to look at too; beyond 1 goes further")
+    parser.add_argument("--line-from", type=Path, help="weights that blends begin at; by default, where training began")
     parser.add_argument("--side", type=int, default=192, help="pixels that training pictures are kept at")
     parser.add_argument("--limit", type=int, help="training pictures and evaluation pictures, to see that it runs")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the training, or teachers")

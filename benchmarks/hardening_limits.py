@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -14,9 +15,10 @@ from hardening_counts import figures
 from hardening_networks import blends, load_start, partly
 from hardening_pictures import PLAIN, POOL_SOURCE, craft, pictures_to_ask
 from measure import save
+from whorl.artifacts import sha256_of
 from whorl.evaluation import PAPER_POSES, Pose
 from whorl.hardening.student import blended
-from whorl.models.defended import pack, unpack
+from whorl.models.defended import overlay, pack, unpack
 
 FLOORS = {"ens-at": 80.0, "alp": 65.0}
 """Lowest clean accuracy, in percent; ``ai-at`` may lose three points on ``ens-at``."""
@@ -61,6 +63,8 @@ def check(options: argparse.Namespace) -> None:
         limits = {attack: share * before[attack] for attack, share in SHARES.items()}
         record = json.loads((options.out / f"{name}.json").read_text(encoding="utf-8"))
         start = load_start(model, record["job"]["start"], options)
+        if options.line_from:
+            overlay(start.net, unpack(options.line_from), options.line_from.name)
         state = unpack(options.out / f"{name}.safetensors")
         seen: dict[float, Verdict] = {}
         for amount in (1.0, *blends(options)):
@@ -74,9 +78,23 @@ def check(options: argparse.Namespace) -> None:
         best = max(seen, key=lambda amount: seen[amount].margin)
         if options.keep and best != 1 and seen[1.0].margin < 0:
             pack(options.out / f"{name}.safetensors", blended(start, state, best), about={"name": name})
-            chosen = {"blend": best * record.get("blend", 1.0), "blend_chosen_on": Path(options.nips).name}
+            chosen: dict[str, Any] = {
+                "blend": best * record.get("blend", 1.0),
+                "blend_chosen_on": Path(options.nips).name,
+            }
+            if options.line_from:
+                chosen["blend_from"] = told_of(options.line_from)
             save(record | chosen, options.out / f"{name}.json")
             print(f"kept {best:g} of the way of {name}", flush=True)
+
+
+def told_of(path: Path) -> dict[str, Any]:
+    """What the manifest says of the other training on a line: its file's hash, and its record where there is one."""
+    beside = path.with_suffix(".json")
+    record = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else {}
+    told = {name: record[name] for name in ("about", "seed", "steps", "seconds") if name in record}
+    ran = {name: record["metadata"][name] for name in ("command", "commit", "hardware") if "metadata" in record}
+    return {"sha256": sha256_of(path), **told, **ran}
 
 
 def against_ens_at(

@@ -40,6 +40,7 @@ def ship(text: str, options: argparse.Namespace) -> None:
         "recipe": recipe,
         "blend": float(amount or 1) * record.get("blend", 1.0),
         "blend_chosen_on": record.get("blend_chosen_on"),
+        "blend_from": record.get("blend_from"),
         "started_from": record["job"]["start"] or None,
         "about": record["about"],
         "seed": record.get("seed", options.seed),
