@@ -95,6 +95,29 @@ def test_what_was_not_measured_is_not_shipped(script: ModuleType, trained: Path,
         script.main(["--out", str(trained), "--ship", "mobilenet_v2.ens-at@0.85", "--ship-to", str(tmp_path / "p")])
 
 
+def test_a_check_keeps_the_best_weights_between_two_trainings(
+    script: ModuleType, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = whorl.load_model("mobilenet_v2").net.state_dict()[LAYER]
+    pack(trained / "mobilenet_v2.ens-at.safetensors", {LAYER: original * -3})  # recognises nothing
+    first = tmp_path / "first" / "mobilenet_v2.ens-at.safetensors"
+    pack(first, {LAYER: original * 1.1})
+    record = json.loads((trained / "mobilenet_v2.ens-at.json").read_text())
+    first.with_suffix(".json").write_text(json.dumps(record | {"steps": 5}))
+    x, y, ids = whorl.load_samples(2, size=160)
+    for picture, label, name in zip(x, y, ids, strict=True):
+        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", picture)
+    checking = ["--out", str(trained), "--nips", str(tmp_path / "photos"), "--device", "cpu", "--size", "160"]
+    script.main([*checking, "--check", "--blends", "0.05,0.9", "--keep", "--line-from", str(first)])
+    assert "kept 0.05 of the way of mobilenet_v2.ens-at" in capsys.readouterr().out
+    kept = unpack(trained / "mobilenet_v2.ens-at.safetensors")[LAYER]
+    torch.testing.assert_close(kept, original * (0.95 * 1.1 - 0.05 * 3), rtol=2e-3, atol=1e-4)
+    record = json.loads((trained / "mobilenet_v2.ens-at.json").read_text())
+    assert (record["blend"], record["blend_chosen_on"]) == (0.05, "photos")
+    assert record["blend_from"]["sha256"] == sha256_of(first)
+    assert (record["blend_from"]["steps"], record["blend_from"]["commit"]) == (5, "0" * 40)
+
+
 def test_a_job_is_one_word(script: ModuleType) -> None:
     job = script.Job.parse("mobilenet_v2:alp:90:ens-at")
     assert (job.name, job.seconds, job.start) == ("mobilenet_v2.alp", 90.0, "ens-at")

@@ -38,8 +38,8 @@ class Training(Record):
         seed: all randomness follows from it.
         precision: ``"bf16"`` runs networks in bfloat16 where that is safe; ``"full"`` runs them as they are.
         channels_last: whether bfloat16 networks keep a pixel's channels next to each other.
-        record: whether a GPU replays each step as one recorded graph, to save the launches; not for several processes,
-            a compiled student or ``norm="batch"``. Not measured on a GPU yet, so not done unasked.
+        record: whether a GPU replays each step as one recorded graph, to save the launches. Not for several processes,
+            a compiled student or ``norm="batch"``; what cannot be recorded runs operation by operation.
         compile: whether to compile the student's passes (a GPU; the first step takes up to a minute).
         reports: how many times to measure held-out accuracy on the way.
         checkpoints: how many times to write a checkpoint on the way.
@@ -63,7 +63,7 @@ class Training(Record):
     seed: int = 0
     precision: Literal["bf16", "full"] = "full"
     channels_last: bool = True
-    record: bool = False
+    record: bool = True
     compile: bool = False
     reports: int = 10
     checkpoints: int = 5
