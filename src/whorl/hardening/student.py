@@ -120,3 +120,17 @@ class Average:
         # All at once: on a GPU, one launch a tensor takes longer than the arithmetic.
         averages, sources = [self.state[name] for name in self.moving], [self.source[name] for name in self.moving]
         torch._foreach_lerp_(averages, sources, 1 - decay)
+
+
+class Averaged:
+    """Swaps a student's averaged weights in, and out again."""
+
+    def __init__(self, student: Classifier, average: Average) -> None:
+        self.student, self.average = student, average
+
+    def __enter__(self) -> None:
+        self.own = {name: tensor.clone() for name, tensor in learned(self.student).items()}
+        put(self.student, self.average.state)
+
+    def __exit__(self, *_: object) -> None:
+        put(self.student, self.own)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +19,13 @@ from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
 from whorl.hardening.losses import objective, soft_targets
+from whorl.hardening.optimizer import make_optimizer
+from whorl.hardening.passes import Learner, LowPrecision, at_size
 from whorl.hardening.pictures import Order, TrainingPictures
 from whorl.hardening.processes import Team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.settings import Training
-from whorl.hardening.student import Average, learned, put, trainable
+from whorl.hardening.student import Average, Averaged, learned, put, trainable
 from whorl.hardening.watching import Watch
 from whorl.models.classifier import Classifier
 from whorl.models.folding import fold
@@ -38,26 +39,6 @@ _CHECK_EVERY = 20
 
 class NotFiniteError(WhorlError):
     """The loss became NaN or infinite; the last checkpoint is from before that."""
-
-
-class LowPrecision:
-    """A network run in bfloat16 where that is safe; everything around it keeps its precision."""
-
-    def __init__(
-        self, net: Callable[[Tensor], Tensor], device: torch.device, *, on: bool, channels_last: bool = True
-    ) -> None:
-        self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        if on and isinstance(net, nn.Module):
-            net.to(memory_format=self.layout)  # type: ignore[call-overload]  # torch's stub knows tensors alone
-        self.net, self.device, self.on = net, device, on
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Give the logits."""
-        if not self.on:
-            return self.net(x)
-        x = x.contiguous(memory_format=self.layout)
-        with torch.autocast(self.device.type, torch.bfloat16):
-            return self.net(x)
 
 
 class Inputs(NamedTuple):
@@ -360,56 +341,3 @@ class Trainer:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-class Learner(nn.Module):
-    """The student's forward pass for learning: pictures at the size they have, and a bare network to compile."""
-
-    def __init__(self, student: Classifier, *, compiled: bool) -> None:
-        super().__init__()
-        self.student = student
-        # In a list, for what is compiled shares its parameters with the student and must not be listed twice.
-        self.net: list[Any] = [torch.compile(student.net) if compiled else student.net]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Give the logits of (B, 3, H, W) pictures in [0, 1], which are not resized."""
-        logits: Tensor = self.net[0]((x - self.student._mean) / self.student._std)
-        return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def at_size(net: Model, size: tuple[int, int]) -> Model:
-    """A faster copy of a static classifier that takes pictures of this size as they are; anything else as it is."""
-    if not isinstance(net, Classifier):
-        return net
-    copy = deepcopy(net)
-    copy.size = size
-    fold(copy.net, size, len(copy.mean))
-    return copy
-
-
-class Averaged:
-    """Swaps a student's averaged weights in, and out again."""
-
-    def __init__(self, student: Classifier, average: Average) -> None:
-        self.student, self.average = student, average
-
-    def __enter__(self) -> None:
-        self.own = {name: tensor.clone() for name, tensor in learned(self.student).items()}
-        put(self.student, self.average.state)
-
-    def __exit__(self, *_: object) -> None:
-        put(self.student, self.own)
-
-
-def make_optimizer(student: Classifier, training: Training) -> torch.optim.Optimizer:
-    """The optimiser over what may change; weight decay on matrices and kernels alone."""
-    parameters = list(trainable(student).values())
-    listed: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": training.weight_decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in listed if group["params"]]
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=training.rate, momentum=0.9, nesterov=True)
-    # A second moment that looks back 100 steps, as a few hundred is all there may be.
-    return torch.optim.AdamW(groups, lr=training.rate, betas=(0.9, 0.99))
