@@ -30,12 +30,12 @@ from whorl.physical import (
     printed,
 )
 from whorl.physical.camera import Shot
+from whorl.physical.captures import View
 from whorl.physical.extraction import Seen
 from whorl.physical.homography import move, pixels_to_box
 from whorl.physical.layout import Layout
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
-from whorl.physical.scoring import View
 
 PIXELS = (1500, 2000)
 """Width and height of the photographs: a quarter of a phone's, to be quick."""

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from physical.printed_run import faked, sheet, shoot, small
 from whorl import WhorlError
 from whorl.physical import PRESETS, Camera, Scored, Settings, Sheet, score
+from whorl.physical.captures import VIEWS
 from whorl.physical.layout import Layout
 from whorl.physical.reporting import as_json, write_all
-from whorl.physical.scoring import VIEWS, Scorer
+from whorl.physical.scoring import Scorer
 from whorl.physical.section import photographs
 from whorl.physical.summary import cells, summarise
 from whorl.runs.results import COLUMNS

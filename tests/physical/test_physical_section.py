@@ -7,7 +7,7 @@ from torch import nn
 
 from physical.printed_run import faked
 from whorl.physical import Scored
-from whorl.physical.scoring import Unread, together
+from whorl.physical.captures import Unread, together
 from whorl.physical.section import contact_sheet, photographs
 from whorl.physical.summary import compared, summarise
 from whorl.runs.targets import Target

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import whorl
 from physical.printed_run import sheet
 from whorl.physical import Layout, arrange, table5
-from whorl.physical.scoring import SHOWN
+from whorl.physical.captures import SHOWN
 from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED
 from whorl.runs.targets import Target
 

@@ -17,7 +17,8 @@ from whorl.cli.options import Device, Seed, parse_eps, split_models
 from whorl.errors import WhorlError
 from whorl.interop import find_estimator
 from whorl.runs.pictures import Source
-from whorl.runs.querying import Queried, build_query_attack, query
+from whorl.runs.query_attacks import build_query_attack
+from whorl.runs.querying import Queried, query
 from whorl.runs.targets import UNDEFENDED, load_targets, split_target
 
 _EXAMPLES = """

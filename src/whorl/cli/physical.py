@@ -14,11 +14,12 @@ from whorl.cli.console import messages, output, progress, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.physical.camera import PRESETS, preset
+from whorl.physical.captures import VIEWS, Scored, Settings, View
 from whorl.physical.layout import Layout, page_size
 from whorl.physical.printing import print_sheet
 from whorl.physical.reporting import as_json as scored_json
 from whorl.physical.reporting import write_all
-from whorl.physical.scoring import VIEWS, Scored, Settings, View, score
+from whorl.physical.scoring import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulating import simulate, sweep
 from whorl.physical.summary import summarise

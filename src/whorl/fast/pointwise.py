@@ -31,6 +31,9 @@ _MOST_TAPS = 64
 
 kernels = partial(kernel_module, "pointwise_kernels")
 """Gives the module of Triton kernels, or None where Triton cannot be imported."""
+# These need nothing but Triton either: they are there whenever the former is.
+_pooling_kernels = partial(kernel_module, "pooling_kernels")
+_unshuffle_kernels = partial(kernel_module, "unshuffle_kernels")
 
 
 def _by_kernel(*tensors: Tensor) -> bool:
@@ -198,7 +201,7 @@ def average_pool(
     if _small(pool) and _by_kernel(x):
         out = empty((*x.shape[:2], *pool.sides(x)), x) if into is None else into
         with torch.cuda.device_of(x):
-            kernels().average_pool(even(x), pool, bias, out, act)
+            _pooling_kernels().average_pool(even(x), pool, bias, out, act)
         return out
     total = F.avg_pool2d(x.to(torch.promote_types(x.dtype, torch.float32)), *pool)
     if bias is not None:
@@ -223,7 +226,7 @@ def average_pool_backward(
     into = empty(shape, gradient) if into is None else into
     if _small(pool) and _by_kernel(gradient, out, into):
         with torch.cuda.device_of(gradient):
-            kernels().average_pool_backward(even(gradient), even(out), pool, into, act)
+            _pooling_kernels().average_pool_backward(even(gradient), even(out), pool, into, act)
         return into
     # In channels-last memory on a GPU torch forgets the padding in the backward pass (seen with 2.11, mended in its
     # #188345), so it is given a plain copy.
@@ -262,7 +265,7 @@ class MaxPool(torch.autograd.Function):
         ctx.window, ctx.shape = window, x.shape
         out = empty(window.shape(x), x) if into is None else into
         with torch.cuda.device_of(x):
-            which = kernels().max_pool(even(x), out, window.kernel, window.stride, window.padding)
+            which = _pooling_kernels().max_pool(even(x), out, window.kernel, window.stride, window.padding)
         ctx.save_for_backward(which)
         # Without a base of which it is a range, as far as autograd knows.
         return out if into is None else out.data
@@ -273,7 +276,7 @@ class MaxPool(torch.autograd.Function):
         (which,), (gradient,) = ctx.saved_tensors, gradients
         kernel, stride, padding, _ = ctx.window
         with torch.cuda.device_of(gradient):
-            made = kernels().max_pool_backward(even(gradient), which, ctx.shape, kernel, stride, padding)
+            made = _pooling_kernels().max_pool_backward(even(gradient), which, ctx.shape, kernel, stride, padding)
         return made, None, None
 
 
@@ -317,7 +320,7 @@ def unshuffle(x: Tensor, mean: Tensor, out: Tensor, padding: int) -> bool:
     if x.stride(3) != 1 or not _by_kernel(x, out, mean):
         return False
     with torch.cuda.device_of(x):
-        kernels().unshuffle(x, mean, out, padding)
+        _unshuffle_kernels().unshuffle(x, mean, out, padding)
     return True
 
 
@@ -326,7 +329,7 @@ def unshuffle_backward(gradient: Tensor, out: Tensor, padding: int) -> bool:
     if not _by_kernel(gradient, out):
         return False
     with torch.cuda.device_of(gradient):
-        kernels().unshuffle_backward(dense(gradient), out, padding)
+        _unshuffle_kernels().unshuffle_backward(dense(gradient), out, padding)
     return True
 
 

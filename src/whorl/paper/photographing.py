@@ -120,8 +120,8 @@ def photographs_content(
         crafted: by row, what a manifest says of its pictures.
         command: what the user typed.
     """
+    from whorl.physical.captures import together
     from whorl.physical.reporting import provenance
-    from whorl.physical.scoring import together
     from whorl.physical.section import photographs
     from whorl.physical.table5 import SIMULATED
 

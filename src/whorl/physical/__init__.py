@@ -6,13 +6,14 @@ Needs the extra ``physical`` (OpenCV, reportlab, pypdfium2), which is imported w
 """
 
 from whorl.physical.camera import PRESETS, Camera, photograph, preset, printed
+from whorl.physical.captures import Capture, Scored, Settings
 from whorl.physical.contents import collect
 from whorl.physical.extraction import as_seen, measure, rectified, unit
 from whorl.physical.finding import Findings, Found, find_cells
 from whorl.physical.layout import Layout, page_size
 from whorl.physical.pdf import render_pdf, write_pdf
 from whorl.physical.printing import Printed, print_sheet
-from whorl.physical.scoring import Capture, Scored, Scorer, Settings, score
+from whorl.physical.scoring import Scorer, score
 from whorl.physical.sheet import Print, Sheet, arrange, read_sheets, write_sheets
 from whorl.physical.simulating import simulate, sweep
 from whorl.physical.table5 import Table5, table5

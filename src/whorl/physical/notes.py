@@ -13,8 +13,8 @@ import whorl
 from whorl.artifacts import atomic_write, sha256_of
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
+from whorl.physical.captures import Capture, Photographed
 from whorl.physical.extraction import Seen
-from whorl.physical.scoring import Capture, Photographed
 from whorl.physical.sheet import Sheet
 from whorl.runs.targets import Target
 

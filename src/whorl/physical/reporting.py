@@ -14,7 +14,7 @@ import whorl
 from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.evaluation import SuccessRate
-from whorl.physical.scoring import Scored, View
+from whorl.physical.captures import Scored, View
 from whorl.physical.section import contact_sheet, photographs
 from whorl.physical.summary import Line, cells, pooled, summarise
 from whorl.report.content import Content

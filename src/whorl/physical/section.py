@@ -7,7 +7,7 @@ from itertools import combinations
 
 from whorl.data.pictures import to_tensor
 from whorl.evaluation import Comparison, Pose, SuccessRate
-from whorl.physical.scoring import Scored, View
+from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import Line, by_version, compared, summarise
 from whorl.report.content import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version

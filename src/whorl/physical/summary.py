@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
-from whorl.physical.scoring import Capture, Scored, View
+from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
 from whorl.runs.evaluating import UnrecordedCell
 from whorl.runs.results import Cell

@@ -19,9 +19,11 @@ import torch
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, SuccessRate
 from whorl.physical.camera import PRESETS, Camera
+from whorl.physical.captures import SHOWN, Scored, Settings, View
 from whorl.physical.libraries import opencv
+from whorl.physical.looking import Looked, look
 from whorl.physical.notes import Notes, identity_of
-from whorl.physical.scoring import SHOWN, Looked, Scored, Scorer, Settings, View, look
+from whorl.physical.scoring import Scorer
 from whorl.physical.sheet import Sheet
 from whorl.physical.simulating import shoot
 from whorl.physical.summary import Line, compared, summarise

@@ -12,7 +12,8 @@ from whorl.runs.demo import Demo, demo
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Loaded, Pictures
-from whorl.runs.querying import Queried, query, table7
+from whorl.runs.query_table import table7
+from whorl.runs.querying import Queried, query
 from whorl.runs.setup import find_device, load_source
 
 __all__ = [
