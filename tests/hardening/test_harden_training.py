@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ import whorl
 from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_net, toy_pictures
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES
-from whorl.hardening import Recipe, Training, harden, recipe, recipe_names
+from whorl.fast.graph import Recorded
+from whorl.hardening import Recipe, Training, harden, recipe, recipe_names, training
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.student import make_student
 from whorl.hardening.training import Trainer
@@ -402,6 +404,23 @@ def test_a_recorded_step_is_the_step(name: str) -> None:
     for key, tensor in plain.items():
         moved = float((tensor - start[key]).abs().max())
         assert float((recorded[key] - tensor).abs().max()) <= 0.05 * moved
+
+
+def test_a_step_too_large_to_record_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = harden(toy(), toy_pictures(), "pgd-at", **TINY).learned
+    tried = []
+
+    class Full(Recorded):
+        def __init__(self, function: Callable[[], None], device: torch.device) -> None:
+            tried.append(device)
+            if len(tried) == 1:
+                raise torch.cuda.OutOfMemoryError
+            super().__init__(function, device)
+
+    monkeypatch.setattr(training, "Recorded", Full)
+    with pytest.warns(UserWarning, match="does not fit the GPU's memory"):
+        found = harden(toy(), toy_pictures(), "pgd-at", **TINY).learned
+    assert same(found, expected)
 
 
 def test_the_learning_rate_suits_the_optimiser() -> None:

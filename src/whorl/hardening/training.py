@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -236,7 +237,14 @@ class Trainer:
         """On a GPU, launching a step's thousands of small operations takes longer than they do: record them once."""
         alone, fixed = self.group.size == 1, self.training.norm != "batch"  # which changes statistics as it goes
         wanted = self.training.record and alone and fixed and not self.training.compile
-        recorded = Recorded(self.learn, self.device if wanted else torch.device("cpu"))
+        step_by_step = torch.device("cpu")
+        try:
+            recorded = Recorded(self.learn, self.device if wanted else step_by_step)
+        except torch.cuda.OutOfMemoryError:
+            # The rehearsals' memory lies beside the graph's own, so that what fits once may not fit twice.
+            torch.cuda.empty_cache()
+            warnings.warn("a recorded step does not fit the GPU's memory: steps run one by one.", stacklevel=2)
+            return Recorded(self.learn, step_by_step)
         if recorded.graph is not None:
             torch.cuda.empty_cache()  # of what the rehearsals took: the graph has its own
         return recorded
