@@ -169,6 +169,7 @@ class Joined(nn.Module):
 
 JOINED: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], bool]] = {
     "cat": (lambda a, b, c: torch.cat([a, b, c], 1), True),
+    # torch takes numpy's word too, which its stub does not know.
     "concat, axis": (lambda a, b, c: torch.concat((c, a, b), axis=-3), True),  # type: ignore[call-arg]
     "nested": (lambda a, b, c: torch.cat([a, torch.cat([c, b], dim=1)], dim=1), True),
     "seen by another": (lambda a, b, c: torch.cat([a, b, c], 1) + a.mean(), False),

@@ -35,7 +35,7 @@ class _Tracer(fx.Tracer):
     ) -> Any:
         try:
             return super().call_module(m, forward, args, kwargs)
-        except Exception:
+        except Exception:  # whatever it is, it goes on to whoever traces
             # The innermost one is asked first.
             self.failed = self.failed or type(m)
             raise

@@ -237,14 +237,16 @@ class Trainer:
         """On a GPU, launching a step's thousands of small operations takes longer than they do: record them once."""
         alone, fixed = self.group.size == 1, self.training.norm != "batch"  # which changes statistics as it goes
         wanted = self.training.record and alone and fixed and not self.training.compile
-        step_by_step = torch.device("cpu")
+        plain = torch.device("cpu")  # where nothing is recorded
         try:
-            recorded = Recorded(self.learn, self.device if wanted else step_by_step)
+            recorded = Recorded(self.learn, self.device if wanted else plain)
         except torch.cuda.OutOfMemoryError:
+            recorded = None
+        if recorded is None:  # by now the error has let go of the tensors that it held
             # The rehearsals' memory lies beside the graph's own, so that what fits once may not fit twice.
             torch.cuda.empty_cache()
             warnings.warn("a recorded step does not fit the GPU's memory: steps run one by one.", stacklevel=2)
-            return Recorded(self.learn, step_by_step)
+            return Recorded(self.learn, plain)
         if recorded.graph is not None:
             torch.cuda.empty_cache()  # of what the rehearsals took: the graph has its own
         return recorded
