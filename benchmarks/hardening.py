@@ -75,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ship-to", type=Path, default=HERE, help="folder of the package")
     parser.add_argument("--blends", default="", help="shares of the way to look at too; beyond 1 goes further")
     parser.add_argument("--line-from", type=Path, help="weights that blends begin at; by default, where training began")
+    parser.add_argument(
+        "--line-share", type=float, help="look at weights so far from --line-from; blends go from the start to there"
+    )
     parser.add_argument("--side", type=int, default=192, help="pixels that training pictures are kept at")
     parser.add_argument("--limit", type=int, help="training pictures and evaluation pictures, to see that it runs")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the training, or teachers")
@@ -98,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
+    if options.line_share is not None and options.line_from is None:
+        parser.error("--line-share needs --line-from, the weights that it counts from.")
     options.out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     if options.train:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from whorl.artifacts import sha256_of
 from whorl.evaluation import PAPER_POSES, Pose
 from whorl.hardening.student import blended
 from whorl.models.defended import overlay, pack, unpack
+from whorl.models.weights import StateDict
 
 FLOORS = {"ens-at": 80.0, "alp": 65.0}
 """Lowest clean accuracy, in percent; ``ai-at`` may lose three points on ``ens-at``."""
@@ -62,10 +65,14 @@ def check(options: argparse.Namespace) -> None:
         _, before = figures(original, x, crafted, y, [Pose()], options)
         limits = {attack: share * before[attack] for attack, share in SHARES.items()}
         record = json.loads((options.out / f"{name}.json").read_text(encoding="utf-8"))
+        if options.line_from and record.get("blend_from"):
+            sys.exit(f"{name} in {options.out} is a mean of two trainings already: begin with what one of them made.")
         start = load_start(model, record["job"]["start"], options)
-        if options.line_from:
+        if options.line_from and options.line_share is None:
             overlay(start.net, unpack(options.line_from), options.line_from.name)
         state = unpack(options.out / f"{name}.safetensors")
+        if options.line_share is not None:
+            state = _between(unpack(options.line_from), state, options.line_share)
         seen: dict[float, Verdict] = {}
         for amount in (1.0, *blends(options)):
             net = partly(model, blended(start, state, amount), 1.0, options)
@@ -76,16 +83,38 @@ def check(options: argparse.Namespace) -> None:
                 seen[amount] = Verdict.of(f"{name} {amount:g}", FLOORS.get(recipe, 0.0), clean, rates, limits)
             print(seen[amount], flush=True)
         best = max(seen, key=lambda amount: seen[amount].margin)
-        if options.keep and best != 1 and seen[1.0].margin < 0:
+        if options.keep and (options.line_share is not None or (best != 1 and seen[1.0].margin < 0)):
             pack(options.out / f"{name}.safetensors", blended(start, state, best), about={"name": name})
-            chosen: dict[str, Any] = {
-                "blend": best * record.get("blend", 1.0),
-                "blend_chosen_on": Path(options.nips).name,
-            }
             if options.line_from:
-                chosen["blend_from"] = told_of(options.line_from)
-            save(record | chosen, options.out / f"{name}.json")
+                share = best if options.line_share is None else options.line_share
+                other = {"share": round(1 - share, 6), **told_of(options.line_from)}
+                record |= {"blend": share, "blend_from": other}
+            went = scaled(record, 1.0 if options.line_from and options.line_share is None else best)
+            save(record | went | {"blend_chosen_on": Path(options.nips).name}, options.out / f"{name}.json")
             print(f"kept {best:g} of the way of {name}", flush=True)
+
+
+def _between(first: StateDict, state: StateDict, share: float) -> StateDict:
+    """So much of ``state``, and the rest of ``first``, in float32."""
+    # A weighted sum, which rounds otherwise than a step along the line (`blended`): so the shipped weights were made,
+    # and so they come out again bit for bit.
+    return {
+        name: (1 - share) * first[name].float() + share * tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in state.items()
+    }
+
+
+def scaled(record: Mapping[str, Any], amount: float) -> dict[str, Any]:
+    """The shares of a record's trainings, so much of the way from the original; what is missing to 1 is its own share.
+
+    >>> scaled({"blend": 0.55, "blend_from": {"share": 0.45, "steps": 7}}, 1.04)
+    {'blend': 0.572, 'blend_from': {'share': 0.468, 'steps': 7}}
+    """
+    other = record.get("blend_from")
+    return {
+        "blend": round(amount * record.get("blend", 1.0), 6),
+        "blend_from": other and {**other, "share": round(amount * other["share"], 6)},
+    }
 
 
 def told_of(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import whorl
 from hardening_counts import accuracy, success
+from hardening_limits import scaled
 from measure import save
 from whorl.artifacts import sha256_of
 from whorl.hardening.student import blended
@@ -38,9 +39,8 @@ def ship(text: str, options: argparse.Namespace) -> None:
         "weights_sha256": digest,
         "bytes": path.stat().st_size,
         "recipe": recipe,
-        "blend": float(amount or 1) * record.get("blend", 1.0),
+        **scaled(record, float(amount or 1)),
         "blend_chosen_on": record.get("blend_chosen_on"),
-        "blend_from": record.get("blend_from"),
         "started_from": record["job"]["start"] or None,
         "about": record["about"],
         "seed": record.get("seed", options.seed),

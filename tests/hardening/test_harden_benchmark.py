@@ -116,6 +116,35 @@ def test_a_check_keeps_the_best_weights_between_two_trainings(
     assert (record["blend"], record["blend_chosen_on"]) == (0.05, "photos")
     assert record["blend_from"]["sha256"] == sha256_of(first)
     assert (record["blend_from"]["steps"], record["blend_from"]["commit"]) == (5, "0" * 40)
+    assert record["blend_from"]["share"] == 0.95
+    with pytest.raises(SystemExit, match="is a mean of two trainings already"):
+        script.main([*checking, "--check", "--line-from", str(first)])
+
+
+def test_a_check_goes_from_the_original_to_a_point_between_two_trainings_and_beyond(
+    script: ModuleType, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = whorl.load_model("mobilenet_v2").net.state_dict()[LAYER]
+    pack(trained / "mobilenet_v2.ens-at.safetensors", {LAYER: original * 1.2})
+    first = tmp_path / "first" / "mobilenet_v2.ens-at.safetensors"
+    pack(first, {LAYER: original * -8})  # half of each recognises nothing, nor does what lies beyond
+    x, y, ids = whorl.load_samples(2, size=160)
+    for picture, label, name in zip(x, y, ids, strict=True):
+        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", picture)
+    checking = ["--out", str(trained), "--nips", str(tmp_path / "photos"), "--device", "cpu", "--size", "160"]
+    line = ["--line-from", str(first), "--line-share", "0.5"]
+    script.main([*checking, "--check", "--blends", "0.1,1.1", "--keep", *line])
+    assert "kept 0.1 of the way of mobilenet_v2.ens-at" in capsys.readouterr().out
+    kept = unpack(trained / "mobilenet_v2.ens-at.safetensors")[LAYER]
+    torch.testing.assert_close(kept, original * (0.9 - 0.05 * 8 + 0.05 * 1.2), rtol=2e-3, atol=1e-4)
+    record = json.loads((trained / "mobilenet_v2.ens-at.json").read_text())
+    assert (record["blend"], record["blend_from"]["share"]) == (0.05, 0.05)
+    script.main([*checking, "--check", "--blends", "0.5", "--keep"])
+    again = json.loads((trained / "mobilenet_v2.ens-at.json").read_text())
+    assert (again["blend"], again["blend_from"]["share"]) == (0.05, 0.05)
+    with pytest.raises(SystemExit):
+        script.main([*checking, "--check", "--line-share", "0.5"])
+    assert "--line-share needs --line-from" in capsys.readouterr().err
 
 
 def test_a_job_is_one_word(script: ModuleType) -> None:
