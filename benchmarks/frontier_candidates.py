@@ -99,8 +99,8 @@ def _peer(name: str, settings: Mapping[str, Any], wrapped: bool) -> Make:
 def chosen(only: str | None) -> dict[str, Make]:
     """The candidates that ``--only`` names, in its order; all in their own without it.
 
-    >>> list(chosen("ti-dim/10,dim+t0.8p0/10"))
-    ['ti-dim/10', 'dim+t0.8p0/10']
+    >>> list(chosen("ti-dim/10,dim+t0.8p0/10,dim+t0s0r1.7/10"))
+    ['ti-dim/10', 'dim+t0.8p0/10', 'dim+t0s0r1.7/10']
     """
     all_of_them = candidates()
     if not only:
@@ -109,26 +109,28 @@ def chosen(only: str | None) -> dict[str, Make]:
     for word in only.split(","):
         kernel = _KERNEL.fullmatch(word)
         if kernel:
-            found[word] = _dim_with(*map(float, kernel.groups()))
+            translation, polar, scaling, rotation, steps = kernel.groups()
+            found[word] = _dim_with(float(translation), float(scaling or polar), float(rotation or polar), int(steps))
         found |= {name: make for name, make in all_of_them.items() if _names(word, name)}
     return found
 
 
-_KERNEL = re.compile(r"dim\+t([0-9.]+)p([0-9.]+)/([0-9]+)")
+_KERNEL = re.compile(r"dim\+t([0-9.]+)(?:p([0-9.]+)|s([0-9.]+)r([0-9.]+))/([0-9]+)")
 
 
-def _dim_with(translation: float, polar: float, steps: float) -> Make:
+def _dim_with(translation: float, scaling: float, rotation: float, steps: int) -> Make:
     """DIM with a kernel, each of whose parts is off at 0."""
-    if not translation and not polar:
-        return _named("dim", steps=int(steps))
+    if not translation and not scaling and not rotation:
+        return _named("dim", steps=steps)
+    radial, around = scaling or rotation or translation, rotation or scaling or translation
     kernel = whorl.AffineInvariant(
-        sigma=translation or polar,
-        polar_sigma=polar or translation,
+        sigma=translation or radial,
+        polar_sigma=radial if radial == around else (radial, around),
         translation=translation > 0,
-        rotation=polar > 0,
-        scaling=polar > 0,
+        rotation=rotation > 0,
+        scaling=scaling > 0,
     )
-    return _named("dim", steps=int(steps), estimator=kernel)
+    return _named("dim", steps=steps, estimator=kernel)
 
 
 def _names(word: str, name: str) -> bool:

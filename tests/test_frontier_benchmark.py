@@ -198,3 +198,8 @@ def test_kernels_by_name(frontier: ModuleType) -> None:
     only_polar = whorl.AffineInvariant(sigma=0.5, translation=False)
     assert torch.equal(made["dim+t0p0.5/10"].estimator(g), only_polar(g))
     assert made["dim+t0p0/7"] == whorl.attack("dim", eps=8 / 255, steps=7)
+    apart = frontier.chosen("dim+t0s0r1.7/10,dim+t0.5s0.3r0.8/10")
+    turned = whorl.AffineInvariant(sigma=1.7, translation=False, scaling=False)
+    assert torch.equal(apart["dim+t0s0r1.7/10"](8 / 255).estimator(g), turned(g))
+    all_three = whorl.AffineInvariant(sigma=0.5, polar_sigma=(0.3, 0.8))
+    assert torch.equal(apart["dim+t0.5s0.3r0.8/10"](8 / 255).estimator(g), all_three(g))

@@ -108,6 +108,12 @@ def test_calibrate_shows_the_choice_and_the_judgement(data: str, tmp_path: Path)
     again = json.loads(calibrated(data, tmp_path, "--json").stdout)
     assert f"Best: {again['winner']['label']}" in result.stdout
     assert [one["target"] for one in again["judged"]] == [SECOND, THIRD]
+    assert "least gain" in result.stdout
+    ranked = next(one for one in again["ranking"] if one["name"] == again["winner"]["label"])
+    least = min(gain for name in ("plain", "ti") for gain, _ in ranked["over"][name])
+    row = next(line for line in result.stdout.splitlines() if line.startswith(ranked["name"]))
+    assert f"{least:+.1f}" in row
+    assert all(len(one["over"]["plain"]) == 2 for one in again["ranking"])
 
 
 def test_calibrate_refuses_kin(data: str, tmp_path: Path) -> None:

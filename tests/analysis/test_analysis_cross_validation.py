@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -64,6 +67,33 @@ def test_the_best_wins_and_is_told_apart() -> None:
         gain, (low, high) = one.over["plain"]
         assert low < gain < high
         assert low > 20
+
+
+def test_each_network_s_gain_over_a_baseline_has_an_interval() -> None:
+    answers = made_up([[0.5, 0.5, 0.5], [0.8, 0.6, 0.5], [0.6, 0.6, 0.6]])
+    by_name = {one.name: one for one in choose(answers).ranking}
+    gains = by_name["a"].over["plain"]
+    for t, (gain, (low, high)) in enumerate(gains):
+        literal = [literal_rate(answers.clean[t], answers.success[c, t], torch.ones(400)) for c in (1, 0)]
+        assert gain == pytest.approx(100 * (literal[0] - literal[1]), abs=1e-3)
+        assert low < gain < high
+        assert high - low < 15
+    assert gains[0][1][0] > 20  # told apart from none where the chances are 80 and 50%
+    assert gains[2][1][0] < 0 < gains[2][1][1]  # and not where they are the same
+    assert by_name["a"].least_over("plain") == min(gain for gain, _ in gains) == gains[2][0]
+    assert by_name["plain"].least_over("plain") == 0
+
+
+def test_a_network_that_recognises_nothing_has_no_gain() -> None:
+    answers = made_up([[0.5] * 3, [0.8] * 3, [0.6] * 3])
+    answers.clean[1] = False
+    answers = replace(answers, success=answers.success & answers.clean)
+    first = choose(answers).ranking[0]
+    assert math.isnan(first.over["plain"][1][0])
+    assert first.least_over("plain") > 20
+    answers.clean[:] = False
+    nothing = choose(replace(answers, success=answers.success & answers.clean)).ranking[0]
+    assert math.isnan(nothing.least_over("plain"))
 
 
 def test_the_judge_does_not_see_the_network_s_family() -> None:

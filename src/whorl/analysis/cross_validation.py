@@ -6,6 +6,7 @@ choice is made again and again without one family of networks and without one fo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,6 +111,7 @@ class Ranked:
         mean: percent, over the networks.
         interval: 95%, over resampled pictures.
         rates: percent, one for each network.
+        over: by baseline, how far above it on each network, in points, and the 95% interval of the difference.
         wins: share of resamples in which it is the best that can be chosen.
         behind: how far behind the winner, in points, with its 95% interval.
     """
@@ -119,6 +121,7 @@ class Ranked:
     mean: float
     interval: Interval
     rates: tuple[float, ...]
+    over: dict[str, tuple[tuple[float, Interval], ...]]
     wins: float
     behind: tuple[float, Interval]
 
@@ -126,6 +129,10 @@ class Ranked:
     def level(self) -> bool:
         """Whether it is not told apart from the winner."""
         return self.behind[1][0] <= 0
+
+    def least_over(self, baseline: str) -> float:
+        """How far above a baseline on the network where it gains least, in points; NaN where no network tells."""
+        return min((gain for gain, _ in self.over[baseline] if not math.isnan(gain)), default=math.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +193,16 @@ def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
     everyone = torch.ones(answers.pictures)
     per_target = 100 * rates(answers.clean, answers.success, everyone)
     mean = per_target.nanmean(-1)
-    drawn = torch.cat([100 * rates(answers.clean, answers.success, part).nanmean(-1) for part in counts.split(50)])
+    drawn_each = torch.cat([100 * rates(answers.clean, answers.success, part) for part in counts.split(50)])
+    drawn = drawn_each.nanmean(-1)
     allowed = torch.tensor(answers.eligible)
     first = int(mean.masked_fill(~allowed, -1.0).argmax())
     winners = drawn.masked_fill(~allowed, -1.0).argmax(-1)
+
+    def over(c: int, baseline: int) -> tuple[tuple[float, Interval], ...]:
+        gains, resampled = per_target[c] - per_target[baseline], drawn_each[:, c] - drawn_each[:, baseline]
+        return tuple((float(gains[t]), _interval(resampled[:, t])) for t in range(len(answers.targets)))
+
     found = [
         Ranked(
             name=name,
@@ -197,6 +210,7 @@ def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
             mean=float(mean[c]),
             interval=_interval(drawn[:, c]),
             rates=tuple(per_target[c].tolist()),
+            over={answers.names[b]: over(c, b) for b, may in enumerate(answers.eligible) if not may},
             wins=float((winners == c).float().mean()) if answers.eligible[c] else 0.0,
             behind=(float(mean[first] - mean[c]), _interval(drawn[:, first] - drawn[:, c])),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -205,12 +206,15 @@ def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> No
     console, chosen = output(), done.chosen
     head = f"{done.attack} on {done.source}, {done.gradients:g} gradients a picture, {done.answers.pictures} pictures"
     console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
-    ranking = table("kernel", *done.answers.targets, "mean", "95% interval", "behind the best", "best in", numbers=True)
+    headings = ["kernel", *done.answers.targets, "mean", "95% interval", "least gain", "behind the best", "best in"]
+    ranking = table(*headings, numbers=True)
     for one in chosen.ranking:
         behind, (low, high) = one.behind
         apart = "–" if one.name == chosen.winner else f"{behind:+.1f} ({low:+.1f} to {high:+.1f})"
         wins = "baseline" if one.baseline else f"{one.wins:.0%}"
         cells = [*(f"{rate:.1f}" for rate in one.rates), f"{one.mean:.1f}", "{:.1f} to {:.1f}".format(*one.interval)]
+        least = min(one.least_over(name) for name in ("plain", "ti"))
+        cells.append("" if one.baseline else "–" if math.isnan(least) else f"{least:+.1f}")
         ranking.add_row(one.name, *cells, apart, wins, style="bold" if one.name == chosen.winner else None)
     console.print(ranking)
     console.print()
