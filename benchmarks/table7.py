@@ -84,7 +84,7 @@ def load_targets(
         model, layers = split_target(name)
         net: nn.Module = quick(model, device, like, half=name in half)
         for layer in layers:
-            if layer == "jpeg" and workers > 1 and ParallelJpeg.works_here():
+            if layer == "jpeg" and workers > 1:
                 net = Defended(net, ParallelJpeg(workers=workers), seed=seed)
             else:
                 net = load_defense(layer, net, seed=seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,16 @@ CLASSES = 7
 
 # The suite runs in as many processes as there are cores; threads on top of that only get in each other's way.
 torch.set_num_threads(1)
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that take minutes may: the limit in pyproject.toml is for the others."""
+    for item in items:
+        if item.get_closest_marker("slow") or item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.timeout(0))
 
 
 def small_net(channels: int = 3, *, seed: int = 0) -> nn.Module:

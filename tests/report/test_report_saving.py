@@ -12,7 +12,7 @@ from browser import chromium
 from report.made_up import grid_cells, small_gallery
 from whorl import WhorlError
 from whorl.evaluation import Pose
-from whorl.report import Content, save_figures
+from whorl.report import Content, rendering, save_figures
 from whorl.report.saving import WIDTH
 
 ONE = Content(title="t", cells=grid_cells(where=[Pose()]), galleries=(small_gallery(),))
@@ -53,6 +53,28 @@ def test_without_a_browser_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WhorlError, match=r"Install one .*apt install chromium"):
         save_figures(tmp_path / "out", ONE)
+
+
+@pytest.mark.parametrize("awake", [0, 1])
+def test_a_browser_that_does_not_answer_is_replaced_once(
+    awake: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one that sleeps instead, always or the first time."""
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    started, program = tmp_path / "started", tmp_path / "chromium"
+    program.write_text(
+        f'#!/bin/sh\necho >> "{started}"\n'
+        f'[ {awake} = 1 ] && [ $(wc -l < "{started}") = 2 ] && exec "{chromium()}" "$@"\nexec sleep 600\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(program))
+    monkeypatch.setattr(rendering, "PATIENCE", 15 if awake else 1)
+    if awake:
+        assert len(save_figures(tmp_path / "out", ONE, formats=("png",))) == 2
+    else:
+        with pytest.raises(WhorlError, match=r"started 2 times and did not answer .* 0 of 2 files are written"):
+            save_figures(tmp_path / "out", ONE)
+    assert len(started.read_text().splitlines()) == 2
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:

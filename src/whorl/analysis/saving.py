@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whorl.artifacts import atomic_write
-from whorl.report.saving import render
+from whorl.report.rendering import render
 from whorl.runs.progress import Report, silent
 
 if TYPE_CHECKING:

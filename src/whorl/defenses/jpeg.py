@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
+from whorl.defenses.jpeg_codec import coded
 from whorl.records import Record
 
 
@@ -35,7 +31,7 @@ def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
     exact = at_least_single(x.detach())
     # One copy to the host and one back, whatever the batch.
     pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    decoded = torch.from_numpy(_codec(pixels, quality)).to(x.device).permute(0, 3, 1, 2)
+    decoded = torch.from_numpy(coded(pixels, quality)).to(x.device).permute(0, 3, 1, 2)
     return straight_through((decoded.to(exact.dtype) / 255).to(x.dtype), x)
 
 
@@ -56,12 +52,3 @@ class Jpeg(Record):
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
         """Compress ``x``."""
         return jpeg(x, quality=self.quality)
-
-
-def _codec(pixels: Iterable[NDArray[np.uint8]], quality: int) -> NDArray[np.uint8]:
-    decoded = []
-    for picture in pixels:
-        file = BytesIO()
-        Image.fromarray(np.ascontiguousarray(picture)).save(file, format="JPEG", quality=quality)
-        decoded.append(np.asarray(Image.open(file, formats=("JPEG",))))
-    return np.stack(decoded)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +17,7 @@ from whorl.errors import WhorlError
 from whorl.report.content import Content, Encoded, Example, Gallery, Shot
 from whorl.report.drawings import Drawing, drawings
 from whorl.report.escaping import figure_text
+from whorl.report.rendering import render
 from whorl.runs.figure import Panel, Tile, draw
 from whorl.runs.progress import Report, silent
 
@@ -71,39 +70,6 @@ def save_figures(
             f"cannot write to {place} ({error}). Choose a folder that is writable and has space."
         ) from error
     return [*figures, *sheets]
-
-
-def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -> None:
-    """Draw all in one browser, and write each as it is done."""
-    if not figures:
-        return
-    try:
-        from kaleido import Kaleido
-    except ImportError as error:
-        raise WhorlError(
-            "figures as files need kaleido, which is not installed. Install it with: pip install 'whorl[figures]'"
-        ) from error
-
-    async def draw_all() -> None:
-        # Formulas would be fetched from the network; there are none.
-        async with Kaleido(n=1, mathjax=False) as browser:
-            for done, (path, (figure, options)) in enumerate(figures.items()):
-                report("drawing figures", done, len(figures))
-                data = await browser.calc_fig(figure, opts=options)
-                with atomic_write(path) as file:
-                    file.write(data)
-        report("drawing figures", len(figures), len(figures))
-
-    # In a thread of its own, since a notebook already runs a loop in this one.
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            pool.submit(asyncio.run, draw_all()).result()
-        except RuntimeError as error:  # all that kaleido raises about a missing or failing browser is one
-            raise WhorlError(
-                f"figures as files are drawn by Chrome or Chromium, which could not be started ({_first_line(error)}). "
-                "Install one (Debian: apt install chromium; anywhere: kaleido_get_chrome), or name its program in the "
-                "environment variable BROWSER_PATH."
-            ) from error
 
 
 def _options(one: Drawing, ending: str) -> tuple[Any, dict[str, Any]]:
@@ -177,7 +143,3 @@ def _decoded(picture: Encoded) -> Tensor:
 
     with Image.open(io.BytesIO(picture.data)) as image:
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1) / 255
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

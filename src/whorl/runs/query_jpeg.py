@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
-import multiprocessing
 import os
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,15 +15,60 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from whorl.defenses import jpeg_codec
 from whorl.defenses.checks import at_least_single
 from whorl.defenses.jpeg import Jpeg, jpeg
+from whorl.errors import WhorlError
 from whorl.records import Record
 
-# Pixels that go through at a time; a batch of 224-pixel pictures that fills a GPU fits.
-_CAPACITY = 96 * 2**20
 
-# In a worker: memory that it shares with the process that started it.
-_shared: mmap.mmap | None = None
+class _Coders:
+    """Programs that code, each for one thread at a time.
+
+    They are no copies of this process: a copy of one that has threads can wait for ever for a lock that nobody holds.
+    """
+
+    def __init__(self, workers: int) -> None:
+        # -P: what lies beside the program is not taken for a library. A session of its own: Ctrl-C is not its affair.
+        command = [sys.executable, "-P", jpeg_codec.__file__]
+        pipe = subprocess.PIPE
+        self.processes = [
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603 - our own program
+            for _ in range(workers)
+        ]
+        self.idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for process in self.processes:
+            self.idle.put(process)
+        self.threads = ThreadPoolExecutor(workers)
+
+    def code(self, parts: list[NDArray[np.uint8]], quality: int) -> list[NDArray[np.uint8]]:
+        return list(self.threads.map(lambda pixels: self._code(pixels, quality), parts))
+
+    def _code(self, pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+        process = self.idle.get()
+        assert process.stdin is not None  # noqa: S101 - both are pipes
+        assert process.stdout is not None  # noqa: S101
+        try:
+            process.stdin.write(jpeg_codec.HEADER.pack(*pixels.shape, quality))
+            process.stdin.write(pixels.data)
+            process.stdin.flush()
+            answer = process.stdout.read(pixels.nbytes)
+        except BrokenPipeError:
+            answer = b""
+        finally:
+            self.idle.put(process)
+        if len(answer) < pixels.nbytes:
+            raise WhorlError(
+                f"a process that codes JPEG ended early, with exit code {process.wait()}. Is there enough memory? "
+                "Its own words are above, if it had any."
+            )
+        return np.frombuffer(answer, dtype=np.uint8).reshape(pixels.shape)
+
+    def close(self) -> None:
+        self.threads.shutdown()
+        for process in self.processes:
+            process.kill()  # it waits for work, and has nothing to lose
+            process.communicate()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -43,53 +88,20 @@ class ParallelJpeg(Record):
 
     def __post_init__(self) -> None:
         Jpeg(quality=self.quality)  # checks it
-        memory = mmap.mmap(-1, _CAPACITY)
-        # Forked, so that the memory is shared without a name and nothing is imported anew. The workers never touch
-        # torch: a forked process may not use a GPU or torch's threads.
-        pool = multiprocessing.get_context("fork").Pool(self.workers, _adopt, (memory,))
-        object.__setattr__(self, "_memory", memory)
-        object.__setattr__(self, "_pool", pool)
-
-    @staticmethod
-    def works_here() -> bool:
-        """Whether this system can fork."""
-        return sys.platform.startswith("linux")
+        object.__setattr__(self, "_coders", _Coders(self.workers))
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
         """Compress and decompress (B, 3, H, W) ``x``; see :func:`whorl.defenses.jpeg`."""
-        exact = at_least_single(x.detach())
-        pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        size = pixels[0].numel()
-        if size > _CAPACITY or len(x) < 2:
+        if len(x) < 2:
             return jpeg(x, quality=self.quality)
-        parts = [self._coded(part.cpu().numpy()).to(x.device) for part in pixels.split(_CAPACITY // size)]
-        return (torch.cat(parts).permute(0, 3, 1, 2).to(exact.dtype) / 255).to(x.dtype)
-
-    def _coded(self, pixels: NDArray[np.uint8]) -> Tensor:
-        memory: mmap.mmap = self._memory  # type: ignore[attr-defined]  # set above, past the frozen record
-        pool: Any = self._pool  # type: ignore[attr-defined]  # as above
-        view = np.frombuffer(memory, dtype=np.uint8, count=pixels.size).reshape(pixels.shape)
-        view[:] = pixels
+        exact = at_least_single(x.detach())
+        pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
         # Twice as many pieces as workers: one that is late does not hold up all the others.
-        cuts = np.linspace(0, len(pixels), min(len(pixels), 2 * self.workers) + 1).astype(int).tolist()
-        tasks = [(pixels.shape, begin, end, self.quality) for begin, end in pairwise(cuts)]
-        pool.starmap(_code, tasks, chunksize=1)
-        return torch.from_numpy(view.copy())
+        parts = np.array_split(pixels, min(len(pixels), 2 * self.workers))
+        coders: Any = self._coders  # type: ignore[attr-defined]  # set above, past the frozen record
+        decoded = torch.from_numpy(np.concatenate(coders.code(parts, self.quality))).to(x.device)
+        return (decoded.permute(0, 3, 1, 2).to(exact.dtype) / 255).to(x.dtype)
 
     def close(self) -> None:
         """End the workers."""
-        self._pool.terminate()  # type: ignore[attr-defined]  # as above
-        self._pool.join()  # type: ignore[attr-defined]  # as above
-
-
-def _adopt(memory: mmap.mmap) -> None:
-    global _shared
-    _shared = memory
-
-
-def _code(shape: tuple[int, ...], begin: int, end: int, quality: int) -> None:
-    from whorl.defenses.jpeg import _codec
-
-    assert _shared is not None  # noqa: S101 - set when the worker started
-    pixels = np.frombuffer(_shared, dtype=np.uint8, count=int(np.prod(shape))).reshape(shape)
-    pixels[begin:end] = _codec(pixels[begin:end], quality)
+        self._coders.close()  # type: ignore[attr-defined]  # as above
