@@ -34,6 +34,7 @@ from measure import (
 from whorl.estimators import TI_SIGMA, AffineInvariant, TranslationInvariant
 from whorl.fast.bench import SIZES, prepare, replayed_gradient
 from whorl.geometry import blur, from_polar, gaussian_kernel, to_polar
+from whorl.geometry.kernels import Weights
 from whorl.models.architectures import build
 
 Shape = tuple[int, int, int, int]
@@ -50,11 +51,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 INPUT_SETS = 4
 COPY, RIVAL, GRADIENT = "copy", "15x15 depthwise convolution", "ResNet-18 input gradient"
 OURS, PLAIN = "AffineInvariant", "AffineInvariant in plain torch"
-AUTHORS = "AffineInvariant, the authors' kernel"
+AUTHORS, NARROW = "AffineInvariant, the authors' kernel", "AffineInvariant, all parts, 0.5"
 NOTES = """\
 - 15x15 depthwise convolution: one 2-D convolution with TranslationInvariant's kernel, as peers do it.
 - AffineInvariant: as the package runs it, fused on a GPU, as sums of rows on a CPU.
-- The authors' kernel (sigma="reference") is wider than the default one, and takes longer.
+- The authors' kernel (sigma="reference") is wider than the default one and has all three parts, and takes longer.
+- All parts, 0.5: translations, scalings and rotations with a narrow kernel, which ai-best has.
 - Rows that are indented are its steps in plain torch; they add up to the row above them.
 - grid_sample there and back: both polar warps by torch's sampler, without the wrap at 2π: less work than ours.
 - buffers: the most memory above the input at any time, result included, in units of the input's size.
@@ -65,13 +67,12 @@ def cases(shape: Shape, device: torch.device) -> dict[str, Call]:
     """List what is timed, each a function of a gradient of ``shape``."""
     _, channels, height, width = shape
     ours = AffineInvariant()
-    translation, polar = ours.kernel, ours.polar_kernel
-    assert translation is not None
+    polar = ours.polar_kernel
+    assert ours.kernel is None, "the default has no translations, and no step for them below"
     assert polar is not None
 
     def plain(g: Tensor) -> Tensor:
-        g = to_polar(blur(g, translation))
-        return from_polar(blur(g, polar, circular=True), (height, width))
+        return from_polar(blur(to_polar(g), polar, circular=True), (height, width))
 
     weight = gaussian_kernel(15, TI_SIGMA).to(device, torch.float32).expand(channels, 1, 15, 15).contiguous()
     return {
@@ -79,9 +80,9 @@ def cases(shape: Shape, device: torch.device) -> dict[str, Call]:
         RIVAL: lambda g: F.conv2d(g, weight, padding="same", groups=channels),
         "TranslationInvariant": TranslationInvariant(),
         AUTHORS: AffineInvariant(sigma="reference"),
+        NARROW: AffineInvariant(sigma=0.5),
         OURS: ours,
         PLAIN: plain,
-        "  translation blur": lambda g: blur(g, translation),
         "  to polar": to_polar,
         "  polar blur": lambda g: blur(g, polar, circular=True),
         "  from polar": lambda g: from_polar(g, (height, width)),
@@ -226,9 +227,9 @@ def kept_bytes(shape: Shape, device: torch.device) -> int:
     from whorl.fast.estimator_cpu import tables
 
     ours = AffineInvariant()
-    assert ours.kernel is not None
     assert ours.polar_kernel is not None
-    weights = (*ours.kernel[:2], *ours.polar_kernel[:2])
+    still: Weights = (1.0,)
+    weights = (*(ours.kernel or (still, still))[:2], *ours.polar_kernel[:2])
     return sum(part.nbytes for step in tables(height, width, *map(trimmed, weights)) for part in step[:3])
 
 

@@ -29,7 +29,7 @@ import whorl
 from measure import headline, metadata, save, table
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
-from whorl.geometry.kernels import Sigma
+from whorl.interop.naming import find_estimator
 from whorl.models.folding import fold
 from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_rows import Table7
@@ -37,7 +37,6 @@ from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES,
 from whorl.runs.targets import split_target
 
 BARE = "efficientnet_lite0"
-SIGMAS: tuple[Sigma, ...] = ("calibrated", "reference", "printed")
 RANDOM = tuple(f"{BARE}+{name}" for name in ("resize-pad", "randmix"))
 
 
@@ -148,9 +147,13 @@ def verdicts(found: Table7, best: str = "ai-dim") -> dict[str, Any]:
     }
 
 
-def with_kernel(starts: Sequence[str], sigma: Sigma) -> dict[str, dict[str, Any]]:
-    """Settings of those starts that are affine-invariant with the default kernel."""
-    kernel, default = whorl.AffineInvariant(sigma=sigma), whorl.AffineInvariant()
+def with_kernel(starts: Sequence[str], sigma: str) -> dict[str, dict[str, Any]]:
+    """Settings of those starts that are affine-invariant with the default kernel.
+
+    >>> with_kernel(["none", "ti-dim", "ai-dim"], "0.5")
+    {'ai-dim': {'estimator': AffineInvariant(sigma=0.5)}}
+    """
+    kernel, default = find_estimator(f"ai:{sigma}"), whorl.AffineInvariant()
     chosen = [name for name in starts if name != "none" and getattr(whorl.attack(name), "estimator", None) == default]
     return {name: {"estimator": kernel} for name in chosen}
 
@@ -166,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder; what it holds of the same work is kept")
     parser.add_argument("--attacks", default=",".join((NOISE, *ATTACKS)), help="comma-separated")
     parser.add_argument("--starts", default=",".join(STARTS), help="comma-separated")
-    parser.add_argument("--sigma", default="calibrated", choices=SIGMAS, help="kernel of affine-invariant starts")
+    parser.add_argument("--sigma", default="calibrated", help="of affine-invariant starts: pixels, or a name")
     parser.add_argument("--targets", default=",".join((BARE, *DEFENDED)), help="comma-separated")
     parser.add_argument("--surrogates", default=",".join(SURROGATES), help="comma-separated")
     parser.add_argument("--limits", default="", help="fewer images for dear targets: NAME=8,NAME=20")

@@ -93,10 +93,11 @@ def test_the_probe_of_memory_sees_what_it_should() -> None:
 HUNGRY: dict[str, Function] = {
     "ti": TranslationInvariant(),
     "ai": AffineInvariant(),
+    "ai narrow": AffineInvariant(sigma=0.5),
     "ai reference": AffineInvariant(sigma="reference"),
     "ai uniform": AffineInvariant(kernel_size=31, kind="uniform"),
     "ai own": AffineInvariant(**own(5, 5, separable=False).settings, **own(5, 5, separable=False).polar_settings()),
-    "polar only": AffineInvariant(translation=False),
+    "polar only": AffineInvariant(sigma=0.5, translation=False),
 }
 
 

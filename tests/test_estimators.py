@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import reference
-from estimator_cases import ESTIMATORS, Function, Kernel, gaussian, own, uniform
+from estimator_cases import ESTIMATORS, Function, Kernel, gaussian, literal, own, uniform
 from reference import Array, noise
 from whorl.errors import WhorlError
-from whorl.estimators import AffineInvariant, Chain, TranslationInvariant, identity
+from whorl.estimators import CALIBRATED_ROTATION, AffineInvariant, Chain, TranslationInvariant, identity
 from whorl.geometry.kernels import CALIBRATED_SIGMA
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Case:
 
     @functools.cache  # noqa: B019 - one table, made once
     def expected_affine(self) -> Array:
-        p, q = self.kernel.weights, (self.polar or self.kernel).weights
+        p, q = literal(self.kernel, self.polar, **self.parts)
         return reference.affine_average(self.gradient(torch.float64).numpy(), p, q, **self.parts)
 
     @functools.cache  # noqa: B019
@@ -136,12 +136,36 @@ def test_translation_invariant_equals_the_literal_sum(case: Case, dtype: torch.d
     assert worst_relative_error(out, case.expected_translation()) < TOLERANCE[dtype]
 
 
-def test_defaults_are_15_by_15_kernels_of_the_calibrated_width() -> None:
+def test_the_default_averages_over_15_angles_of_the_calibrated_width_alone() -> None:
     g = noise(1, 3, 33, 33)
-    p = reference.gaussian(15, CALIBRATED_SIGMA)
+    point, angles = np.ones((1, 1)), reference.gaussian((1, 15), CALIBRATED_ROTATION)
     assert AffineInvariant().sigma == "calibrated"
-    assert worst_relative_error(AffineInvariant()(g), reference.affine_average(g.numpy(), p, p)) < 1e-10
-    assert torch.equal(AffineInvariant()(g), AffineInvariant(sigma=CALIBRATED_SIGMA)(g))
+    assert worst_relative_error(AffineInvariant()(g), reference.affine_average(g.numpy(), point, angles)) < 1e-10
+    said = AffineInvariant(sigma=CALIBRATED_ROTATION, translation=False, scaling=False)
+    assert torch.equal(AffineInvariant()(g), said(g))
+    assert torch.equal(AffineInvariant()(g), AffineInvariant(translation=False)(g))
+    assert torch.equal(AffineInvariant()(g), AffineInvariant(scaling=False)(g))
+
+
+@pytest.mark.parametrize("parts", [{}, {"translation": False}, {"scaling": False}], ids=str)
+def test_where_nothing_turns_the_calibrated_width_is_that_of_a_blur(parts: dict[str, Any]) -> None:
+    g = noise(1, 3, 33, 33)
+    still = AffineInvariant(rotation=False, **parts)
+    p = reference.gaussian(15, CALIBRATED_SIGMA)
+    expected = reference.affine_average(g.numpy(), p, p, rotation=False, **parts)
+    assert worst_relative_error(still(g), expected) < 1e-10
+    assert torch.equal(still(g), AffineInvariant(sigma=CALIBRATED_SIGMA, rotation=False, **parts)(g))
+
+
+def test_a_calibrated_part_leaves_the_other_kernel_as_it_is_said() -> None:
+    g = noise(1, 3, 33, 33)
+    around = AffineInvariant(polar_sigma=1.0)
+    assert torch.equal(around(g), AffineInvariant(translation=False, sigma=1.0)(g))
+    moved = AffineInvariant(sigma=1.0, polar_sigma="calibrated")
+    assert torch.equal(moved(g), AffineInvariant(sigma=1.0, polar_sigma=CALIBRATED_ROTATION, scaling=False)(g))
+    weights = torch.rand(3, 3, dtype=torch.float64)
+    assert AffineInvariant(weights=weights).kernel == AffineInvariant(weights=weights, sigma=1.0).kernel
+    assert AffineInvariant(kind="uniform").kernel is not None
 
 
 @pytest.mark.parametrize(("preset", "width"), [("reference", 7 / 6), ("printed", 7 / math.sqrt(3))])

@@ -22,6 +22,7 @@ pytestmark = [
 ESTIMATORS: dict[str, whorl.Estimator] = {
     "ti": whorl.TranslationInvariant(),
     "ai": whorl.AffineInvariant(),
+    "ai narrow": whorl.AffineInvariant(sigma=0.5),
     "ai reference": whorl.AffineInvariant(sigma="reference"),
     "ai printed": whorl.AffineInvariant(sigma="printed", kernel_size=31),
     "ai uniform": whorl.AffineInvariant(kind="uniform", kernel_size=(3, 9)),

@@ -25,6 +25,10 @@ Kind = Literal["gaussian", "uniform"]
 # Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
 TI_SIGMA = 7 / 3
 
+# Columns of the polar grid: 2.7 degrees at 224 pixels. Translations and scalings beside it are zero, since they did not
+# pay; docs/analysis.md has the calibration.
+CALIBRATED_ROTATION = 1.7
+
 
 @runtime_checkable
 class Estimator(Protocol):
@@ -102,14 +106,15 @@ class TranslationInvariant(_Wraps, Record):
 class AffineInvariant(_Wraps, Record):
     """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
 
-    The default kernel is whorl's own, ``"calibrated"``, which is narrow; ``"reference"`` is that of the authors' code
-    and ``"printed"`` that of the paper's text. Narrow kernels pay against plain networks, wide ones against hardened
-    networks.
+    The default is whorl's own, ``"calibrated"``: rotations alone, since translations and scalings beside them did not
+    pay. ``"reference"`` is the authors' code and ``"printed"`` the paper's text, with all three parts. Narrow kernels
+    pay against plain networks, wide ones against hardened networks.
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, or (rows, columns); ``"calibrated"`` (a constant, whatever the size), ``"reference"`` (the
-            authors' code, l/6) or ``"printed"`` (the paper's text, l/√3), where 2l+1 is the kernel's size.
+        sigma: pixels, or (rows, columns); ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text,
+            l/√3), where 2l+1 is the kernel's size; or ``"calibrated"``, whatever the size: 1.7 columns of the polar
+            grid for rotations and nothing for the rest, or 0.5 for the rest where rotation is off.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
         polar_sigma: as ``sigma``, for the polar kernel.
@@ -139,8 +144,11 @@ class AffineInvariant(_Wraps, Record):
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """The translation kernel Λ_t; None where translation is off."""
-        return _kernel(self.kernel_size, self.sigma, self.kind, self.weights) if self.translation else None
+        """The translation kernel Λ_t; None where translation is off, or calibrated to nothing."""
+        if not self.translation:
+            return None
+        kernel = _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
+        return None if self._rotates_alone(self.sigma, self.weights) else kernel
 
     @cached_property
     def polar_kernel(self) -> Kernel | None:
@@ -151,10 +159,16 @@ class AffineInvariant(_Wraps, Record):
         sigma = self.sigma if self.polar_sigma is None else self.polar_sigma
         described = self.polar_kernel_size is not None or self.polar_sigma is not None
         inherited = None if described else self.weights
-        kernel = _kernel(size, sigma, self.kind, inherited if self.polar_weights is None else self.polar_weights)
+        weights = inherited if self.polar_weights is None else self.polar_weights
+        if self._rotates_alone(sigma, weights):
+            return _kernel(size, CALIBRATED_ROTATION, self.kind, None).sum_over_rows()
+        kernel = _kernel(size, sigma, self.kind, weights)
         if not self.rotation:
             return kernel.sum_over_columns()
         return kernel if self.scaling else kernel.sum_over_rows()
+
+    def _rotates_alone(self, sigma: Sigma, weights: Tensor | None) -> bool:
+        return self.rotation and sigma == "calibrated" and self.kind == "gaussian" and weights is None
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""

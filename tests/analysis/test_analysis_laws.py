@@ -9,6 +9,7 @@ import torch
 
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis.laws import law_of_kernel, law_of_range, odd, read_kernel, steps_of, uniforms
+from whorl.estimators import CALIBRATED_ROTATION
 from whorl.geometry.kernels import CALIBRATED_SIGMA, gaussian_kernel
 
 
@@ -22,7 +23,7 @@ def test_the_steps_are_those_of_the_polar_grid() -> None:
 
 @pytest.mark.parametrize(
     ("sigma", "pixels"),
-    [("calibrated", CALIBRATED_SIGMA), ("reference", 7 / 6), ("printed", 7 / math.sqrt(3)), (0.5, 0.5)],
+    [("reference", 7 / 6), ("printed", 7 / math.sqrt(3)), (0.5, 0.5)],
 )
 def test_a_kernel_s_law_has_its_spread(sigma: float, pixels: float) -> None:
     law, steps = law_of_kernel(AffineInvariant(sigma=sigma), 224, 224), steps_of(224, 224)
@@ -30,6 +31,16 @@ def test_a_kernel_s_law_has_its_spread(sigma: float, pixels: float) -> None:
     assert law.angle == pytest.approx(pixels * steps.angle)
     # The mean square displacement of the scaling is that of the radial shift.
     assert law.scale * steps.typical == pytest.approx(pixels * steps.radius)
+
+
+def test_the_calibrated_kernel_s_law_turns_alone_and_where_it_cannot_it_moves() -> None:
+    steps = steps_of(224, 224)
+    turning, still = (law_of_kernel(AffineInvariant(rotation=rotation), 224, 224) for rotation in (True, False))
+    assert turning.angle == pytest.approx(CALIBRATED_ROTATION * steps.angle)
+    assert (turning.shift, turning.scale) == (0, 0)
+    assert still.angle == 0
+    assert still.shift == pytest.approx(CALIBRATED_SIGMA)
+    assert still.scale * steps.typical == pytest.approx(CALIBRATED_SIGMA * steps.radius)
 
 
 def test_parts_that_are_off_do_not_move() -> None:
@@ -57,7 +68,7 @@ def test_the_lattice_is_drawn_by_the_kernel_s_weights() -> None:
 
 
 def test_draws_of_the_law_and_of_its_lattice_go_together() -> None:
-    law, u = law_of_kernel(AffineInvariant(), 224, 224), uniforms(512, 0)
+    law, u = law_of_kernel(AffineInvariant(sigma=0.5), 224, 224), uniforms(512, 0)
     steps = steps_of(224, 224)
     apart = (law.transforms(u).angle - law.lattice(u, 224, 224)[0]) / steps.angle
     assert float(apart.abs().max()) < 0.7  # half a cell, and a little more in the tails

@@ -18,6 +18,7 @@ from whorl.runs.settings import build_attack
 
 SETTINGS: list[dict[str, Any]] = [
     {},
+    {"sigma": 0.5},
     {"kind": "uniform", "kernel_size": 7},
     {"sigma": "printed", "polar_kernel_size": (9, 5)},
     {"translation": False, "rotation": False},

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import reference
-from estimator_cases import Kernel, gaussian, own, uniform
+from estimator_cases import Kernel, gaussian, literal, own, uniform
 from reference import Array, noise, relative_error
 from whorl.estimators import AffineInvariant, TranslationInvariant
 from whorl.fast import estimator, estimator_gpu
@@ -62,7 +62,7 @@ class Case:
         g = self.gradient().double().numpy()
         if self.translation_only:
             return reference.average_of_shifts(g, self.kernel.weights)
-        return reference.affine_average(g, self.kernel.weights, (self.polar or self.kernel).weights, **self.parts)
+        return reference.affine_average(g, *literal(self.kernel, self.polar, **self.parts), **self.parts)
 
 
 CASES = [
@@ -77,7 +77,10 @@ CASES = [
     Case((1, 3, 37, 11), gaussian((3, 5), 1.0), translation_only=True),
     # A long polar kernel is blurred apart, a short one while polar coordinates are left.
     Case((1, 3, 12, 11), gaussian(3, 1.0), gaussian(9, 1.5)),
+    Case((3, 3, 12, 11), gaussian(15, 0.5)),
     Case((3, 3, 12, 11), gaussian(15, "calibrated")),
+    Case((2, 2, 11, 12), gaussian(15, "calibrated"), dtype="bfloat16"),
+    Case((1, 3, 9, 10), gaussian(15, "calibrated"), parts={"rotation": False}),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="bfloat16"),
     Case((1, 3, 10, 10), gaussian(3, 1.0), dtype="float16"),
     # bfloat16 is read in pairs of planes: a single one, groups that are full, one that is not.
@@ -113,7 +116,7 @@ def interpret(folder: Path) -> None:
         assert launched == before + 1, f"{case} did not take the fused way"
         assert out.dtype == case.gradient().dtype
         np.save(folder / f"{number}.npy", out.float().numpy())
-    small = AffineInvariant(kernel_size=3)
+    small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)
     np.save(folder / "contiguous.npy", small(g).numpy())
     np.save(folder / "channels_last.npy", small(g.to(memory_format=torch.channels_last)).numpy())
@@ -172,10 +175,11 @@ def test_the_rows_of_a_cpu_equal_the_literal_sums(case: Case) -> None:
     assert relative_error(out, case.expected()) < ROUNDING[case.dtype]
 
 
+@pytest.mark.parametrize("sigma", ["calibrated", 0.5])
 @pytest.mark.parametrize("count", [1, 2, 5, 11])
-def test_on_a_cpu_the_batch_does_not_change_a_bit(count: int) -> None:
-    g = noise(13, 3, 21, 18, dtype=torch.float32)
-    assert torch.equal(AffineInvariant()(g[:count]), AffineInvariant()(g)[:count])
+def test_on_a_cpu_the_batch_does_not_change_a_bit(count: int, sigma: Any) -> None:
+    g, est = noise(13, 3, 21, 18, dtype=torch.float32), AffineInvariant(sigma=sigma)
+    assert torch.equal(est(g[:count]), est(g)[:count])
 
 
 def test_weights_that_float32_does_not_feel_are_left_out() -> None:
@@ -189,7 +193,8 @@ def test_weights_that_float32_does_not_feel_are_left_out() -> None:
 
 
 def unfit() -> dict[str, Callable[[], tuple[Tensor, Any, Any]]]:
-    kernel, whole = AffineInvariant(kernel_size=3).kernel, AffineInvariant(**own(3, 3, separable=False).settings).kernel
+    kernel = AffineInvariant(kernel_size=3, sigma=1.0).kernel
+    whole = AffineInvariant(**own(3, 3, separable=False).settings).kernel
     g = noise(2, 3, 8, 8, dtype=torch.float32)
     return {
         "float64": lambda: (g.double(), kernel, kernel),
@@ -209,13 +214,13 @@ def test_what_no_fast_way_serves_is_left_to_plain_torch(name: str) -> None:
 
 def test_inside_vmap_plain_torch_does_it() -> None:
     g = noise(3, 2, 3, 8, 8, dtype=torch.float32)
-    est = AffineInvariant(kernel_size=3)
+    est = AffineInvariant(kernel_size=3, sigma=1.0)
     together = torch.vmap(est)(g)
     assert torch.allclose(together, torch.stack([est(part) for part in g]), rtol=0, atol=1e-6)
 
 
 def test_a_gpu_without_triton_and_one_with_too_many_taps_get_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = AffineInvariant(kernel_size=3).kernel
+    kernel = AffineInvariant(kernel_size=3, sigma=1.0).kernel
     wide = AffineInvariant(kernel_size=65, kind="uniform").kernel
     with FakeTensorMode():
         g = torch.empty(2, 3, 8, 8, device="cuda")
@@ -237,7 +242,7 @@ def test_to_a_compiler_the_fused_estimate_is_one_operation(monkeypatch: pytest.M
         seen.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
         return module
 
-    est = AffineInvariant(kernel_size=3)
+    est = AffineInvariant(kernel_size=3, sigma=1.0)
     with FakeTensorMode():
         out = torch.compile(lambda g: est(g).neg(), backend=backend, fullgraph=True)(
             torch.empty(2, 3, 8, 8, device="cuda")
@@ -248,7 +253,7 @@ def test_to_a_compiler_the_fused_estimate_is_one_operation(monkeypatch: pytest.M
 
 
 def test_tables_are_built_once() -> None:
-    g, est = noise(2, 3, 17, 15, dtype=torch.float32), AffineInvariant(kernel_size=3)
+    g, est = noise(2, 3, 17, 15, dtype=torch.float32), AffineInvariant(kernel_size=3, sigma=1.0)
     est(g)
     before = _across_lines.cache_info().misses
     est(g)

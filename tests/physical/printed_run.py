@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -46,6 +48,7 @@ EPS = 16 / 255
 def folders() -> tuple[Path, Path]:
     """Nine photographs in class folders, and the same changed by 16 of 255 levels in blotches, as attacks do it."""
     root = Path(tempfile.mkdtemp(prefix="whorl-physical-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     x, y, ids = whorl.load_samples(9)
     random = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
     noise = EPS * F.avg_pool2d(random, 3, stride=1, padding=1).sign()

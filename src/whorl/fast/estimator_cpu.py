@@ -52,7 +52,7 @@ def estimate_on_cpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
         (B, C, H, W), dtype of ``gradient``.
 
     >>> from whorl.estimators import AffineInvariant
-    >>> est, g = AffineInvariant(kernel_size=3), torch.rand(2, 3, 12, 16)
+    >>> est, g = AffineInvariant(kernel_size=3, sigma=1.0), torch.rand(2, 3, 12, 16)
     >>> k, q = est.kernel, est.polar_kernel
     >>> fast = estimate_on_cpu(g, k.rows, k.columns, q.rows, q.columns)
     >>> bool((fast - est(g.double())).abs().max() < 1e-6)

@@ -18,7 +18,7 @@ Size = int | tuple[int, int]
 Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
 Weights = tuple[float, ...]
 
-# Pixels. Not told apart from the best of twenty kernels on two sources; docs/analysis.md has the calibration.
+# Pixels, of a blur alone and where the estimator averages over no rotations; docs/analysis.md has the calibration.
 CALIBRATED_SIGMA = 0.5
 
 
