@@ -16,7 +16,7 @@ PATIENCE = 90.0
 """Seconds for the browser to start, or to draw one figure, which takes it a second or two."""
 
 TRIES = 2
-"""How many browsers are started if one does not answer. Chromium hangs at its start once in many hundred times."""
+"""How many browsers are started, one after the other, if none answers: a busy machine may have held up the first."""
 
 Answer = TypeVar("Answer")
 
