@@ -69,6 +69,7 @@ def test_a_browser_that_does_not_answer_is_replaced_once(
     program.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(program))
     monkeypatch.setattr(rendering, "PATIENCE", 15 if awake else 1)
+    monkeypatch.setattr(rendering, "FAREWELL", 1)
     if awake:
         assert len(save_figures(tmp_path / "out", ONE, formats=("png",))) == 2
     else:

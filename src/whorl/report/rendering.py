@@ -15,6 +15,9 @@ from whorl.runs.progress import Report
 PATIENCE = 90.0
 """Seconds for the browser to start, or to draw one figure, which takes it a second or two."""
 
+FAREWELL = 10.0
+"""Seconds for it to go when it is asked to, before it is ended."""
+
 TRIES = 2
 """How many browsers are started, one after the other, if none answers: a busy machine may have held up the first."""
 
@@ -92,7 +95,7 @@ async def _close(browser: Any) -> None:
     """Ask the browser to go; end it if it does not."""
     process = getattr(browser, "subprocess", None)
     try:
-        async with asyncio.timeout(PATIENCE / 9):
+        async with asyncio.timeout(FAREWELL):
             await browser.close()
     except TimeoutError:
         if process is not None:

@@ -46,8 +46,8 @@ class _Coders:
 
     def _code(self, pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
         process = self.idle.get()
-        assert process.stdin is not None  # noqa: S101 - both are pipes
-        assert process.stdout is not None  # noqa: S101
+        assert process.stdin is not None  # noqa: S101 - a pipe, as asked for above
+        assert process.stdout is not None  # noqa: S101 - likewise
         try:
             process.stdin.write(jpeg_codec.HEADER.pack(*pixels.shape, quality))
             process.stdin.write(pixels.data)
