@@ -7,7 +7,8 @@ paper's twelve poses. One line a candidate: gradients per picture, the mean succ
 eps, the rate on each target, seconds. Results are saved in FOLDER, a file for each source, after each candidate and
 eps; run again with the same FOLDER, it goes on where it stopped. ``--only`` takes names, or beginnings of names with a
 ``*``, and measures in its order; ``--list`` shows all. A name such as ``dim+t0.8p0.5/10`` is DIM with a kernel of that
-σ of translations and that in the polar plane, 0 for none; ``dim+t0s0r1.7/10`` says scalings and rotations apart.
+σ of translations and that in the polar plane, 0 for none; ``dim+t0s0r1.7/10`` says scalings and rotations apart, and
+``dim+t0s0r5@31/10`` the kernel's size, where it is not 15.
 
 The libraries' attacks need ``pip install torchattack``. They get our step size and as many gradients; a candidate whose
 library is missing or that fails is named and left out.

@@ -99,8 +99,8 @@ def _peer(name: str, settings: Mapping[str, Any], wrapped: bool) -> Make:
 def chosen(only: str | None) -> dict[str, Make]:
     """The candidates that ``--only`` names, in its order; all in their own without it.
 
-    >>> list(chosen("ti-dim/10,dim+t0.8p0/10,dim+t0s0r1.7/10"))
-    ['ti-dim/10', 'dim+t0.8p0/10', 'dim+t0s0r1.7/10']
+    >>> list(chosen("ti-dim/10,dim+t0.8p0/10,dim+t0s0r1.7/10,dim+t0s0r3@21/10"))
+    ['ti-dim/10', 'dim+t0.8p0/10', 'dim+t0s0r1.7/10', 'dim+t0s0r3@21/10']
     """
     all_of_them = candidates()
     if not only:
@@ -109,21 +109,23 @@ def chosen(only: str | None) -> dict[str, Make]:
     for word in only.split(","):
         kernel = _KERNEL.fullmatch(word)
         if kernel:
-            translation, polar, scaling, rotation, steps = kernel.groups()
-            found[word] = _dim_with(float(translation), float(scaling or polar), float(rotation or polar), int(steps))
+            translation, polar, scaling, rotation, size, steps = kernel.groups()
+            widths = float(translation), float(scaling or polar), float(rotation or polar)
+            found[word] = _dim_with(*widths, int(size or 15), int(steps))
         found |= {name: make for name, make in all_of_them.items() if _names(word, name)}
     return found
 
 
-_KERNEL = re.compile(r"dim\+t([0-9.]+)(?:p([0-9.]+)|s([0-9.]+)r([0-9.]+))/([0-9]+)")
+_KERNEL = re.compile(r"dim\+t([0-9.]+)(?:p([0-9.]+)|s([0-9.]+)r([0-9.]+))(?:@([0-9]+))?/([0-9]+)")
 
 
-def _dim_with(translation: float, scaling: float, rotation: float, steps: int) -> Make:
-    """DIM with a kernel, each of whose parts is off at 0."""
+def _dim_with(translation: float, scaling: float, rotation: float, size: int, steps: int) -> Make:
+    """DIM with a kernel of ``size``, each of whose parts is off at 0."""
     if not translation and not scaling and not rotation:
         return _named("dim", steps=steps)
     radial, around = scaling or rotation or translation, rotation or scaling or translation
     kernel = whorl.AffineInvariant(
+        kernel_size=size,
         sigma=translation or radial,
         polar_sigma=radial if radial == around else (radial, around),
         translation=translation > 0,

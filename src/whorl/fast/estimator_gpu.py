@@ -40,19 +40,38 @@ class Launch(NamedTuple):
 
 # By the most taps that they serve: sums are held in registers, one for each tap and value of a thread. Measured on an
 # H200 with 64 pictures of 299 pixels.
-_PICTURE = {7: Launch(512, 4, 1, 6), 15: Launch(256, 2, 1, 3), 31: Launch(512, 8, 1, 3), 63: Launch(512, 16, 1, 3)}
+_PICTURE = {
+    1: Launch(1024, 8, 2, 12),
+    7: Launch(512, 4, 1, 6),
+    15: Launch(256, 2, 1, 3),
+    31: Launch(512, 8, 1, 3),
+    63: Launch(512, 16, 1, 3),
+}
 _ALONE = {15: Launch(512, 4, 2, 4), 31: Launch(256, 4, 1, 4), 63: Launch(256, 8, 1, 4)}
-_AROUND = {7: Launch(512, 4, 7, 4), 15: Launch(256, 4, 4, 4), 31: Launch(512, 8, 2, 6), 63: Launch(512, 16, 1, 6)}
+_AROUND = {
+    7: Launch(512, 4, 7, 4),
+    15: Launch(512, 4, 8, 2),
+    23: Launch(256, 4, 8, 2),
+    31: Launch(256, 4, 8, 2),
+    63: Launch(512, 16, 1, 6),
+}
 _OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
 # Half as long, values come in blocks twice as large.
-_PICTURE_SHORT = {7: Launch(1024, 4, 1, 12), **{taps: launch for taps, launch in _PICTURE.items() if taps > 7}}
-_AROUND_SHORT = {7: Launch(1024, 4, 9, 4), **{taps: launch for taps, launch in _AROUND.items() if taps > 7}}
-# By bytes of a value: planes in one program, which has 32 columns at least.
+_PICTURE_SHORT = _PICTURE | {1: Launch(1024, 4, 4, 24), 7: Launch(1024, 4, 1, 12)}
+_AROUND_SHORT = _AROUND | {
+    7: Launch(1024, 4, 9, 4),
+    15: Launch(512, 2, 8, 3),
+    23: Launch(256, 2, 6, 2),
+    31: Launch(256, 2, 6, 1),
+}
+# By bytes of a value: planes in one program, which has 32 columns at least; and where nothing is blurred.
 _PICTURE_PLANES = {4: 8, 2: 32}
+_COPIED_PLANES = {4: 16, 2: 32}
 # Up to so many taps the blur along the radius is done while leaving polar coordinates.
 _BLURRED_ON_LEAVING = 7
-# Rows and columns of pixels in one program, warps: for that, and for leaving alone.
+# Rows and columns of pixels in one program, warps: for that, for one tap, and for leaving alone.
 _BACK_BLURRING = {4: (1, 16, 2), 2: (1, 64, 4)}
+_BACK_STILL = {4: (1, 64, 8), 2: (1, 64, 8)}
 _BACK = (1, 64, 4)
 
 
@@ -94,7 +113,8 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
     with _device_of(x):
         picture = _PICTURE if between == torch.float32 else _PICTURE_SHORT
         how = _launch(picture if grouped else _ALONE, rows, columns)
-        block_planes = min(_PICTURE_PLANES[between.itemsize], lanes, how.block // 32) if grouped else 1
+        most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _PICTURE_PLANES
+        block_planes = min(most_planes[between.itemsize], lanes, how.block // 32) if grouped else 1
         block_columns = how.block // block_planes
         blurred = scratch((height + 2) * (width + 2)) if grouped else out
         across = -(-(width + border) // block_columns)
@@ -143,7 +163,8 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         )
         del blurred  # the allocator may give its memory to the next
         blurring = len(radii) <= _BLURRED_ON_LEAVING
-        back_rows, back_columns, warps = _BACK_BLURRING[between.itemsize] if blurring else _BACK
+        leaving = _BACK_STILL if len(radii) == 1 else _BACK_BLURRING
+        back_rows, back_columns, warps = leaving[between.itemsize] if blurring else _BACK
         full = planes % lanes == 0
         tiles = -(-height // back_rows) * -(-width // back_columns)
         if blurring:
