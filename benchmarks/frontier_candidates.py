@@ -54,6 +54,7 @@ def candidates() -> dict[str, Make]:
 # Added to RAM one at a time: what each part gives. Those of ai-best come first.
 RAM_PARTS: Mapping[str, Mapping[str, Any]] = {
     "ram+ai0.5": {"estimator": NARROW},
+    "ram+ai": {"estimator": whorl.AffineInvariant()},
     "ram+skip0.65": {"backward": Backward(skip=0.65)},
     "ram+rectifier2": {"backward": Backward(rectifier=2.0, late=0.5)},
     "ram+lattice": {"input": SpreadAffine(design="lattice")},

@@ -47,8 +47,8 @@ def draw(rows: Rows, eps: Sequence[float], path: Path, *, source: str) -> None:
 
 
 def figure(rows: Rows, eps: Sequence[float], *, source: str) -> Any:
-    """Success against gradients, a panel for each eps; every candidate but RAM's parts, its name beside it."""
-    shown = {name: row for name, row in rows.items() if not name.startswith("ram+")}
+    """Success against gradients, a panel for each eps; every candidate but parts of RAM and DIM, its name beside it."""
+    shown = {name: row for name, row in rows.items() if not name.startswith(("ram+", "dim+"))}
     panels = [_points(shown, f"{value:g}") for value in eps]
     spent = [sorted({point[1] for point in points}) for points in panels]
     drawn = import_module("plotly.subplots").make_subplots(
@@ -84,11 +84,11 @@ def kind_of(name: str) -> str:
     return {"ai-best": "ai-best", "eot": "EOT"}.get(base, "whorl's other attacks")
 
 
-def spread(heights: Sequence[float], apart: float) -> list[float]:
-    """Heights of labels, from the top down, as near to those of their points as ``apart`` allows.
+def spread(heights: Sequence[float], apart: float, top: float) -> list[float]:
+    """Heights of labels, from the top down, as near to those of their points as ``apart`` and ``top`` allow.
 
-    >>> spread([3.0, 2.0, 1.9], 0.5)
-    [3.0, 2.2, 1.7]
+    >>> spread([3.0, 2.0, 1.9], 0.5, 4.0), spread([3.0, 2.9, 1.9], 0.5, 3.1)
+    ([3.0, 2.2, 1.7], [3.1, 2.6, 1.9])
     """
     groups: list[list[float]] = []
     for height in heights:
@@ -96,7 +96,10 @@ def spread(heights: Sequence[float], apart: float) -> list[float]:
         while len(groups) > 1 and _lowest(groups[-2], apart) - _highest(groups[-1], apart) < apart - 1e-9:
             last = groups.pop()
             groups[-1] += last
-    return [round(_highest(group, apart) - i * apart, 6) for group in groups for i in range(len(group))]
+    found: list[float] = []
+    for height in (_highest(group, apart) - i * apart for group in groups for i in range(len(group))):
+        found.append(min(height, found[-1] - apart if found else top))
+    return [round(height, 6) for height in found]
 
 
 def _highest(group: Sequence[float], apart: float) -> float:
@@ -121,7 +124,7 @@ def _panel(drawn: Any, points: Sequence[Point], spent: Sequence[int], where: Map
         )  # fmt: skip
     for place, count in enumerate(spent):
         some = sorted((p for p in points if p[1] == count), key=lambda p: -p[2])
-        for point, height in zip(some, spread([p[2] for p in some], APART * (high - low)), strict=True):
+        for point, height in zip(some, spread([p[2] for p in some], APART * (high - low), high), strict=True):
             _name(drawn, point, place, height, where)
     for point in points:
         if kind_of(point[0]) == "EOT":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import whorl
 from conftest import CLASSES, pictures, small_net
-from whorl.geometry.kernels import _weight_tensor
+from whorl.geometry.kernels import Sigma, _weight_tensor
 from whorl.geometry.polar import polar_plan
 from whorl.randomness import image_keys, substream
 
@@ -260,19 +261,39 @@ def test_early_stop_leaves_what_already_is_wrong(net: nn.Module, x: Tensor, y: T
     assert not torch.equal(whorl.attack("mim")(net, x, wrong)[:4], x[:4])
 
 
-@pytest.mark.parametrize("name", ["ai-fgsm", "ai-pgd", "ai-mim", "ai-dim", "ai-ram"])
-def test_the_kernel_is_the_calibrated_one_and_the_papers_are_presets(
-    name: str, net: nn.Module, x: Tensor, y: Tensor
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [(name, "calibrated") for name in ("ai-fgsm", "ai-pgd", "ai-mim", "ai-dim")] + [("ai-ram", 0.5)],
+)
+def test_each_attack_has_the_kernel_that_suits_it_and_the_papers_are_presets(
+    name: str, own: Sigma, net: nn.Module, x: Tensor, y: Tensor
 ) -> None:
     adv = {}
-    for sigma in ("calibrated", "reference", "printed"):
+    for sigma in dict.fromkeys((own, "calibrated", "reference", "printed")):
         attack = whorl.attack(name, estimator=whorl.AffineInvariant(sigma=sigma))
         assert attack.estimator.sigma == sigma  # type: ignore[attr-defined]
         adv[sigma] = attack(net, x, y)
-    assert whorl.attack(name) == whorl.attack(name, estimator=whorl.AffineInvariant(sigma="calibrated"))
-    assert torch.equal(whorl.attack(name)(net, x, y), adv["calibrated"])
-    for one, other in (("calibrated", "reference"), ("reference", "printed"), ("calibrated", "printed")):
+    assert whorl.attack(name) == whorl.attack(name, estimator=whorl.AffineInvariant(sigma=own))
+    assert torch.equal(whorl.attack(name)(net, x, y), adv[own])
+    for one, other in combinations(adv, 2):
         assert not torch.equal(adv[one], adv[other])
+
+
+def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
+    narrow, wide = whorl.AffineInvariant(sigma=0.5), whorl.AffineInvariant()
+    expected: list[tuple[dict[str, Any], whorl.Estimator]] = [
+        ({}, wide),
+        ({"eps": 8 / 255}, narrow),
+        ({"eps": 12 / 255}, wide),
+        ({"eps": 8 / 255, "norm": "l2"}, wide),
+        ({"eps": (8 / 255, 4 / 255)}, wide),  # one kernel for all pictures
+        ({"eps": 8 / 255, "estimator": wide}, wide),
+        ({"eps": 8 / 255, "estimator": whorl.identity}, whorl.identity),
+    ]
+    for settings_, kernel in expected:
+        assert whorl.attack("AI-DIM", **settings_).estimator == kernel  # type: ignore[attr-defined]
+    for name in ("ai-fgsm", "ai-pgd", "ai-mim"):
+        assert whorl.attack(name, eps=8 / 255).estimator == wide  # type: ignore[attr-defined]
 
 
 def test_composition_in_one_expression(net: nn.Module, x: Tensor, y: Tensor) -> None:

@@ -219,7 +219,7 @@ def as_in_the_paper(spec: AttackSpec) -> AttackSpec:
     estimator, said = getattr(spec.build(), "estimator", None), spec.settings.get("estimator")
     if not isinstance(estimator, AffineInvariant | PolarGridInvariant):
         return spec
-    if estimator != AffineInvariant() if said is None else "sigma" in said:
+    if said is not None and "sigma" in said:
         return spec
     table = {"type": type(estimator).__name__, **(said or {}), "sigma": PAPER_SIGMA}
     return spec.model_copy(update={"settings": {**spec.settings, "estimator": table}})
