@@ -6,9 +6,8 @@ Every candidate of ``frontier_candidates`` is crafted on each source and shown t
 paper's twelve poses. One line a candidate: gradients per picture, the mean success rate over poses and targets at each
 eps, the rate on each target, seconds. Results are saved in FOLDER, a file for each source, after each candidate and
 eps; run again with the same FOLDER, it goes on where it stopped. ``--only`` takes names, or beginnings of names with a
-``*``, and measures in its order; ``--list`` shows all. A name such as ``dim+t0.8p0.5/10`` is DIM with a kernel of that
-σ of translations and that in the polar plane, 0 for none; ``dim+t0s0r1.7/10`` says scalings and rotations apart, and
-``dim+t0s0r5@31/10`` the kernel's size, where it is not 15.
+``*``, and measures in its order; ``--list`` shows all. A name such as ``dim+t0.8s0r0.5/10`` is an attack
+with a kernel, as ``frontier_kernels`` reads it: that σ of translations, scalings and rotations.
 
 The libraries' attacks need ``pip install torchattack``. They get our step size and as many gradients; a candidate whose
 library is missing or that fails is named and left out.

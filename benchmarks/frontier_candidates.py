@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whorl
+from frontier_kernels import read_kernel
 from whorl.attacks import Attack
 from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.models.backward import Backward
@@ -54,7 +55,6 @@ def candidates() -> dict[str, Make]:
 # Added to RAM one at a time: what each part gives. Those of ai-best come first.
 RAM_PARTS: Mapping[str, Mapping[str, Any]] = {
     "ram+ai0.5": {"estimator": NARROW},
-    "ram+ai": {"estimator": whorl.AffineInvariant()},
     "ram+skip0.65": {"backward": Backward(skip=0.65)},
     "ram+rectifier2": {"backward": Backward(rectifier=2.0, late=0.5)},
     "ram+lattice": {"input": SpreadAffine(design="lattice")},
@@ -100,40 +100,24 @@ def _peer(name: str, settings: Mapping[str, Any], wrapped: bool) -> Make:
 def chosen(only: str | None) -> dict[str, Make]:
     """The candidates that ``--only`` names, in its order; all in their own without it.
 
-    >>> list(chosen("ti-dim/10,dim+t0.8p0/10,dim+t0s0r1.7/10,dim+t0s0r3@21/10"))
-    ['ti-dim/10', 'dim+t0.8p0/10', 'dim+t0s0r1.7/10', 'dim+t0s0r3@21/10']
+    >>> list(chosen("ti-dim/10,dim+t0.8p0/10,fgsm+t0s0r3@21/1"))
+    ['ti-dim/10', 'dim+t0.8p0/10', 'fgsm+t0s0r3@21/1']
     """
     all_of_them = candidates()
     if not only:
         return all_of_them
     found: dict[str, Make] = {}
     for word in only.split(","):
-        kernel = _KERNEL.fullmatch(word)
-        if kernel:
-            translation, polar, scaling, rotation, size, steps = kernel.groups()
-            widths = float(translation), float(scaling or polar), float(rotation or polar)
-            found[word] = _dim_with(*widths, int(size or 15), int(steps))
+        described = _WITH_KERNEL.fullmatch(word)
+        kernel = read_kernel(described[2]) if described else None
+        if described and kernel:
+            found[word] = _named(described[1], steps=int(described[3]), estimator=kernel)
         found |= {name: make for name, make in all_of_them.items() if _names(word, name)}
     return found
 
 
-_KERNEL = re.compile(r"dim\+t([0-9.]+)(?:p([0-9.]+)|s([0-9.]+)r([0-9.]+))(?:@([0-9]+))?/([0-9]+)")
-
-
-def _dim_with(translation: float, scaling: float, rotation: float, size: int, steps: int) -> Make:
-    """DIM with a kernel of ``size``, each of whose parts is off at 0."""
-    if not translation and not scaling and not rotation:
-        return _named("dim", steps=steps)
-    radial, around = scaling or rotation or translation, rotation or scaling or translation
-    kernel = whorl.AffineInvariant(
-        kernel_size=size,
-        sigma=translation or radial,
-        polar_sigma=radial if radial == around else (radial, around),
-        translation=translation > 0,
-        rotation=rotation > 0,
-        scaling=scaling > 0,
-    )
-    return _named("dim", steps=steps, estimator=kernel)
+# An attack, the kernel that it gets, its steps.
+_WITH_KERNEL = re.compile(r"(fgsm|pgd|mim|dim|ram)\+(.+)/([0-9]+)")
 
 
 def _names(word: str, name: str) -> bool:

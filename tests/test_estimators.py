@@ -570,3 +570,8 @@ def test_travels_to_another_process_and_copies(name: str) -> None:
     expected = ESTIMATORS[name](g)
     assert torch.equal(pickle.loads(pickle.dumps(ESTIMATORS[name]))(g), expected)  # noqa: S301 - our own bytes
     assert torch.equal(copy.deepcopy(ESTIMATORS[name])(g), expected)
+
+
+def test_settings_are_shown_as_people_write_them() -> None:
+    assert repr(AffineInvariant(sigma=0.8)) == "AffineInvariant(sigma=0.8)"
+    assert repr(AffineInvariant(sigma=8 / 255)) == "AffineInvariant(sigma=8/255)"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import pictures, small_net
+from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks.variants import TransferAttack
 from whorl.evaluation import PAPER_POSES, success_rates
 
@@ -203,3 +204,21 @@ def test_kernels_by_name(frontier: ModuleType) -> None:
     assert torch.equal(apart["dim+t0s0r1.7/10"](8 / 255).estimator(g), turned(g))
     all_three = whorl.AffineInvariant(sigma=0.5, polar_sigma=(0.3, 0.8))
     assert torch.equal(apart["dim+t0.5s0.3r0.8/10"](8 / 255).estimator(g), all_three(g))
+
+
+def test_kernels_have_sizes_grids_and_means_and_go_with_any_attack(frontier: ModuleType) -> None:
+    words = ["fgsm+t0s0r3@21/1", "ram+t0s0r1@7u/10", "dim+t0s0r3@21x2:2/10", "dim+t0s0r3@21|t0s0r0.8/10"]
+    fgsm, ram, fine, both = (make(8 / 255) for make in frontier.chosen(",".join(words)).values())
+    turned = whorl.AffineInvariant(kernel_size=21, sigma=3.0, translation=False, scaling=False)
+    narrow = whorl.AffineInvariant(sigma=0.8, translation=False, scaling=False)
+    g = pictures(2, 3, 24, 24)
+    assert (fgsm.steps, fgsm.momentum, fgsm.eps) == (1, 0.0, 8 / 255)
+    assert torch.equal(fgsm.estimator(g), turned(g))
+    assert ram.input == whorl.RandomAffine()
+    flat = whorl.AffineInvariant(kernel_size=7, kind="uniform", translation=False, scaling=False)
+    assert torch.equal(ram.estimator(g), flat(g))
+    finer = PolarGridInvariant(kernel_size=21, sigma=3.0, translation=False, scaling=False, finer=2)
+    assert torch.equal(fine.estimator(g), finer(g))
+    assert not torch.allclose(fine.estimator(g), turned(g), atol=1e-3)
+    assert torch.allclose(both.estimator(g), (turned(g) + narrow(g)) / 2, atol=1e-7)
+    assert not frontier.chosen("dim+t0s0r3@21|ai0.5/10,cw+t0s0r1/10")

@@ -29,12 +29,16 @@ class Record:
         return replace(self, **settings)  # type: ignore[type-var]  # as above
 
 
+# Letters of a number that is best read as it is: 0.8, and not 204/255.
+_SHORT = 5
+
+
 def _same(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
 def _show(value: object) -> str:
-    if isinstance(value, float):
+    if isinstance(value, float) and len(repr(value)) > _SHORT:
         as_pixels = Fraction(value * 255).limit_denominator(64)
         if 0 < value < 1 and as_pixels.denominator == 1 and abs(as_pixels / 255 - value) < 1e-9:
             return f"{as_pixels}/255"

@@ -1,0 +1,78 @@
+"""Kernels by name: ``t0.5s0.3r0.8`` has that σ of translations, scalings and rotations, and 0 is none.
+
+``p`` stands for ``s`` and ``r`` at once. ``@21`` says the size, where it is not 15; ``u`` is for uniform weights;
+``x2:4`` for a polar grid of twice the radii and four times the angles; and ``|`` for the mean of several kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torch import Tensor
+
+import whorl
+from whorl.analysis.polar_grids import PolarGridInvariant
+
+_WIDTH = r"([0-9.]+)"
+_KERNEL = re.compile(rf"t{_WIDTH}(?:p{_WIDTH}|s{_WIDTH}r{_WIDTH})(?:@([0-9]+))?(u?)(?:x([0-9]+):([0-9]+))?")
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """The mean of what several estimators make of a gradient."""
+
+    parts: tuple[whorl.Estimator, ...]
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Average; (B, C, H, W)."""
+        total = self.parts[0](gradient)
+        for part in self.parts[1:]:
+            total = total + part(gradient)
+        return total / len(self.parts)
+
+
+def read_kernel(text: str) -> whorl.Estimator | None:
+    """Get the estimator that a name describes; None where it is no name of a kernel.
+
+    >>> read_kernel("t0.8p0"), read_kernel("ai0.5")
+    (AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False), None)
+    >>> read_kernel("t0s0r3@21x2:2")
+    PolarGridInvariant(kernel_size=21, sigma=3.0, polar_sigma=3.0, translation=False, scaling=False, finer=(2, 2))
+    >>> len(read_kernel("t0s0r3|t0s0r0.8").parts)
+    2
+    """
+    found = [_KERNEL.fullmatch(part) for part in text.split("|")]
+    kernels = [_estimator(one) for one in found if one]
+    if len(kernels) < len(found):
+        return None
+    return kernels[0] if len(kernels) == 1 else MeanEstimate(tuple(kernels))
+
+
+def _estimator(found: re.Match[str]) -> whorl.Estimator:
+    translation, polar, scaling, rotation, size, uniform, radii, angles = found.groups()
+    moved, scaled, turned = float(translation), float(scaling or polar), float(rotation or polar)
+    if not (moved or scaled or turned):
+        return whorl.identity
+    radial, around = scaled or turned or moved, turned or scaled or moved
+    kernel = whorl.AffineInvariant(
+        kernel_size=int(size or 15),
+        sigma=moved or radial,
+        kind="uniform" if uniform else "gaussian",
+        polar_sigma=radial if radial == around else (radial, around),
+        translation=moved > 0,
+        rotation=turned > 0,
+        scaling=scaled > 0,
+    )
+    if not radii:
+        return kernel
+    return PolarGridInvariant(
+        kernel_size=kernel.kernel_size,
+        sigma=kernel.sigma,
+        kind=kernel.kind,
+        polar_sigma=kernel.polar_sigma,
+        translation=kernel.translation,
+        rotation=kernel.rotation,
+        scaling=kernel.scaling,
+        finer=(int(radii), int(angles)),
+    )
