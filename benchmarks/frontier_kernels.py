@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 import whorl
-from whorl.analysis.polar_grids import PolarGridInvariant
+from whorl.analysis.error import on_grid
 
 _WIDTH = r"([0-9.]+)"
 _KERNEL = re.compile(rf"t{_WIDTH}(?:p{_WIDTH}|s{_WIDTH}r{_WIDTH})(?:@([0-9]+))?(u?)(?:x([0-9]+):([0-9]+))?")
@@ -64,15 +64,4 @@ def _estimator(found: re.Match[str]) -> whorl.Estimator:
         rotation=turned > 0,
         scaling=scaled > 0,
     )
-    if not radii:
-        return kernel
-    return PolarGridInvariant(
-        kernel_size=kernel.kernel_size,
-        sigma=kernel.sigma,
-        kind=kernel.kind,
-        polar_sigma=kernel.polar_sigma,
-        translation=kernel.translation,
-        rotation=kernel.rotation,
-        scaling=kernel.scaling,
-        finer=(int(radii), int(angles)),
-    )
+    return on_grid(kernel, finer=(int(radii), int(angles))) if radii else kernel

@@ -78,3 +78,14 @@ ESTIMATORS: dict[str, Function] = {
     "chain": Chain(TranslationInvariant(kernel_size=3, sigma=1.0), AffineInvariant(kernel_size=3, sigma=0.8)),
     "identity": identity,
 }
+
+
+def worst_relative_error(out: Tensor, expected: Array) -> float:
+    """The largest of ‖out - expected‖ / ‖expected‖ over images and channels."""
+    difference = np.linalg.norm(out.double().numpy() - expected, axis=(-2, -1))
+    return float(np.max(difference / np.linalg.norm(expected, axis=(-2, -1))))
+
+
+def axes(height: int, width: int) -> tuple[Array, Array]:
+    down, right = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
+    return right, down
