@@ -92,7 +92,6 @@ def init_json(init: object) -> Any:
 def _preset(attack: Attack) -> str:
     """The name under which an attack is known; settings that any attack has are left out of the comparison."""
     for known in whorl.attack_names(kind="gradient"):
-        like = whorl.attack(known)
-        if attack == like.with_(eps=getattr(attack, "eps", None), norm=getattr(attack, "norm", "linf")):
+        if attack == whorl.attack(known, eps=getattr(attack, "eps", None), norm=getattr(attack, "norm", "linf")):
             return known
     return "attack"
