@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import whorl
-from frontier_kernels import read_kernel
+from frontier_kernels import kernel_by_name
 from whorl.attacks import Attack
 from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.models.backward import Backward
@@ -109,7 +109,7 @@ def chosen(only: str | None) -> dict[str, Make]:
     found: dict[str, Make] = {}
     for word in only.split(","):
         described = _WITH_KERNEL.fullmatch(word)
-        kernel = read_kernel(described[2]) if described else None
+        kernel = kernel_by_name(described[2]) if described else None
         if described and kernel:
             found[word] = _named(described[1], steps=int(described[3]), estimator=kernel)
         found |= {name: make for name, make in all_of_them.items() if _names(word, name)}

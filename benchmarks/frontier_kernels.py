@@ -32,14 +32,14 @@ class MeanEstimate:
         return total / len(self.parts)
 
 
-def read_kernel(text: str) -> whorl.Estimator | None:
+def kernel_by_name(text: str) -> whorl.Estimator | None:
     """Get the estimator that a name describes; None where it is no name of a kernel.
 
-    >>> read_kernel("t0.8p0"), read_kernel("ai0.5")
+    >>> kernel_by_name("t0.8p0"), kernel_by_name("ai0.5")
     (AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False), None)
-    >>> read_kernel("t0s0r3@21x2:2")
+    >>> kernel_by_name("t0s0r3@21x2:2")
     PolarGridInvariant(kernel_size=21, sigma=3.0, polar_sigma=3.0, translation=False, scaling=False, finer=(2, 2))
-    >>> len(read_kernel("t0s0r3|t0s0r0.8").parts)
+    >>> len(kernel_by_name("t0s0r3|t0s0r0.8").parts)
     2
     """
     found = [_KERNEL.fullmatch(part) for part in text.split("|")]

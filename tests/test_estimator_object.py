@@ -81,7 +81,7 @@ def test_frozen(estimator: Any, name: str) -> None:
 def test_settings_are_keywords() -> None:
     for kind in (TranslationInvariant, AffineInvariant):
         with pytest.raises(TypeError):
-            kind(15)  # type: ignore[call-arg]
+            kind(15)  # type: ignore[call-arg]  # what the test is about
 
 
 def test_readable_repr() -> None:

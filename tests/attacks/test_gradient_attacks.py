@@ -284,6 +284,7 @@ def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
     expected: list[tuple[dict[str, Any], whorl.Estimator]] = [
         ({}, wide),
         ({"eps": 8 / 255}, narrow),
+        ({"eps": torch.tensor(8 / 255, dtype=torch.float64)}, narrow),
         ({"eps": 12 / 255}, wide),
         ({"eps": 8 / 255, "norm": "l2"}, wide),
         ({"eps": (8 / 255, 4 / 255)}, wide),  # one kernel for all pictures
@@ -291,9 +292,9 @@ def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
         ({"eps": 8 / 255, "estimator": whorl.identity}, whorl.identity),
     ]
     for settings_, kernel in expected:
-        assert whorl.attack("AI-DIM", **settings_).estimator == kernel  # type: ignore[attr-defined]
+        assert whorl.attack("AI-DIM", **settings_) == whorl.attack("dim", **settings_ | {"estimator": kernel})
     for name in ("ai-fgsm", "ai-pgd", "ai-mim"):
-        assert whorl.attack(name, eps=8 / 255).estimator == wide  # type: ignore[attr-defined]
+        assert whorl.attack(name, eps=8 / 255) == whorl.attack(name[3:], eps=8 / 255, estimator=wide)
 
 
 def test_composition_in_one_expression(net: nn.Module, x: Tensor, y: Tensor) -> None:

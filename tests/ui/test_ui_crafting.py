@@ -16,15 +16,16 @@ from whorl.evaluation import to_8_bits
 from whorl.ui.crafting import Settings, Step, craft, pairs
 
 
+@pytest.mark.parametrize("eps", [12 / 255, 8 / 255], ids=["12", "8"])  # kernels may differ
 @pytest.mark.parametrize("name", pairs())
-def test_watching_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_watching_changes_nothing(name: str, eps: float, tmp_path: Path) -> None:
     clf, chosen = toy(), picture(tmp_path)
-    steps, made = split(craft(clf, chosen, Settings(attack=name, eps=12 / 255, steps=4, seed=7)))
+    steps, made = split(craft(clf, chosen, Settings(attack=name, eps=eps, steps=4, seed=7)))
     x = chosen.pixels((SIDE, SIDE))
     y = clf(x).argmax(1)
     taken = 1 if name == "fgsm" else 4
     for attack in (name, f"ai-{name}"):
-        plainly = whorl.attack(attack, eps=12 / 255, steps=taken, fast=False)
+        plainly = whorl.attack(attack, eps=eps, steps=taken, fast=False)
         expected = plainly(clf, x, y, seed=7, ids=[chosen.id or ""])
         assert torch.equal(made.versions[attack], to_8_bits(expected))
     assert torch.equal(made.versions["clean"], x)

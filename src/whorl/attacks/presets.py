@@ -94,7 +94,8 @@ def attack(name: str, **settings: Any) -> Attack:
     >>> attack("AI-DIM", steps=20)
     GradientAttack(steps=20, input=DiverseInput(), estimator=AffineInvariant(), momentum=1.0)
 
-    ``ai-dim`` has the kernel that was calibrated for its ``eps``: a narrower one below 12/255.
+    ``ai-dim`` has the kernel that was calibrated for its ``eps``: a narrower one below 12/255. What is made keeps its
+    kernel: ``with_(eps=...)`` changes the bound alone.
 
     >>> attack("ai-dim", eps=8 / 255).estimator
     AffineInvariant(sigma=0.5)
@@ -107,13 +108,14 @@ def attack(name: str, **settings: Any) -> Attack:
     found = everything.get(name.lower())
     if found is None:
         raise unknown_name("attack", name, everything, hint="`whorl attacks` lists all.")
-    return found.with_(**(_calibrated(name.lower(), **settings) | settings))
+    made = found.with_(**settings)
+    return made.with_(estimator=_NARROW) if name.lower() == "ai-dim" and _wants_narrow(made, settings) else made
 
 
-def _calibrated(name: str, *, eps: Any = None, norm: str = "linf", **_settings: Any) -> dict[str, Any]:
-    """The kernel of an attack where it depends on ``eps``."""
-    small = isinstance(eps, float) and norm == "linf" and eps < _SMALL
-    return {"estimator": _NARROW} if name == "ai-dim" and small else {}
+def _wants_narrow(made: Attack, settings: Mapping[str, Any]) -> bool:
+    """Whether eps is small, one for all pictures, and nobody asked for a kernel."""
+    eps, norm = getattr(made, "eps", None), getattr(made, "norm", None)
+    return "estimator" not in settings and norm == "linf" and isinstance(eps, float) and eps < _SMALL
 
 
 def attack_names(kind: Kind | None = None) -> list[str]:

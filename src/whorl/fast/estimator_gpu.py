@@ -51,7 +51,6 @@ _ALONE = {15: Launch(512, 4, 2, 4), 31: Launch(256, 4, 1, 4), 63: Launch(256, 8,
 _AROUND = {
     7: Launch(512, 4, 7, 4),
     15: Launch(512, 4, 8, 2),
-    23: Launch(256, 4, 8, 2),
     31: Launch(256, 4, 8, 2),
     63: Launch(512, 16, 1, 6),
 }
@@ -61,7 +60,6 @@ _PICTURE_SHORT = _PICTURE | {1: Launch(1024, 4, 4, 24), 7: Launch(1024, 4, 1, 12
 _AROUND_SHORT = _AROUND | {
     7: Launch(1024, 4, 9, 4),
     15: Launch(512, 2, 8, 3),
-    23: Launch(256, 2, 6, 2),
     31: Launch(256, 2, 6, 1),
 }
 # By bytes of a value: planes in one program, which has 32 columns at least; and where nothing is blurred.
@@ -71,7 +69,7 @@ _COPIED_PLANES = {4: 16, 2: 32}
 _BLURRED_ON_LEAVING = 7
 # Rows and columns of pixels in one program, warps: for that, for one tap, and for leaving alone.
 _BACK_BLURRING = {4: (1, 16, 2), 2: (1, 64, 4)}
-_BACK_STILL = {4: (1, 64, 8), 2: (1, 64, 8)}
+_BACK_STILL = (1, 64, 8)
 _BACK = (1, 64, 4)
 
 
@@ -163,8 +161,8 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
         )
         del blurred  # the allocator may give its memory to the next
         blurring = len(radii) <= _BLURRED_ON_LEAVING
-        leaving = _BACK_STILL if len(radii) == 1 else _BACK_BLURRING
-        back_rows, back_columns, warps = leaving[between.itemsize] if blurring else _BACK
+        leaving = _BACK_STILL if len(radii) == 1 else _BACK_BLURRING[between.itemsize]
+        back_rows, back_columns, warps = leaving if blurring else _BACK
         full = planes % lanes == 0
         tiles = -(-height // back_rows) * -(-width // back_columns)
         if blurring:

@@ -53,9 +53,9 @@ class Settings:
             raise unknown_name("attack", self.attack, pairs(), hint=hint)
         made = {}
         for name in (self.attack, f"ai-{self.attack}"):
-            preset = whorl.attack(name)
+            preset = whorl.attack(name, eps=self.eps)
             assert isinstance(preset, GradientAttack)  # noqa: S101 - all of that kind are
-            made[name] = preset.with_(eps=self.eps, steps=1 if preset.steps == 1 else self.steps)
+            made[name] = preset.with_(steps=1 if preset.steps == 1 else self.steps)
         return made
 
 
