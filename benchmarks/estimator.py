@@ -222,7 +222,7 @@ def kept_bytes(shape: Shape, device: torch.device) -> int:
     if device.type == "cuda":
         from whorl.fast.estimator_gpu import polar_tables
 
-        return sum(table.nbytes for table in polar_tables(height, width, device))
+        return sum(table.nbytes for table in polar_tables(height, width, max(height, width), device))
     from whorl.fast.estimator import trimmed
     from whorl.fast.estimator_cpu import tables
 

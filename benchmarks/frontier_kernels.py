@@ -2,6 +2,7 @@
 
 ``p`` stands for ``s`` and ``r`` at once. ``@21`` says the size, where it is not 15; ``u`` is for uniform weights;
 ``x2:4`` for a polar grid of twice the radii and four times the angles; and ``|`` for the mean of several kernels.
+``turn32-1.6`` are rotations of σ 32° in the first step and 1.6° in the last, and ``turn5`` of 5° in all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from whorl.analysis.error import on_grid
 
 _WIDTH = r"([0-9.]+)"
 _KERNEL = re.compile(rf"t{_WIDTH}(?:p{_WIDTH}|s{_WIDTH}r{_WIDTH})(?:@([0-9]+))?(u?)(?:x([0-9]+):([0-9]+))?")
+_TURNS = re.compile(rf"turn{_WIDTH}(?:-{_WIDTH})?")
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,15 @@ def kernel_by_name(text: str) -> whorl.Estimator | None:
     (AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False), None)
     >>> kernel_by_name("t0s0r3@21x2:2")
     PolarGridInvariant(kernel_size=21, sigma=3.0, polar_sigma=3.0, translation=False, scaling=False, finer=(2, 2))
+    >>> kernel_by_name("turn20-2")
+    RotationInvariant(degrees=(20.0, 2.0))
     >>> len(kernel_by_name("t0s0r3|t0s0r0.8").parts)
     2
     """
+    turns = _TURNS.fullmatch(text)
+    if turns:
+        first, last = turns.groups()
+        return whorl.RotationInvariant(degrees=float(first) if last is None else (float(first), float(last)))
     found = [_KERNEL.fullmatch(part) for part in text.split("|")]
     kernels = [_estimator(one) for one in found if one]
     if len(kernels) < len(found):

@@ -12,7 +12,14 @@ from torch import Tensor
 
 import reference
 from reference import Array
-from whorl.estimators import CALIBRATED_ROTATION, AffineInvariant, Chain, TranslationInvariant, identity
+from whorl.estimators import (
+    CALIBRATED_ROTATION,
+    AffineInvariant,
+    Chain,
+    RotationInvariant,
+    TranslationInvariant,
+    identity,
+)
 from whorl.geometry.kernels import CALIBRATED_SIGMA
 
 Size = int | tuple[int, int]
@@ -76,6 +83,8 @@ ESTIMATORS: dict[str, Function] = {
     "rotation": AffineInvariant(kernel_size=5, sigma=1.5, translation=False, scaling=False),
     "scaling": AffineInvariant(kernel_size=5, sigma=1.5, translation=False, rotation=False),
     "chain": Chain(TranslationInvariant(kernel_size=3, sigma=1.0), AffineInvariant(kernel_size=3, sigma=0.8)),
+    "rotations": RotationInvariant(degrees=20.0),
+    "rotations that narrow": RotationInvariant(degrees=(60.0, 5.0)),
     "identity": identity,
 }
 

@@ -55,11 +55,12 @@ def radius_step(height: int, width: int) -> float:
     return corner_radius(height, width) / (n - 1) if n > 1 else 1.0
 
 
-def to_polar(x: Array) -> Array:
+def to_polar(x: Array, angles: int | None = None) -> Array:
     height, width = x.shape[-2:]
     n = max(height, width)
+    around = angles or n
     radius = (np.arange(n) * radius_step(height, width))[:, None]
-    theta = (2 * math.pi * np.arange(n) / n)[None, :]
+    theta = (2 * math.pi * np.arange(around) / around)[None, :]
     return bilinear(x, (height - 1) / 2 + radius * np.sin(theta), (width - 1) / 2 + radius * np.cos(theta))
 
 
@@ -115,6 +116,17 @@ def uniform(size: int | tuple[int, int]) -> Array:
 def polar_average(x: Array, p: Array) -> Array:
     """P^-1( Kq * P(x) ): rows of p move along the radius (zeros beyond both ends), columns around the circle."""
     return from_polar(average_of_shifts(to_polar(x), p, circular=True), (x.shape[-2], x.shape[-1]))
+
+
+def rotation_average(x: Array, degrees: float) -> Array:
+    """P^-1 of the sum over turns of P(x), on a polar grid with twice the angles; turns of a bell curve, all around."""
+    angles = 2 * max(x.shape[-2:])
+    polar, total = to_polar(x, angles), 0.0
+    out = np.zeros_like(polar)
+    for turn in range(-4 * angles, 4 * angles + 1):
+        weight = math.exp(-((turn * 360 / angles) ** 2) / (2 * degrees**2))
+        out, total = out + weight * np.roll(polar, turn, axis=-1), total + weight
+    return from_polar(out / total, (x.shape[-2], x.shape[-1]))
 
 
 def affine_average(

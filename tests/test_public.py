@@ -23,6 +23,7 @@ PUBLIC = [
     "GradientAttack",
     "InputTransform",
     "RandomAffine",
+    "RotationInvariant",
     "TranslationInvariant",
     "WhorlError",
     "affine",

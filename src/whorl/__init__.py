@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from whorl.data import load_images, load_samples
     from whorl.defenses import defense_names, load_defense
     from whorl.errors import WhorlError
-    from whorl.estimators import AffineInvariant, Chain, Estimator, TranslationInvariant, identity
+    from whorl.estimators import AffineInvariant, Chain, Estimator, RotationInvariant, TranslationInvariant, identity
     from whorl.geometry import affine, from_polar, to_polar
     from whorl.hardening import harden
     from whorl.models import Classifier, Ensemble, load_model, model_names
@@ -47,7 +47,14 @@ _ROOMS = {
     "whorl.data": ("load_images", "load_samples"),
     "whorl.defenses": ("defense_names", "load_defense"),
     "whorl.errors": ("WhorlError",),
-    "whorl.estimators": ("AffineInvariant", "Chain", "Estimator", "TranslationInvariant", "identity"),
+    "whorl.estimators": (
+        "AffineInvariant",
+        "Chain",
+        "Estimator",
+        "RotationInvariant",
+        "TranslationInvariant",
+        "identity",
+    ),
     "whorl.geometry": ("affine", "from_polar", "to_polar"),
     "whorl.hardening": ("harden",),
     "whorl.models": ("Classifier", "Ensemble", "load_model", "model_names"),
@@ -88,6 +95,7 @@ __all__ = [
     "GradientAttack",
     "InputTransform",
     "RandomAffine",
+    "RotationInvariant",
     "TranslationInvariant",
     "WhorlError",
     "affine",

@@ -6,9 +6,10 @@ of its settings. ``estimator.wrap(module)`` puts it inside a network, so that an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from whorl.errors import WhorlError
 from whorl.fast.estimator import estimate
-from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, uniform_kernel
+from whorl.fast.rotations import average_rotations
+from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Record
 
@@ -28,6 +30,9 @@ TI_SIGMA = 7 / 3
 # Columns of the polar grid: 2.7 degrees at 224 pixels. Translations and scalings beside it are zero, since they did not
 # pay; docs/analysis.md has the calibration.
 CALIBRATED_ROTATION = 1.7
+
+# Angles of rotations' own polar grid, in terms of the picture's longer side.
+_FINER = 2
 
 
 @runtime_checkable
@@ -186,6 +191,61 @@ class AffineInvariant(_Wraps, Record):
         return g.to(gradient.dtype)
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RotationInvariant(_Wraps, Record):
+    """Average the gradient over rotations alone, whose width may fall from step to step of an attack.
+
+    Wide averages in the first steps find what all poses share, narrow ones in the last fit the picture. The polar grid
+    has twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
+
+    Attributes:
+        degrees: σ of the rotations, above 0 and at most 180; or a pair, of the first step and of the last, between
+            which it changes by the same factor from step to step. Who knows of no steps, such as :meth:`wrap`, has the
+            geometric mean.
+
+    >>> RotationInvariant(degrees=2.7)(torch.rand(2, 3, 32, 48)).shape
+    torch.Size([2, 3, 32, 48])
+    >>> [RotationInvariant(degrees=(16.0, 1.0)).at(step, 5).degrees for step in range(5)]
+    [16.0, 8.0, 4.0, 2.0, 1.0]
+    """
+
+    degrees: float | tuple[float, float] = (32.0, 1.6)
+
+    def __post_init__(self) -> None:
+        given = tuple(self.degrees) if isinstance(self.degrees, Sequence) else (self.degrees,)
+        numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in given)
+        if not 1 <= len(given) <= 2 or not numbers or not all(0 < one <= 180 for one in given):
+            raise WhorlError(
+                f"degrees must be above 0 and at most 180, or a pair of such, first and last; got {self.degrees!r}."
+            )
+        widths = tuple(map(float, given))
+        # What a file gives is a list.
+        object.__setattr__(self, "degrees", widths if len(widths) == 2 else widths[0])
+
+    def at(self, step: int, steps: int) -> RotationInvariant:
+        """The estimator of a step, counted from 0, of so many."""
+        return RotationInvariant(degrees=self._width(step / (steps - 1) if steps > 1 else 0.5))
+
+    def _width(self, share: float) -> float:
+        """Degrees after a share of the way from the first step to the last."""
+        if isinstance(self.degrees, float):
+            return self.degrees
+        first, last = self.degrees
+        return float(first ** (1 - share) * last**share)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Estimate from ``gradient``, (B, C, H, W)."""
+        if not _checked(gradient).numel():
+            return gradient
+        angles = _FINER * max(gradient.shape[-2:])
+        weights = ring(self._width(0.5) / 360 * angles, angles, gradient.device)
+        fast = average_rotations(gradient, weights)
+        if fast is not None:
+            return fast
+        polar = to_polar(_computable(gradient), angles=angles)
+        return from_polar(turn(polar, weights), (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
+
+
 @dataclass(frozen=True, init=False)
 class Chain(_Wraps):
     """Apply several estimators, the first one first.
@@ -201,6 +261,10 @@ class Chain(_Wraps):
 
     def __repr__(self) -> str:
         return f"Chain({', '.join(map(repr, self.parts))})"
+
+    def at(self, step: int, steps: int) -> Chain:
+        """The parts, each as it is in a step."""
+        return Chain(*(at_step(part, step, steps) for part in self.parts))
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Apply every part in turn."""
@@ -253,6 +317,21 @@ class _EstimateGradient(torch.autograd.Function):
 def _estimate(x: Tensor, estimator: Estimator) -> Tensor:
     out: Tensor = _EstimateGradient.apply(x, estimator)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     return out
+
+
+def at_step(estimator: Estimator, step: int, steps: int) -> Estimator:
+    """What an estimator is in a step of an attack: itself, unless it has an ``at`` that says otherwise.
+
+    Args:
+        estimator: an attack's.
+        step: counted from 0.
+        steps: of the attack.
+
+    >>> at_step(RotationInvariant(degrees=(9.0, 1.0)), 1, 3), at_step(identity, 1, 3)
+    (RotationInvariant(degrees=3.0), Identity())
+    """
+    at = getattr(estimator, "at", None)
+    return estimator if at is None else at(step, steps)
 
 
 def as_estimator(value: Callable[[Tensor], Tensor]) -> Estimator:

@@ -254,7 +254,7 @@ def test_sizes_depend_on_the_batch_alone() -> None:
 
 def test_a_cache_that_may_have_dropped_something_is_noticed() -> None:
     def plan(side: int) -> None:
-        polar_plan(side, side, torch.device("cpu"), torch.float32)
+        polar_plan(side, side, torch.device("cpu"), torch.float32, side)
 
     polar_plan.cache_clear()
     plan(5)

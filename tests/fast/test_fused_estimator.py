@@ -24,9 +24,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import reference
 from estimator_cases import Kernel, gaussian, literal, own, uniform
 from reference import Array, noise, relative_error
-from whorl.estimators import AffineInvariant, TranslationInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.fast import estimator, estimator_gpu
 from whorl.fast.estimator_cpu import _across_lines
+from whorl.geometry.kernels import ring
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 ROUNDING = {"float32": 3e-6, "bfloat16": 4e-3, "float16": 6e-4}
@@ -97,6 +98,22 @@ CASES = [
 ]
 
 
+ROTATIONS: dict[str, tuple[tuple[int, ...], str, float]] = {
+    "narrow": ((2, 3, 12, 14), "float32", 5.0),
+    "wide": ((1, 1, 13, 7), "float32", 90.0),
+    "two groups": ((11, 3, 6, 6), "float32", 20.0),
+    "bfloat16": ((2, 3, 9, 12), "bfloat16", 20.0),
+    "float16": ((1, 2, 10, 10), "float16", 20.0),
+    "a line": ((1, 1, 1, 8), "float32", 20.0),
+}
+
+
+def turning(shape: tuple[int, ...], dtype: str, degrees: float) -> tuple[Tensor, Tensor]:
+    """A gradient, and the weights of turns."""
+    angles = 2 * max(shape[-2:])
+    return noise(*shape, dtype=torch.float32).to(getattr(torch, dtype)), ring(degrees / 360 * angles, angles)
+
+
 def interpret(folder: Path) -> None:
     """Estimate every case with the GPU's kernels; runs where Triton interprets."""
     launched = 0
@@ -108,7 +125,7 @@ def interpret(folder: Path) -> None:
         return original(*arguments)
 
     vars(estimator_gpu)["_estimate"] = counted
-    vars(estimator)["_on_gpu"] = lambda _: True
+    vars(estimator)["on_gpu"] = lambda _: True
     vars(estimator)["_FUSED"] = True
     for number, case in enumerate(CASES):
         before = launched
@@ -116,6 +133,10 @@ def interpret(folder: Path) -> None:
         assert launched == before + 1, f"{case} did not take the fused way"
         assert out.dtype == case.gradient().dtype
         np.save(folder / f"{number}.npy", out.float().numpy())
+    for name, (shape, dtype, degrees) in ROTATIONS.items():
+        out = estimator_gpu.rotations_on_gpu(*turning(shape, dtype, degrees))
+        assert out.dtype == getattr(torch, dtype)
+        np.save(folder / f"rotations {name}.npy", out.float().numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)
     np.save(folder / "contiguous.npy", small(g).numpy())
@@ -153,6 +174,15 @@ def test_the_kernels_equal_the_literal_sums(number: int, interpreted: Path) -> N
     out = torch.from_numpy(np.load(interpreted / f"{number}.npy"))
     assert out.shape == case.shape
     assert relative_error(out, case.expected()) < INTERPRETED[case.dtype]
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ROTATIONS)
+def test_rotations_by_matrix_products_equal_the_literal_sums(name: str, interpreted: Path) -> None:
+    shape, dtype, degrees = ROTATIONS[name]
+    out = torch.from_numpy(np.load(interpreted / f"rotations {name}.npy"))
+    g, _ = turning(shape, dtype, degrees)
+    assert relative_error(out, reference.rotation_average(g.double().numpy(), degrees)) < INTERPRETED[dtype]
 
 
 @needs_triton
@@ -275,6 +305,21 @@ def test_on_a_gpu_the_fused_estimate_equals_plain_torch(
     assert out is not None
     expected = est(g.double())
     assert float((out.double() - expected).norm() / expected.norm()) < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("degrees", [1.6, 32.0])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_fused_rotations_equal_plain_torch(
+    degrees: float, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimator, "_FUSED", True)
+    est = RotationInvariant(degrees=degrees)
+    g = torch.randn(64, 3, 299, 299, device="cuda").to(getattr(torch, dtype))
+    out, expected = est(g), est(g.double())
+    assert out.dtype == g.dtype
+    assert float((out.double() - expected).norm() / expected.norm()) < 2 * ROUNDING[dtype]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network
 from whorl.attacks.norms import NormName, find_norm
 from whorl.attacks.objectives import Goal, Loss, LossName, find_loss
 from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, identity
+from whorl.estimators import Estimator, as_estimator, at_step, identity
 from whorl.randomness import Ids, image_keys, substream
 from whorl.transforms import InputTransform, plain
 
@@ -37,7 +37,8 @@ class GradientAttack(Attack):
         loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
         input: random transform of what the network sees, such as :class:`whorl.DiverseInput`.
         samples: draws of ``input`` whose gradients are averaged in each step.
-        estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`.
+        estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`; where it has
+            ``at(step, steps)``, that is asked for the estimator of each step.
         momentum: decay μ of the accumulated gradient, each normalised by its mean absolute value; 0 is none.
         optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's.
         random_start: whether to start anywhere in the ball instead of at the image.
@@ -149,7 +150,7 @@ class GradientAttack(Attack):
                         adam.keep(left)
             else:
                 finite &= largest(g).isfinite()
-            g = self.estimator(g)
+            g = at_step(self.estimator, step, self.steps)(g)
             if self.momentum:
                 g = velocity = self.momentum * velocity + g / mean_size(g)
             moved = project(adv + alpha * update(g))

@@ -13,7 +13,7 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.score import FiniteDifferences, GaussianSearch, PriorGuided, ScoreAttack, Tanh
 from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
 from whorl.errors import unknown_name
-from whorl.estimators import AffineInvariant, Chain, TranslationInvariant
+from whorl.estimators import AffineInvariant, Chain, RotationInvariant, TranslationInvariant
 from whorl.models.backward import Backward
 from whorl.transforms import DiverseInput, RandomAffine
 from whorl.transforms_mixed import Gain, InputChain, Mirror
@@ -42,6 +42,7 @@ GRADIENT: Mapping[str, GradientAttack] = {
     **_plain,
     **{f"ti-{name}": attack.with_(estimator=TranslationInvariant()) for name, attack in _plain.items()},
     **{f"ai-{name}": attack.with_(estimator=AffineInvariant()) for name, attack in _plain.items()},
+    "ai-dim": _dim.with_(estimator=RotationInvariant()),
     "eot": GradientAttack(input=RandomAffine(), samples=50, steps=50),
     "ram": _ram,
     "ai-ram": _ram.with_(estimator=_NARROW),
@@ -92,10 +93,10 @@ def attack(name: str, **settings: Any) -> Attack:
         A frozen attack: ``adv = attack(...)(model, x, y)``.
 
     >>> attack("AI-DIM", steps=20)
-    GradientAttack(steps=20, input=DiverseInput(), estimator=AffineInvariant(), momentum=1.0)
+    GradientAttack(steps=20, input=DiverseInput(), estimator=RotationInvariant(), momentum=1.0)
 
-    ``ai-dim`` has the kernel that was calibrated for its ``eps``: a narrower one below 12/255. What is made keeps its
-    kernel: ``with_(eps=...)`` changes the bound alone.
+    ``ai-dim`` has the kernel that was calibrated for its ``eps``: rotations that narrow from step to step, or a narrow
+    kernel of all three parts below 12/255. What is made keeps its kernel: ``with_(eps=...)`` changes the bound alone.
 
     >>> attack("ai-dim", eps=8 / 255).estimator
     AffineInvariant(sigma=0.5)

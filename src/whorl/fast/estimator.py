@@ -49,15 +49,16 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     if kernel is None and polar_kernel is None:
         return gradient
     still = kernel or _STILL
-    if not _fits(gradient, still, polar_kernel):
+    whole = still.matrix is not None or (polar_kernel is not None and polar_kernel.matrix is not None)
+    if whole or not fits(gradient, max(gradient.shape[-2:]) if polar_kernel else 0):
         return None
     short = trimmed if torch.compiler.is_compiling() else _trimmed_before
     least = _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
     rows, columns = short(still.rows, least), short(still.columns, least)
     radii = short(polar_kernel.rows, least) if polar_kernel else ()
     angles = short(polar_kernel.columns, least) if polar_kernel else ()
-    if _on_gpu(gradient):
-        if not (_FUSED and _HAS_TRITON) or max(map(len, (rows, columns, radii, angles))) > _MOST_TAPS:
+    if on_gpu(gradient):
+        if not fused() or max(map(len, (rows, columns, radii, angles))) > _MOST_TAPS:
             return None
         from whorl.fast.estimator_gpu import estimate_on_gpu
 
@@ -88,17 +89,27 @@ def trimmed(weights: Weights, share: float = _UNFELT) -> Weights:
 _trimmed_before = lru_cache(maxsize=64)(trimmed)
 
 
-def _fits(gradient: Tensor, kernel: Kernel, polar_kernel: Kernel | None) -> bool:
-    height, width = gradient.shape[-2:]
+def fits(gradient: Tensor, angles: int) -> bool:
+    """Whether a gradient is one that a fast way is for.
+
+    Args:
+        gradient: (B, C, H, W).
+        angles: of the polar grid; 0 where there is none.
+    """
+    n = max(gradient.shape[-2:])
     return (
         gradient.dtype in _DTYPES
         and gradient.numel() > 0
-        and kernel.matrix is None
-        and (polar_kernel is None or (polar_kernel.matrix is None and max(height, width) > 1))
-        and (max(height, width) + 2) ** 2 <= _MOST_PIXELS
+        and (n > 1 or not angles)
+        and (n + 2) * (max(n, angles) + 2) <= _MOST_PIXELS
         and not (gradient.requires_grad and torch.is_grad_enabled())
         and not _transformed(gradient)
     )
+
+
+def fused() -> bool:
+    """Whether there are kernels for a GPU, and they are wanted."""
+    return _FUSED and _HAS_TRITON
 
 
 def _transformed(gradient: Tensor) -> bool:
@@ -108,5 +119,6 @@ def _transformed(gradient: Tensor) -> bool:
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(gradient))
 
 
-def _on_gpu(gradient: Tensor) -> bool:
+def on_gpu(gradient: Tensor) -> bool:
+    """Whether a gradient lies on a GPU."""
     return gradient.is_cuda

@@ -78,7 +78,7 @@ def tables(
     steps = [_across_lines(height, rows), _along_lines(height, width, columns, circular=False)]
     if radii:
         n = max(height, width)
-        there, back = _polar(height, width)
+        there, back = polar_sums(height, width, n)
         steps += [there, _along_lines(n, n, angles, circular=True), _across_lines(n, radii), back]
     return tuple(step for step in steps if step is not None)
 
@@ -114,15 +114,16 @@ def _along_lines(height: int, width: int, weights: Weights, *, circular: bool) -
     return _sums(everywhere, there.expand(height, -1, -1).reshape(-1, len(weights)), weights, height * width)
 
 
-@lru_cache(maxsize=8)
-def _polar(height: int, width: int) -> tuple[Sums, Sums]:
-    plan = polar_plan(height, width, torch.device("cpu"), torch.float32)
+@lru_cache(maxsize=16)
+def polar_sums(height: int, width: int, angles: int) -> tuple[Sums, Sums]:
+    """Give both warps for pictures of a size, built once: pixels to cells by radius and angle, and back."""
+    plan = polar_plan(height, width, torch.device("cpu"), torch.float32, angles)
 
     def sums(taps: Taps, rows: int) -> Sums:
         weight = taps.weight.T
         return _pack(taps.position.T, weight != 0, weight, rows)
 
-    return sums(plan.forward, height * width), sums(plan.inverse, max(height, width) ** 2)
+    return sums(plan.forward, height * width), sums(plan.inverse, max(height, width) * angles)
 
 
 def _shifts(weights: Weights) -> Tensor:

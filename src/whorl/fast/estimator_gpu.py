@@ -92,94 +92,186 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
     return _estimate(gradient, rows, columns, radii, angles)
 
 
-def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
-    from whorl.fast import estimator_kernels as kernels
+def rotations_on_gpu(gradient: Tensor, weights: Tensor) -> Tensor:
+    """Do what :func:`whorl.fast.rotations.average_rotations` says.
 
+    The sum around the circle is a product with a matrix, which is what a GPU is best at.
+
+    Args:
+        gradient: (B, C, H, W), float32, bfloat16 or float16; at most 2²² cells of the polar grid.
+        weights: (angles,) of turns by 0, 1, ... angles; symmetric.
+
+    Returns:
+        (B, C, H, W), dtype of ``gradient``, contiguous.
+    """
     x = gradient.contiguous()
+    how = _layout(x, len(weights))
+    with _device_of(x), torch.autocast(x.device.type, enabled=False), torch.no_grad():
+        turn = torch.arange(len(weights), device=x.device)
+        matrix = weights[(turn[:, None] - turn) % len(weights)].to(how.dtype)
+        polar = _blur_around(_blur_picture(x, how, (1.0,), (1.0,)), how, (1.0,))
+        turned = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
+        return _leave_polar(turned, how, (1.0,), torch.empty_like(x))
+
+
+def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
+    x = gradient.contiguous()
+    how = _layout(x, max(x.shape[-2:]))
+    with _device_of(x):
+        if not radii:
+            return _blur_alone(x, how, rows, columns)
+        polar = _blur_around(_blur_picture(x, how, rows, columns), how, angles)
+        return _leave_polar(polar, how, radii, torch.empty_like(x))
+
+
+class Layout(NamedTuple):
+    """How planes lie between the kernels: side by side in groups, [group][pixel][lane]."""
+
+    planes: int
+    height: int
+    width: int
+    n: int
+    """Radii."""
+    angles: int
+    lanes: int
+    groups: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def scratch(self, pixels: int) -> Tensor:
+        """Room for so many pixels of every plane."""
+        return torch.empty(self.groups * pixels * self.lanes, dtype=self.dtype, device=self.device)
+
+
+def _layout(x: Tensor, angles: int) -> Layout:
     height, width = x.shape[-2:]
-    planes, n = x.shape[0] * x.shape[1], max(height, width)
-    out = torch.empty_like(x)
+    planes = x.shape[0] * x.shape[1]
     between = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
     lanes = _lanes(planes, _LANES[between.itemsize])
     groups = -(-planes // lanes)
-    grouped = bool(radii)
+    return Layout(planes, height, width, max(height, width), angles, lanes, groups, between, x.device)
+
+
+def _blur_alone(x: Tensor, how: Layout, rows: Weights, columns: Weights) -> Tensor:
+    """Blur pictures and leave them as they lie."""
+    out, launch = torch.empty_like(x), _launch(_ALONE, rows, columns)
+    _launch_picture(x, out, how, rows, columns, launch, block_planes=1, deep=how.planes, grouped=False)
+    return out
+
+
+def _blur_picture(x: Tensor, how: Layout, rows: Weights, columns: Weights) -> Tensor:
+    """Blur pictures and put them into groups, with a border."""
+    size = how.dtype.itemsize
+    launch = _launch(_PICTURE if how.dtype == torch.float32 else _PICTURE_SHORT, rows, columns)
+    most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _PICTURE_PLANES
+    block_planes = min(most_planes[size], how.lanes, launch.block // 32)
+    out, deep = how.scratch((how.height + 2) * (how.width + 2)), how.groups * how.lanes // block_planes
+    _launch_picture(x, out, how, rows, columns, launch, block_planes=block_planes, deep=deep, grouped=True)
+    return out
+
+
+def _launch_picture(
+    x: Tensor,
+    out: Tensor,
+    how: Layout,
+    rows: Weights,
+    columns: Weights,
+    launch: Launch,
+    *,
+    block_planes: int,
+    deep: int,
+    grouped: bool,
+) -> None:
+    from whorl.fast import estimator_kernels as kernels
+
     border = 2 if grouped else 0
+    block_columns = launch.block // block_planes
+    across = -(-(how.width + border) // block_columns)
+    segment = _segment(how.height + border, across * deep, launch.segments)
+    kernels.blur_picture[(across, -(-(how.height + border) // segment), deep)](
+        x,
+        out,
+        rows,
+        columns,
+        how.planes,
+        how.height,
+        how.width,
+        len(rows),
+        len(columns),
+        how.lanes,
+        block_planes,
+        block_columns,
+        segment,
+        launch.ahead,
+        grouped,
+        num_warps=launch.warps,
+    )
 
-    def scratch(pixels: int) -> Tensor:
-        return torch.empty(groups * pixels * lanes, dtype=between, device=x.device)
 
-    with _device_of(x):
-        picture = _PICTURE if between == torch.float32 else _PICTURE_SHORT
-        how = _launch(picture if grouped else _ALONE, rows, columns)
-        most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _PICTURE_PLANES
-        block_planes = min(most_planes[between.itemsize], lanes, how.block // 32) if grouped else 1
-        block_columns = how.block // block_planes
-        blurred = scratch((height + 2) * (width + 2)) if grouped else out
-        across = -(-(width + border) // block_columns)
-        deep = groups * lanes // block_planes if grouped else planes
-        segment = _segment(height + border, across * deep, how.segments)
-        kernels.blur_picture[(across, -(-(height + border) // segment), deep)](
-            x,
-            blurred,
-            rows,
-            columns,
-            planes,
-            height,
-            width,
-            len(rows),
-            len(columns),
-            lanes,
-            block_planes,
-            block_columns,
-            segment,
-            how.ahead,
-            grouped,
-            num_warps=how.warps,
-        )
-        if not grouped:
-            return out
-        there, back = polar_tables(height, width, x.device)
-        how = _launch(_AROUND if between == torch.float32 else _AROUND_SHORT, angles)
-        turned = scratch(n * n)
-        block = max(1, how.block // lanes)
-        across = -(-n // block)
-        segment = _segment(n, across * groups, how.segments)
-        kernels.blur_around[(across, -(-n // segment), groups)](
-            blurred,
-            there,
-            turned,
-            angles,
-            n,
-            height,
-            width,
-            len(angles),
-            lanes,
-            block,
-            segment,
-            how.ahead,
-            num_warps=how.warps,
-        )
-        del blurred  # the allocator may give its memory to the next
-        blurring = len(radii) <= _BLURRED_ON_LEAVING
-        leaving = _BACK_STILL if len(radii) == 1 else _BACK_BLURRING[between.itemsize]
-        back_rows, back_columns, warps = leaving if blurring else _BACK
-        full = planes % lanes == 0
-        tiles = -(-height // back_rows) * -(-width // back_columns)
-        if blurring:
-            shape = (planes, height, width, n, len(radii), lanes, full, back_rows, back_columns)
-            kernels.leave_polar_blurring[(tiles, groups)](turned, back, out, radii, *shape, num_warps=warps)
-            return out
-        how = _launch(_OUTWARDS, radii)
-        polar = scratch((n + 1) * n)
-        block = max(1, how.block // lanes)
-        across = -(-(n + 1) // block)
-        segment = _segment(n, across * groups, how.segments)
-        kernels.blur_outwards[(across, -(-n // segment), groups)](
-            turned, polar, radii, n, len(radii), lanes, block, segment, how.ahead, num_warps=how.warps
-        )
-        kernels.leave_polar[(tiles, groups)](
-            polar, back, out, planes, height, width, n, lanes, full, back_rows, back_columns, num_warps=warps
-        )
+def _blur_around(pictures: Tensor, how: Layout, weights: Weights) -> Tensor:
+    """Go to polar coordinates, by angle and radius, and blur around the circle."""
+    from whorl.fast import estimator_kernels as kernels
+
+    there, _ = polar_tables(how.height, how.width, how.angles, how.device)
+    launch = _launch(_AROUND if how.dtype == torch.float32 else _AROUND_SHORT, weights)
+    out = how.scratch(how.angles * how.n)
+    block = max(1, launch.block // how.lanes)
+    across = -(-how.n // block)
+    segment = _segment(how.angles, across * how.groups, launch.segments)
+    kernels.blur_around[(across, -(-how.angles // segment), how.groups)](
+        pictures,
+        there,
+        out,
+        weights,
+        how.n,
+        how.angles,
+        how.height,
+        how.width,
+        len(weights),
+        how.lanes,
+        block,
+        segment,
+        launch.ahead,
+        num_warps=launch.warps,
+    )
+    return out
+
+
+def _leave_polar(polar: Tensor, how: Layout, radii: Weights, out: Tensor) -> Tensor:
+    """Blur along the radius and go back to pictures."""
+    from whorl.fast import estimator_kernels as kernels
+
+    _, back = polar_tables(how.height, how.width, how.angles, how.device)
+    blurring = len(radii) <= _BLURRED_ON_LEAVING
+    leaving = _BACK_STILL if len(radii) == 1 else _BACK_BLURRING[how.dtype.itemsize]
+    back_rows, back_columns, warps = leaving if blurring else _BACK
+    full = how.planes % how.lanes == 0
+    tiles = -(-how.height // back_rows) * -(-how.width // back_columns)
+    picture = (how.planes, how.height, how.width, how.n, how.angles)
+    if blurring:
+        shape = (len(radii), how.lanes, full, back_rows, back_columns)
+        kernels.leave_polar_blurring[(tiles, how.groups)](polar, back, out, radii, *picture, *shape, num_warps=warps)
+        return out
+    launch = _launch(_OUTWARDS, radii)
+    blurred = how.scratch((how.angles + 1) * how.n)
+    block = max(1, launch.block // how.lanes)
+    across = -(-(how.angles + 1) // block)
+    segment = _segment(how.n, across * how.groups, launch.segments)
+    kernels.blur_outwards[(across, -(-how.n // segment), how.groups)](
+        polar,
+        blurred,
+        radii,
+        how.n,
+        how.angles,
+        len(radii),
+        how.lanes,
+        block,
+        segment,
+        launch.ahead,
+        num_warps=launch.warps,
+    )
+    tile = (how.lanes, full, back_rows, back_columns)
+    kernels.leave_polar[(tiles, how.groups)](blurred, back, out, *picture, *tile, num_warps=warps)
     return out
 
 
@@ -189,25 +281,24 @@ def _launch(stage: dict[int, Launch], *weights: Weights) -> Launch:
 
 
 @lru_cache(maxsize=16)
-def polar_tables(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def polar_tables(height: int, width: int, angles: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Say where the samples of both warps lie, in 64 bits each: position (24), fraction down (20), fraction right (20).
 
     Returns:
-        There: (n, n) by angle and radius, positions in a picture with a border of one pixel. Back: (height, width),
-        positions in a polar picture by angle and radius.
+        There: (angles, n) by angle and radius, positions in a picture with a border of one pixel. Back:
+        (height, width), positions in a polar picture by angle and radius.
 
-    >>> there, back = polar_tables(4, 6, torch.device("cpu"))
+    >>> there, back = polar_tables(4, 6, 8, torch.device("cpu"))
     >>> there.shape, back.shape
-    (torch.Size([6, 6]), torch.Size([4, 6]))
+    (torch.Size([8, 6]), torch.Size([4, 6]))
     """
     # Tables outlive the mode they are first asked for in.
     with torch.inference_mode(False), torch.device("cpu"):
         n = max(height, width)
         row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
         longest = math.hypot(row_centre, column_centre)
-        grid = torch.arange(n, dtype=torch.float64)
-        radius = (grid * (longest / (n - 1)))[None, :]
-        angle = (grid * (2 * math.pi / n))[:, None]
+        radius = (torch.arange(n, dtype=torch.float64) * (longest / (n - 1)))[None, :]
+        angle = (torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles))[:, None]
         row, column = row_centre + radius * angle.sin(), column_centre + radius * angle.cos()
         top, left = row.floor(), column.floor()
         # Who sees nothing of the picture looks at a corner of its border.
@@ -217,9 +308,9 @@ def polar_tables(height: int, width: int, device: torch.device) -> tuple[Tensor,
         down = (torch.arange(height, dtype=torch.float64) - row_centre)[:, None]
         right = (torch.arange(width, dtype=torch.float64) - column_centre)[None, :]
         i = (torch.hypot(down, right) * ((n - 1) / longest)).clamp(max=n - 1)
-        j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (n / (2 * math.pi))
+        j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (angles / (2 * math.pi))
         # The last radius is reached from the last but one, so that there is always a next.
-        inner, before = i.floor().clamp(max=n - 2), j.floor().clamp(max=n - 1)
+        inner, before = i.floor().clamp(max=n - 2), j.floor().clamp(max=angles - 1)
         back = _packed(before * n + inner, j - before, i - inner, torch.ones_like(i, dtype=torch.bool))
         return there.to(device), back.to(device)
 

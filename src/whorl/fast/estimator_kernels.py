@@ -163,6 +163,7 @@ def blur_around(
     out,
     weights,
     n: tl.constexpr,
+    angles: tl.constexpr,
     height: tl.constexpr,
     width: tl.constexpr,
     taps: tl.constexpr,
@@ -183,19 +184,19 @@ def blur_around(
     nil = tl.zeros((1, 1), tl.int32)
     line: tl.constexpr = lanes * pictures.dtype.element_ty.primitive_bitwidth // 32
     source = _words(pictures) + group * ((height + 2) * (width + 2) * line) + tl.arange(0, line)[None, :]
-    target = out + group * (n * n * lanes) + radius[:, None] * lanes + lane
-    lift: tl.constexpr = ((taps // 2 + n - 1) // n) * n
+    target = out + group * (angles * n * lanes) + radius[:, None] * lanes + lane
+    lift: tl.constexpr = ((taps // 2 + angles - 1) // angles) * angles
     sums = _no_sums(taps, block, lanes)
     for step in range(0, segment + taps - 1, ahead):
         samples = ()
         for k in tl.static_range(ahead):
-            angle = (start + step + k - taps // 2 + lift) % n
+            angle = (start + step + k - taps // 2 + lift) % angles
             position, down, right = _place(table, angle * n + radius, live)
             samples = samples + (_between(source + position[:, None] * line, down, right, width + 2, line),)
         for k in tl.static_range(ahead):
             sums = _add(sums, samples[k], weights, taps)
             angle = start + step + k - (taps - 1) + nil
-            finished = live[:, None] & (angle >= start) & (angle < start + segment) & (angle < n)
+            finished = live[:, None] & (angle >= start) & (angle < start + segment) & (angle < angles)
             tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
 
 
@@ -205,6 +206,7 @@ def blur_outwards(
     out,
     weights,
     n: tl.constexpr,
+    angles: tl.constexpr,
     taps: tl.constexpr,
     lanes: tl.constexpr,
     block: tl.constexpr,
@@ -218,11 +220,11 @@ def blur_outwards(
     angle = tl.program_id(0) * block + tl.arange(0, block)
     start = tl.program_id(1) * segment
     group = tl.program_id(2).to(tl.int64)
-    live = (angle <= n)[:, None]
+    live = (angle <= angles)[:, None]
     lane = tl.arange(0, lanes)[None, :]
     nil = tl.zeros((1, 1), tl.int32)
-    source = polar + group * (n * n * lanes) + (angle % n)[:, None] * (n * lanes) + lane
-    target = out + group * ((n + 1) * n * lanes) + angle[:, None] * (n * lanes) + lane
+    source = polar + group * (angles * n * lanes) + (angle % angles)[:, None] * (n * lanes) + lane
+    target = out + group * ((angles + 1) * n * lanes) + angle[:, None] * (n * lanes) + lane
     sums = _no_sums(taps, block, lanes)
     for step in range(0, segment + taps - 1, ahead):
         values = ()
@@ -257,6 +259,7 @@ def leave_polar(
     height: tl.constexpr,
     width: tl.constexpr,
     n: tl.constexpr,
+    angles: tl.constexpr,
     lanes: tl.constexpr,
     full: tl.constexpr,
     block_rows: tl.constexpr,
@@ -267,7 +270,7 @@ def leave_polar(
     group = tl.program_id(1)
     position, down, right = _place(table, pixel, live)
     line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(polar) + group.to(tl.int64) * ((n + 1) * n * line) + tl.arange(0, line)[None, :]
+    source = _words(polar) + group.to(tl.int64) * ((angles + 1) * n * line) + tl.arange(0, line)[None, :]
     value = _between(source + position[:, None] * line, down, right, n, line)
     _store_pixels(out, value, pixel, live, planes, height * width, lanes, full)
 
@@ -282,6 +285,7 @@ def leave_polar_blurring(
     height: tl.constexpr,
     width: tl.constexpr,
     n: tl.constexpr,
+    angles: tl.constexpr,
     taps: tl.constexpr,
     lanes: tl.constexpr,
     full: tl.constexpr,
@@ -297,13 +301,13 @@ def leave_polar_blurring(
     position, down, right = _place(table, pixel, live)
     inner = position % n
     line: tl.constexpr = lanes * polar.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(polar) + group.to(tl.int64) * (n * n * line) + tl.arange(0, line)[None, :]
+    source = _words(polar) + group.to(tl.int64) * (angles * n * line) + tl.arange(0, line)[None, :]
     sums = (0.0, 0.0)
     for side in tl.static_range(2):
         if side == 0:
             start, share = position, 1 - down
         else:  # after the last angle comes the first
-            start, share = tl.where(position < (n - 1) * n, position + n, inner), down
+            start, share = tl.where(position < (angles - 1) * n, position + n, inner), down
         corner = source + start[:, None] * line
         for t in tl.static_range(taps + 1):
             if t == 0:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss
+from whorl.estimators import at_step
 from whorl.fast.graph import Recorded, searching, turns
 from whorl.fast.network import Kept
 from whorl.fast.pointwise import linf_step
@@ -61,6 +62,9 @@ def buffers_for(like: Tensor) -> Buffers:
 class Step:
     """One step of an attack; everything it needs and changes is in buffers.
 
+    Calling it does all of it. Where the estimator changes from step to step it only finds the gradient, and
+    :meth:`finish`, which is not recorded, does the rest.
+
     Args:
         attack: its settings.
         network: (B, C, H, W) pictures in [0, 1] to logits, and nothing that waits for the device.
@@ -81,12 +85,28 @@ class Step:
             network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
         )
 
+        self.changes = at_step(attack.estimator, 0, 2) != at_step(attack.estimator, 1, 2)
+        self.found: Tensor | None = None
+
     def __call__(self) -> None:
-        """Take it."""
+        """Take it, or its first part."""
         at = self.buffers
         g, _ = self.gradient(at.adv, substream(at.keys, at.step))
-        g = self.attack.estimator(g)
-        momentum = self.attack.momentum
+        if not self.changes:
+            self._move(self.attack.estimator(g))
+            return
+        if self.found is None:
+            # While it warms up, so that it does not lie in the memory of a graph.
+            self.found = torch.empty_like(g, memory_format=torch.contiguous_format)
+        self.found.copy_(g)
+
+    def finish(self, step: int, steps: int) -> None:
+        """Take the second part, of ``step``, counted from 0, of ``steps``."""
+        assert self.found is not None  # noqa: S101 - the first part has run
+        self._move(at_step(self.attack.estimator, step, steps)(self.found))
+
+    def _move(self, g: Tensor) -> None:
+        at, momentum = self.buffers, self.attack.momentum
         if self.norm.name == "linf":
             size = linf_step(g.contiguous(), at.x, at.eps, at.alpha, momentum, velocity=at.velocity, adv=at.adv)
         else:
@@ -145,8 +165,10 @@ class Loop:
                 self.recorded = None  # frees the old graph before the new one is made
                 self.recorded = Recorded(self.step, device, shared=True)
             self._fill(*given)
-            for _ in range(steps):
+            for step in range(steps):
                 self.recorded()
+                if self.step.changes:
+                    self.step.finish(step, steps)
             n = len(x)
             return self.buffers.adv[:n].clone(), self.buffers.finite[:n].clone()
 

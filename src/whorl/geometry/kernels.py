@@ -78,6 +78,42 @@ def uniform_kernel(size: Size) -> Tensor:
     return torch.full((rows, columns), 1 / (rows * columns), dtype=torch.float64)
 
 
+def ring(sigma: float, count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Gaussian weights around a circle that sum to 1: what goes beyond half of it comes in from the other side.
+
+    Args:
+        sigma: standard deviation in cells.
+        count: cells around the circle.
+        device: where to make them. Nothing waits for it.
+
+    Returns:
+        (count,) float64, those of shifts by 0, 1, ... cells; symmetric.
+
+    >>> [round(w, 3) for w in ring(1.0, 4).tolist()]
+    [0.399, 0.246, 0.108, 0.246]
+    """
+    rounds = math.ceil(6 * sigma / count)
+    shift = torch.arange(count, dtype=torch.float64, device=device)
+    turn = torch.arange(-rounds - 1, rounds + 1, dtype=torch.float64, device=device) * count
+    weights = torch.exp(-((shift[:, None] + turn) ** 2) / (2 * sigma**2)).sum(1)
+    return weights / weights.sum()
+
+
+def turn(polar: Tensor, weights: Tensor) -> Tensor:
+    """Sum copies of ``polar`` that are shifted around the circle, by way of its Fourier series.
+
+    Args:
+        polar: (..., count), float32 or float64.
+        weights: (count,) as :func:`ring` gives them: symmetric.
+
+    Returns:
+        As ``polar``.
+    """
+    response = torch.fft.rfft(weights).real.to(polar.dtype)
+    turned: Tensor = torch.fft.irfft(torch.fft.rfft(polar) * response, n=polar.shape[-1])
+    return turned
+
+
 def blur(x: Tensor, kernel: Tensor | Kernel, *, circular: bool = False) -> Tensor:
     """Sum shifted copies of ``x``: ``out[i, j] = Σ p[m, n] · x[i+m, j+n]``, m and n counted from the centre (Eq. 9).
 

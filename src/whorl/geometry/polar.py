@@ -28,32 +28,36 @@ class PolarPlan(NamedTuple):
     inverse: Taps
 
 
-def to_polar(x: Tensor) -> Tensor:
+def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
     """Resample pictures onto a polar grid around their centre.
 
     Args:
         x: (B, C, H, W), float32 or float64.
+        angles: how many. None: n = max(H, W), as many as radii.
 
     Returns:
-        (B, C, n, n) with n = max(H, W): rows are n radii from the centre to the corner pixels' centres, columns n
-        angles from 0 (to the right) on towards "down". Zero where the grid leaves the picture.
+        (B, C, n, angles): rows are n radii from the centre to the corner pixels' centres, columns angles from 0 (to the
+        right) on towards "down". Zero where the grid leaves the picture.
 
     >>> to_polar(torch.ones(1, 3, 32, 48)).shape
     torch.Size([1, 3, 48, 48])
     """
     height, width = x.shape[-2:]
     n = max(height, width)
+    around = n if angles is None else angles
+    if around < 1:
+        raise WhorlError(f"angles must be a whole number >= 1; got {angles}.")
     if torch.compiler.is_compiling():
-        polar: Tensor = _compiled(x, height, width, inverse=False)
+        polar: Tensor = _compiled(x, height, width, around, inverse=False)
         return polar
-    return resample(x, polar_plan(height, width, x.device, x.dtype).forward, (n, n))
+    return resample(x, polar_plan(height, width, x.device, x.dtype, around).forward, (n, around))
 
 
 def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
     """Go back from the polar grid of :func:`to_polar` to the picture.
 
     Args:
-        x: (B, C, n, n) as :func:`to_polar` gives it.
+        x: (B, C, n, angles) as :func:`to_polar` gives it.
         size: (H, W) of the picture, with max(H, W) = n. None: square.
 
     Returns:
@@ -63,37 +67,36 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
     >>> from_polar(to_polar(x), (32, 48)).shape
     torch.Size([1, 3, 32, 48])
     """
-    n = x.shape[-1]
+    n, around = x.shape[-2:]
     height, width = (n, n) if size is None else size
-    if x.shape[-2] != n or max(height, width) != n:
+    if max(height, width) != n:
         raise WhorlError(
-            f"a polar picture of {height}x{width} pixels is {max(height, width)} square; got {tuple(x.shape[-2:])}."
+            f"a polar picture of {height}x{width} pixels has {max(height, width)} radii; got {tuple(x.shape[-2:])}."
         )
     if torch.compiler.is_compiling():
-        picture: Tensor = _compiled(x, height, width, inverse=True)
+        picture: Tensor = _compiled(x, height, width, around, inverse=True)
         return picture
-    return resample(x, polar_plan(height, width, x.device, x.dtype).inverse, (height, width))
+    return resample(x, polar_plan(height, width, x.device, x.dtype, around).inverse, (height, width))
 
 
 @lru_cache(maxsize=32)
-def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
-    """Build both warps for a picture size, once per (size, device, dtype).
+def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype, angles: int) -> PolarPlan:
+    """Build both warps for a picture size, once per (size, device, dtype, angles).
 
     Coordinates and weights are computed in float64 and rounded once: normalised float32 coordinates, as grid_sample
     takes them, would already cost the 1e-5 of accuracy that the estimator promises.
     """
     # A plan outlives the mode it is first asked for in.
     with torch.inference_mode(False), torch.device("cpu"):
-        return _build(height, width, device, dtype)
+        return _build(height, width, device, dtype, angles)
 
 
-def _build(height: int, width: int, device: torch.device, dtype: torch.dtype) -> PolarPlan:
+def _build(height: int, width: int, device: torch.device, dtype: torch.dtype, angles: int) -> PolarPlan:
     n = max(height, width)
     row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
     longest = math.hypot(row_centre, column_centre)
-    grid = torch.arange(n, dtype=torch.float64)
-    radius = (grid * (longest / max(n - 1, 1)))[:, None]
-    angle = (grid * (2 * math.pi / n))[None, :]
+    radius = (torch.arange(n, dtype=torch.float64) * (longest / max(n - 1, 1)))[:, None]
+    angle = (torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles))[None, :]
     forward = _bilinear(row_centre + radius * angle.sin(), column_centre + radius * angle.cos(), height, width)
 
     down = (torch.arange(height, dtype=torch.float64) - row_centre)[:, None]
@@ -101,8 +104,8 @@ def _build(height: int, width: int, device: torch.device, dtype: torch.dtype) ->
     per_pixel = (n - 1) / longest if longest > 0 else 0.0
     # Rounding must not push a corner past the last radius, where its weight would be lost.
     i = (torch.hypot(down, right) * per_pixel).clamp(max=n - 1)
-    j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (n / (2 * math.pi))
-    inverse = _bilinear(i, j, n, n, wrap_columns=True)
+    j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (angles / (2 * math.pi))
+    inverse = _bilinear(i, j, n, angles, wrap_columns=True)
 
     def place(taps: Taps) -> Taps:
         return Taps(taps.position.to(device), taps.weight.to(device, dtype))
@@ -131,15 +134,15 @@ def resample(x: Tensor, taps: Taps, size: tuple[int, int]) -> Tensor:
 
 # To torch.compile a warp is one opaque operation: traced through, the plan would be rebuilt at every call.
 @torch.library.custom_op("whorl::polar_resample", mutates_args=())
-def _compiled(x: Tensor, height: int, width: int, inverse: bool) -> Tensor:
-    plan, n = polar_plan(height, width, x.device, x.dtype), max(height, width)
-    return resample(x, plan.inverse, (height, width)) if inverse else resample(x, plan.forward, (n, n))
+def _compiled(x: Tensor, height: int, width: int, angles: int, inverse: bool) -> Tensor:
+    plan, n = polar_plan(height, width, x.device, x.dtype, angles), max(height, width)
+    return resample(x, plan.inverse, (height, width)) if inverse else resample(x, plan.forward, (n, angles))
 
 
 @_compiled.register_fake
-def _(x: Tensor, height: int, width: int, inverse: bool) -> Tensor:
+def _(x: Tensor, height: int, width: int, angles: int, inverse: bool) -> Tensor:
     n = max(height, width)
-    return x.new_empty(*x.shape[:-2], *((height, width) if inverse else (n, n)))
+    return x.new_empty(*x.shape[:-2], *((height, width) if inverse else (n, angles)))
 
 
 def _bilinear(row: Tensor, column: Tensor, height: int, width: int, *, wrap_columns: bool = False) -> Taps:

@@ -17,6 +17,7 @@ from torch import Tensor
 from whorl.attacks.contract import Model
 from whorl.attacks.gradient import SampledGradient, mean_size
 from whorl.attacks.objectives import Goal, cross_entropy
+from whorl.estimators import at_step
 from whorl.hardening.recipes import Examples, Recipe
 from whorl.randomness import substream, uniform
 
@@ -68,7 +69,7 @@ def perturb(
     velocity = torch.zeros_like(x)
     for step in range(kind.steps):
         g, _ = gradient(adv, substream(keys, _STEP, step))
-        g = kind.estimator(g)
+        g = at_step(kind.estimator, step, kind.steps)(g)
         if kind.momentum:
             g = velocity = kind.momentum * velocity + g / mean_size(g)
         adv = torch.clamp(adv + alpha * g.sign(), lower, upper)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.errors import unknown_name
-from whorl.estimators import AffineInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant
 from whorl.evaluation import Pose, poses
 from whorl.runs.declaration import AttackSpec, Grid
 
@@ -217,11 +217,13 @@ def as_in_the_paper(spec: AttackSpec) -> AttackSpec:
     AffineInvariant(sigma='reference')
     """
     estimator, said = getattr(spec.build(), "estimator", None), spec.settings.get("estimator")
-    if not isinstance(estimator, AffineInvariant | PolarGridInvariant):
+    ours = isinstance(estimator, RotationInvariant) and said is None
+    if not ours and not isinstance(estimator, AffineInvariant | PolarGridInvariant):
         return spec
     if said is not None and "sigma" in said:
         return spec
-    table = {"type": type(estimator).__name__, **(said or {}), "sigma": PAPER_SIGMA}
+    kind = AffineInvariant if ours else type(estimator)
+    table = {"type": kind.__name__, **(said or {}), "sigma": PAPER_SIGMA}
     return spec.model_copy(update={"settings": {**spec.settings, "estimator": table}})
 
 

@@ -11,7 +11,7 @@ import whorl
 from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks import Attack
 from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import AffineInvariant, Chain, TranslationInvariant
+from whorl.estimators import AffineInvariant, Chain, RotationInvariant, TranslationInvariant
 from whorl.transforms import DiverseInput, RandomAffine
 
 # Checked before they are worked out: Fraction takes 1e999999999, underscores, and the digits of any script.
@@ -19,7 +19,14 @@ _NUMBER = re.compile(r"([0-9]{1,9}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e-?[0-9]{1,2})
 _FRACTIONS = ("eps", "alpha")
 _PARTS: dict[str, Callable[..., Any]] = {
     part.__name__: part
-    for part in (AffineInvariant, TranslationInvariant, PolarGridInvariant, DiverseInput, RandomAffine)
+    for part in (
+        AffineInvariant,
+        RotationInvariant,
+        TranslationInvariant,
+        PolarGridInvariant,
+        DiverseInput,
+        RandomAffine,
+    )
 }
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import whorl
 from whorl.attacks import GradientAttack
 from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import at_step
 from whorl.evaluation import to_8_bits
 from whorl.models import Classifier
 from whorl.models.labels import imagenet_labels
@@ -208,8 +209,8 @@ def _watched(
 
     def estimate(gradient: Tensor) -> Tensor:
         nonlocal done
+        estimated = at_step(attack.estimator, done, attack.steps)(gradient)
         done += 1
-        estimated = attack.estimator(gradient)
         if seen.probability is None:
             raise WhorlError(f"expected {name} to ask the network before each step; it did not.")
         tell(Step(attack=name, done=done, steps=attack.steps, probability=float(seen.probability)))
