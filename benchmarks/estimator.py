@@ -31,7 +31,7 @@ from measure import (
     table,
     time_together,
 )
-from whorl.estimators import TI_SIGMA, AffineInvariant, TranslationInvariant
+from whorl.estimators import TI_SIGMA, AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.fast.bench import SIZES, prepare, replayed_gradient
 from whorl.geometry import blur, from_polar, gaussian_kernel, to_polar
 from whorl.geometry.kernels import Weights
@@ -51,12 +51,14 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 INPUT_SETS = 4
 COPY, RIVAL, GRADIENT = "copy", "15x15 depthwise convolution", "ResNet-18 input gradient"
 OURS, PLAIN = "AffineInvariant", "AffineInvariant in plain torch"
+TURNED = "RotationInvariant"
 AUTHORS, NARROW = "AffineInvariant, the authors' kernel", "AffineInvariant, all parts, 0.5"
 NOTES = """\
 - 15x15 depthwise convolution: one 2-D convolution with TranslationInvariant's kernel, as peers do it.
 - AffineInvariant: as the package runs it, fused on a GPU, as sums of rows on a CPU.
 - The authors' kernel (sigma="reference") is wider than the default one and has all three parts, and takes longer.
 - All parts, 0.5: translations, scalings and rotations with a narrow kernel, which ai-best has.
+- RotationInvariant: what ai-dim has, on a grid of twice the angles; its width does not change the time.
 - Rows that are indented are its steps in plain torch; they add up to the row above them.
 - grid_sample there and back: both polar warps by torch's sampler, without the wrap at 2π: less work than ours.
 - buffers: the most memory above the input at any time, result included, in units of the input's size.
@@ -81,6 +83,7 @@ def cases(shape: Shape, device: torch.device) -> dict[str, Call]:
         "TranslationInvariant": TranslationInvariant(),
         AUTHORS: AffineInvariant(sigma="reference"),
         NARROW: AffineInvariant(sigma=0.5),
+        TURNED: RotationInvariant(),
         OURS: ours,
         PLAIN: plain,
         "  to polar": to_polar,
@@ -184,8 +187,10 @@ def beside_inception(device: torch.device, repeats: int) -> dict[str, Any]:
     whole = time_together({"gradient": lambda _: gradient()}, inputs, device=device, repeats=repeats)["gradient"]
     found = {"prepare_s": significant(first), "gradient": whole.record()}
     for name, sets in (("float32", inputs), ("bfloat16", short)):
-        timing = time_together({OURS: AffineInvariant()}, sets, device=device, repeats=repeats)[OURS]
-        found[name] = {**timing.record(), "share": significant(timing.median / whole.median)}
+        calls: dict[str, Call] = {OURS: AffineInvariant(), TURNED: RotationInvariant()}
+        for which, timing in time_together(calls, sets, device=device, repeats=repeats).items():
+            label = name if which == OURS else f"{which}, {name}"
+            found[label] = {**timing.record(), "share": significant(timing.median / whole.median)}
     return found
 
 

@@ -119,8 +119,8 @@ def polar_average(x: Array, p: Array) -> Array:
 
 
 def rotation_average(x: Array, degrees: float) -> Array:
-    """P^-1 of the sum over turns of P(x), on a polar grid with twice the angles; turns of a bell curve, all around."""
-    angles = 2 * max(x.shape[-2:])
+    """P^-1 of the sum over all turns of P(x), weighted by a bell curve; 2 n angles, or the next multiple of 16."""
+    angles = math.ceil(2 * max(x.shape[-2:]) / 16) * 16
     polar, total = to_polar(x, angles), 0.0
     out = np.zeros_like(polar)
     for turn in range(-4 * angles, 4 * angles + 1):

@@ -31,8 +31,9 @@ TI_SIGMA = 7 / 3
 # pay; docs/analysis.md has the calibration.
 CALIBRATED_ROTATION = 1.7
 
-# Angles of rotations' own polar grid, in terms of the picture's longer side.
-_FINER = 2
+# Rotations have a polar grid of their own: with so many times the angles as the picture's longer side has pixels, and
+# then the next multiple of what matrix units take at once.
+_FINER, _ANGLES_AT_ONCE = 2, 16
 
 
 @runtime_checkable
@@ -196,7 +197,7 @@ class RotationInvariant(_Wraps, Record):
     """Average the gradient over rotations alone, whose width may fall from step to step of an attack.
 
     Wide averages in the first steps find what all poses share, narrow ones in the last fit the picture. The polar grid
-    has twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
+    has at least twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
 
     Attributes:
         degrees: σ of the rotations, above 0 and at most 180; or a pair, of the first step and of the last, between
@@ -237,13 +238,13 @@ class RotationInvariant(_Wraps, Record):
         """Estimate from ``gradient``, (B, C, H, W)."""
         if not _checked(gradient).numel():
             return gradient
-        angles = _FINER * max(gradient.shape[-2:])
-        weights = ring(self._width(0.5) / 360 * angles, angles, gradient.device)
-        fast = average_rotations(gradient, weights)
+        angles = -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
+        sigma = self._width(0.5) / 360 * angles
+        fast = average_rotations(gradient, sigma, angles)
         if fast is not None:
             return fast
-        polar = to_polar(_computable(gradient), angles=angles)
-        return from_polar(turn(polar, weights), (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
+        polar = turn(to_polar(_computable(gradient), angles=angles), ring(sigma, angles, gradient.device))
+        return from_polar(polar, (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
 
 
 @dataclass(frozen=True, init=False)

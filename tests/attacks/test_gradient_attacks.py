@@ -263,24 +263,26 @@ def test_early_stop_leaves_what_already_is_wrong(net: nn.Module, x: Tensor, y: T
 
 @pytest.mark.parametrize(
     ("name", "own"),
-    [(name, "calibrated") for name in ("ai-fgsm", "ai-pgd", "ai-mim", "ai-dim")] + [("ai-ram", 0.5)],
+    [(name, whorl.AffineInvariant()) for name in ("ai-fgsm", "ai-pgd", "ai-mim")]
+    + [("ai-dim", whorl.RotationInvariant()), ("ai-ram", whorl.AffineInvariant(sigma=0.5))],
 )
 def test_each_attack_has_the_kernel_that_suits_it_and_the_papers_are_presets(
-    name: str, own: Sigma, net: nn.Module, x: Tensor, y: Tensor
+    name: str, own: whorl.Estimator, net: nn.Module, x: Tensor, y: Tensor
 ) -> None:
     adv = {}
-    for sigma in dict.fromkeys((own, "calibrated", "reference", "printed")):
-        attack = whorl.attack(name, estimator=whorl.AffineInvariant(sigma=sigma))
-        assert attack.estimator.sigma == sigma  # type: ignore[attr-defined]
-        adv[sigma] = attack(net, x, y)
-    assert whorl.attack(name) == whorl.attack(name, estimator=whorl.AffineInvariant(sigma=own))
+    sigmas: tuple[Sigma, ...] = ("calibrated", "reference", "printed")
+    for estimator in dict.fromkeys((own, *(whorl.AffineInvariant(sigma=sigma) for sigma in sigmas))):
+        attack = whorl.attack(name, estimator=estimator)
+        assert attack.estimator is estimator  # type: ignore[attr-defined]
+        adv[estimator] = attack(net, x, y)
+    assert whorl.attack(name) == whorl.attack(name, estimator=own)
     assert torch.equal(whorl.attack(name)(net, x, y), adv[own])
     for one, other in combinations(adv, 2):
         assert not torch.equal(adv[one], adv[other])
 
 
 def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
-    narrow, wide = whorl.AffineInvariant(sigma=0.5), whorl.AffineInvariant()
+    narrow, wide, same = whorl.AffineInvariant(sigma=0.5), whorl.RotationInvariant(), whorl.AffineInvariant()
     expected: list[tuple[dict[str, Any], whorl.Estimator]] = [
         ({}, wide),
         ({"eps": 8 / 255}, narrow),
@@ -294,7 +296,7 @@ def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
     for settings_, kernel in expected:
         assert whorl.attack("AI-DIM", **settings_) == whorl.attack("dim", **settings_ | {"estimator": kernel})
     for name in ("ai-fgsm", "ai-pgd", "ai-mim"):
-        assert whorl.attack(name, eps=8 / 255) == whorl.attack(name[3:], eps=8 / 255, estimator=wide)
+        assert whorl.attack(name, eps=8 / 255) == whorl.attack(name[3:], eps=8 / 255, estimator=same)
 
 
 def test_composition_in_one_expression(net: nn.Module, x: Tensor, y: Tensor) -> None:

@@ -27,7 +27,6 @@ from reference import Array, noise, relative_error
 from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.fast import estimator, estimator_gpu
 from whorl.fast.estimator_cpu import _across_lines
-from whorl.geometry.kernels import ring
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 ROUNDING = {"float32": 3e-6, "bfloat16": 4e-3, "float16": 6e-4}
@@ -108,10 +107,9 @@ ROTATIONS: dict[str, tuple[tuple[int, ...], str, float]] = {
 }
 
 
-def turning(shape: tuple[int, ...], dtype: str, degrees: float) -> tuple[Tensor, Tensor]:
-    """A gradient, and the weights of turns."""
-    angles = 2 * max(shape[-2:])
-    return noise(*shape, dtype=torch.float32).to(getattr(torch, dtype)), ring(degrees / 360 * angles, angles)
+def turning(shape: tuple[int, ...], dtype: str) -> Tensor:
+    g: Tensor = noise(*shape, dtype=torch.float32).to(getattr(torch, dtype))
+    return g
 
 
 def interpret(folder: Path) -> None:
@@ -134,7 +132,8 @@ def interpret(folder: Path) -> None:
         assert out.dtype == case.gradient().dtype
         np.save(folder / f"{number}.npy", out.float().numpy())
     for name, (shape, dtype, degrees) in ROTATIONS.items():
-        out = estimator_gpu.rotations_on_gpu(*turning(shape, dtype, degrees))
+        angles = -(-2 * max(shape[-2:]) // 16) * 16
+        out = estimator_gpu.rotations_on_gpu(turning(shape, dtype), degrees / 360 * angles, angles)
         assert out.dtype == getattr(torch, dtype)
         np.save(folder / f"rotations {name}.npy", out.float().numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
@@ -181,8 +180,8 @@ def test_the_kernels_equal_the_literal_sums(number: int, interpreted: Path) -> N
 def test_rotations_by_matrix_products_equal_the_literal_sums(name: str, interpreted: Path) -> None:
     shape, dtype, degrees = ROTATIONS[name]
     out = torch.from_numpy(np.load(interpreted / f"rotations {name}.npy"))
-    g, _ = turning(shape, dtype, degrees)
-    assert relative_error(out, reference.rotation_average(g.double().numpy(), degrees)) < INTERPRETED[dtype]
+    expected = reference.rotation_average(turning(shape, dtype).double().numpy(), degrees)
+    assert relative_error(out, expected) < INTERPRETED[dtype]
 
 
 @needs_triton

@@ -261,7 +261,7 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
     g = torch.randn(work.x.shape, generator=torch.Generator().manual_seed(1)).to(work.x.device)
     short = g.to(torch.bfloat16)
     kernel = torch.full((3, 1, 15, 15), 1 / 225, device=g.device)
-    ai, ti = whorl.AffineInvariant(), whorl.TranslationInvariant()
+    ai, ri, ti = whorl.AffineInvariant(), whorl.RotationInvariant(), whorl.TranslationInvariant()
 
     def gradient() -> Tensor:
         leaf = work.x.detach().requires_grad_()
@@ -272,6 +272,7 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
 
     listed = [
         entry("AffineInvariant", lambda: ai(g), OURS),
+        entry("RotationInvariant", lambda: ri(g), OURS),
         entry("TranslationInvariant", lambda: ti(g), OURS),
         entry("copy", g.clone),
         entry("15×15 depthwise convolution", lambda: F.conv2d(g, kernel, padding=7, groups=3)),
@@ -281,6 +282,7 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], re
     if g.is_cuda:
         # What the loop of an attack with diverse inputs hands it.
         listed.append(entry("AffineInvariant in bfloat16", lambda: ai(short), OURS))
+        listed.append(entry("RotationInvariant in bfloat16", lambda: ri(short), OURS))
         name = f"{size.name} input gradient, fast loop"
         try:
             listed.append(entry(name, replayed_gradient(work), OURS))

@@ -92,23 +92,30 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
     return _estimate(gradient, rows, columns, radii, angles)
 
 
-def rotations_on_gpu(gradient: Tensor, weights: Tensor) -> Tensor:
+def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     """Do what :func:`whorl.fast.rotations.average_rotations` says.
 
     The sum around the circle is a product with a matrix, which is what a GPU is best at.
 
     Args:
         gradient: (B, C, H, W), float32, bfloat16 or float16; at most 2²² cells of the polar grid.
-        weights: (angles,) of turns by 0, 1, ... angles; symmetric.
+        sigma: standard deviation of the bell curve, in cells around the circle.
+        angles: cells around the circle.
 
     Returns:
         (B, C, H, W), dtype of ``gradient``, contiguous.
     """
+    from whorl.fast import estimator_kernels as kernels
+
     x = gradient.contiguous()
-    how = _layout(x, len(weights))
+    how = _layout(x, angles)
     with _device_of(x), torch.autocast(x.device.type, enabled=False), torch.no_grad():
-        turn = torch.arange(len(weights), device=x.device)
-        matrix = weights[(turn[:, None] - turn) % len(weights)].to(how.dtype)
+        # In one launch, and every time: a cache would have to outlive the graphs that read from it.
+        matrix = torch.empty(angles, angles, dtype=how.dtype, device=x.device)
+        rounds = math.ceil(6 * sigma / angles)
+        kernels.fill_turns[(angles,)](
+            matrix, 0.5 / sigma**2, 1 / _whole_bell(sigma), rounds, angles, _power_of_two(angles), num_warps=4
+        )
         polar = _blur_around(_blur_picture(x, how, (1.0,), (1.0,)), how, (1.0,))
         turned = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
         return _leave_polar(turned, how, (1.0,), torch.empty_like(x))
@@ -122,6 +129,17 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             return _blur_alone(x, how, rows, columns)
         polar = _blur_around(_blur_picture(x, how, rows, columns), how, angles)
         return _leave_polar(polar, how, radii, torch.empty_like(x))
+
+
+def _whole_bell(sigma: float) -> float:
+    """Sum exp(-k²/2σ²) over all whole numbers k.
+
+    >>> round(_whole_bell(0.4), 6), round(_whole_bell(2.0), 6)
+    (1.087881, 5.013257)
+    """
+    if sigma >= 1:  # Poisson's summation: what is left out is below 1e-8
+        return sigma * math.sqrt(2 * math.pi) * (1 + 2 * math.exp(-2 * (math.pi * sigma) ** 2))
+    return 1 + 2 * sum(math.exp(-(k**2) / (2 * sigma**2)) for k in range(1, 10))
 
 
 class Layout(NamedTuple):

@@ -11,47 +11,48 @@ from torch import Tensor
 
 from whorl.fast import estimator
 from whorl.fast.estimator_cpu import polar_sums
-from whorl.geometry.kernels import turn
+from whorl.geometry.kernels import ring, turn
 
 # Planes at a time: what a step reads and writes stays in a cache of a few megabytes.
 _GROUP = 12
 
 
-def average_rotations(gradient: Tensor, weights: Tensor) -> Tensor | None:
+def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | None:
     """Average a gradient over rotations about the picture's centre, if there is a fast way for it.
 
     Args:
         gradient: (B, C, H, W), any floating dtype.
-        weights: (angles,) of turns by 0, 1, ... of so many angles, as :func:`whorl.geometry.kernels.ring` gives them.
+        sigma: standard deviation of the bell curve, in cells around the circle.
+        angles: so many cells are there around it.
 
     Returns:
         (B, C, H, W), dtype of ``gradient``; None where plain torch is to do it.
 
-    >>> from whorl.geometry.kernels import ring
-    >>> average_rotations(torch.rand(2, 3, 16, 16), ring(2.0, 32)).shape
+    >>> average_rotations(torch.rand(2, 3, 16, 16), 2.0, 32).shape
     torch.Size([2, 3, 16, 16])
     """
     # A compiler fuses the plain operations.
-    if torch.compiler.is_compiling() or not estimator.fits(gradient, len(weights)):
+    if torch.compiler.is_compiling() or not estimator.fits(gradient, angles):
         return None
     if estimator.on_gpu(gradient):
         if not estimator.fused():
             return None
         from whorl.fast.estimator_gpu import rotations_on_gpu
 
-        return rotations_on_gpu(gradient, weights)
-    return _on_cpu(gradient, weights) if gradient.device.type == "cpu" else None
+        return rotations_on_gpu(gradient, sigma, angles)
+    return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
 
 
-def _on_cpu(gradient: Tensor, weights: Tensor) -> Tensor:
+def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     height, width = gradient.shape[-2:]
-    there, back = polar_sums(height, width, len(weights))
+    there, back = polar_sums(height, width, angles)
+    weights = ring(sigma, angles)
     planes = gradient.float().reshape(-1, height * width)
     out = torch.empty_like(planes)
     # Not by autocast, which knows embedding_bag among what it may lower.
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for first in range(0, len(planes), _GROUP):
             polar = there.of(planes[first : first + _GROUP].T.contiguous())
-            turned = turn(polar.T.reshape(polar.shape[1], -1, len(weights)), weights)
+            turned = turn(polar.T.reshape(polar.shape[1], -1, angles), weights)
             out[first : first + _GROUP] = back.of(turned.flatten(1).T.contiguous()).T
     return out.view(gradient.shape).to(gradient.dtype)
