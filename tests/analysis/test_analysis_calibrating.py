@@ -13,7 +13,7 @@ from analysis.toy_fields import FIRST, SECOND, THIRD, saved
 from whorl import WhorlError
 from whorl.analysis.calibrating import Calibrated, as_json, as_toml, calibrate, other_networks, write
 from whorl.analysis.kernel_grid import BASELINES, candidates
-from whorl.estimators import AffineInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant
 from whorl.runs.declaration import read_declaration
 
 GRID = "translation=0,0.6;polar=0,0.6;size=5"
@@ -93,6 +93,18 @@ def test_the_plain_baseline_has_no_estimator() -> None:
     assert type(ti.estimator).__name__ == "TranslationInvariant"  # type: ignore[attr-defined]
 
 
+def test_rotations_that_narrow_beside_other_kernels_and_alone(call: Any, tmp_path: Path) -> None:
+    both = candidates("translation=0;polar=0.5;degrees=5,32-1.6")
+    assert [one.label for one in both if not one.baseline] == ["t0-p0.5-k15", "d5", "d32-1.6"]
+    done = call(grid="degrees=20-2")
+    assert done.winner.label == "d20-2"
+    assert done.winner.spec("dim", {}).build().estimator == RotationInvariant(degrees=(20.0, 2.0))
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\nsources = ["{FIRST}"]\ntargets = ["{SECOND}"]\n{as_toml(done)}')
+    [spec] = read_declaration(path).attacks
+    assert spec.build().estimator == RotationInvariant(degrees=(20.0, 2.0))  # type: ignore[attr-defined]
+
+
 def test_scaling_and_rotation_apart() -> None:
     listed = [one for one in candidates("translation=0,0.5;scaling=0,0.8;rotation=0,0.3,0.8") if not one.baseline]
     built: Any = {one.label: one.spec("dim", {}).build() for one in listed}
@@ -115,6 +127,10 @@ def test_scaling_and_rotation_apart() -> None:
     [
         ("translation=0;polar=0", "averages over something"),
         ("translation=1", "must say translation, and polar"),
+        ("translation=1;degrees=5", "must say translation, and polar"),
+        ("degrees=5-", "lists of numbers"),
+        ("degrees=5,3-2-1", "degrees must be above 0"),
+        ("degrees=0", "degrees must be above 0"),
         ("translation=1;rotation=1", "both scaling and rotation"),
         ("translation=1;polar=1;scaling=1;rotation=1", "both scaling and rotation"),
         ("sigma=1;polar=1", "unknown part of a grid 'sigma'"),

@@ -1,4 +1,4 @@
-"""Kernels to choose among: a grid over the σ of translations, of scalings and rotations, and the size."""
+"""Kernels to choose among: a grid over the σ of translations, of scalings and rotations, and the size; or turns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from whorl.errors import WhorlError, unknown_name
+from whorl.estimators import RotationInvariant
 from whorl.runs.declaration import AttackSpec
 
 DEFAULT_GRID = "translation=0,0.5,0.8,1.2,2;polar=0,0.5,0.8,1.2,2;size=15"
@@ -18,7 +19,7 @@ BASELINES: Mapping[str, Mapping[str, Any] | None] = {
     "printed": {"type": "AffineInvariant", "sigma": "printed"},
 }
 """What a choice is held against: no estimator, TI's, the kernel of the authors' code and that of the paper's text."""
-_AXES = ("translation", "polar", "scaling", "rotation", "size")
+_AXES = ("translation", "polar", "scaling", "rotation", "size", "degrees")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class Candidate:
     """A kernel by name.
 
     Attributes:
-        label: as in ``t0.5-p0.8-k15`` or ``t0.5-s0.8-r0.3-k15``, or a baseline's name.
+        label: as in ``t0.5-p0.8-k15``, ``t0.5-s0.8-r0.3-k15`` or ``d32-1.6``, or a baseline's name.
         estimator: as a declaration takes it; None for none.
         baseline: whether it only serves to compare with.
     """
@@ -50,22 +51,29 @@ def candidates(grid: str = DEFAULT_GRID) -> list[Candidate]:
     Args:
         grid: lists of numbers by name, as in ``translation=0.5,1;polar=0,0.5;size=7,15``: σ in pixels, σ in cells of
             the polar grid, and the odd size of both kernels. A σ of 0 switches that part off. ``scaling`` and
-            ``rotation`` in place of ``polar`` are σ along the radius and around the circle.
+            ``rotation`` in place of ``polar`` are σ along the radius and around the circle. ``degrees``, beside those
+            or alone, is for :class:`whorl.RotationInvariant`: a number, or that of the first step and of the last.
 
     >>> [one.label for one in candidates("translation=0.5;polar=0,0.5;size=15")]
     ['plain', 'ti', 'reference', 'printed', 't0.5-p0-k15', 't0.5-p0.5-k15']
     >>> candidates("translation=0;scaling=0.8;rotation=0.3")[-1].label
     't0-s0.8-r0.3-k15'
+    >>> [one.label for one in candidates("degrees=5,32-1.6")][-2:]
+    ['d5', 'd32-1.6']
     """
-    axes = _axes(grid)
+    axes, turns = _axes(grid)
     found = [Candidate(label=name, estimator=value, baseline=True) for name, value in BASELINES.items()]
     together = [(f"p{polar:g}", polar, polar) for polar in axes.get("polar", ())]
     apart = product(axes.get("scaling", ()), axes.get("rotation", ()))
     polars = together or [(f"s{scaling:g}-r{rotation:g}", scaling, rotation) for scaling, rotation in apart]
-    for translation, (label, scaling, rotation), size in product(axes["translation"], polars, axes["size"]):
+    for translation, (label, scaling, rotation), size in product(axes.get("translation", ()), polars, axes["size"]):
         if translation or scaling or rotation:  # without any it is the plain attack, a baseline
             estimator = _estimator(translation, scaling, rotation, int(size))
             found.append(Candidate(label=f"t{translation:g}-{label}-k{int(size)}", estimator=estimator))
+    for widths in turns:
+        label = f"d{'-'.join(f'{width:g}' for width in widths)}"
+        degrees = list(widths) if len(widths) == 2 else widths[0]
+        found.append(Candidate(label=label, estimator={"type": "RotationInvariant", "degrees": degrees}))
     if all(one.baseline for one in found):
         raise WhorlError(f"a grid must hold a kernel that averages over something; got {grid!r}.")
     return found
@@ -81,24 +89,33 @@ def _estimator(translation: float, scaling: float, rotation: float, size: int) -
     return made | ({} if scaling else {"scaling": False})
 
 
-def _axes(grid: str) -> dict[str, list[float]]:
+def _axes(grid: str) -> tuple[dict[str, list[float]], list[tuple[float, ...]]]:
+    """The lists of a grid by name, and widths of rotations in degrees."""
     axes: dict[str, list[float]] = {}
+    turns: list[tuple[float, ...]] = []
     for part in filter(None, (piece.strip() for piece in grid.split(";"))):
         name, _, values = part.partition("=")
         if name.strip() not in _AXES:
             raise unknown_name("part of a grid", name.strip(), _AXES, hint=f"A grid is as in {DEFAULT_GRID!r}.")
         try:
-            axes[name.strip()] = list(dict.fromkeys(float(value) for value in values.split(",")))
+            if name.strip() == "degrees":
+                turns = list(dict.fromkeys(tuple(map(float, value.split("-"))) for value in values.split(",")))
+            else:
+                axes[name.strip()] = list(dict.fromkeys(float(value) for value in values.split(",")))
         except ValueError as error:
             raise WhorlError(f"a grid is lists of numbers, as in {DEFAULT_GRID!r}; got {part!r}.") from error
+    for widths in turns:
+        RotationInvariant(degrees=widths)  # type: ignore[arg-type]  # which says what is wrong with it
+    if turns and not axes:
+        return {"size": []}, turns
     axes = {"size": [15.0], **axes}
     if "translation" not in axes or set(axes) - {"translation", "size"} not in ({"polar"}, {"scaling", "rotation"}):
         raise WhorlError(
-            f"a grid must say translation, and polar (or both scaling and rotation), as in {DEFAULT_GRID!r}; "
-            f"got {grid!r}."
+            f"a grid must say translation, and polar (or both scaling and rotation), as in {DEFAULT_GRID!r}, or "
+            f"degrees; got {grid!r}."
         )
     if any(value < 0 for values in axes.values() for value in values):
         raise WhorlError(f"a grid holds numbers from 0; got {grid!r}.")
     if any(size != int(size) or int(size) % 2 == 0 for size in axes["size"]):
         raise WhorlError(f"sizes must be odd whole numbers (a kernel has a centre); got {axes['size']}.")
-    return axes
+    return axes, turns
