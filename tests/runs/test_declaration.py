@@ -83,9 +83,10 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sigma", ["calibrated", "reference", "printed"])
 def test_a_named_kernel_can_be_declared(sigma: Any) -> None:
-    spec = runs.AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": sigma}})
-    assert spec.build() == whorl.attack("ai-dim", estimator=whorl.AffineInvariant(sigma=sigma))
-    assert (spec.build() == runs.AttackSpec(name="ai-dim").build()) == (sigma == "calibrated")
+    for name, own in (("ai-mim", "calibrated"), ("ai-dim", None)):
+        spec = runs.AttackSpec(name=name, settings={"estimator": {"type": "AffineInvariant", "sigma": sigma}})
+        assert spec.build() == whorl.attack(name, estimator=whorl.AffineInvariant(sigma=sigma))
+        assert (spec.build() == runs.AttackSpec(name=name).build()) == (sigma == own)
 
 
 def test_several_estimators_go_one_after_the_other() -> None:
