@@ -91,7 +91,7 @@ def test_widths_fall_by_the_same_factor() -> None:
     assert np.allclose(factors, 20 ** (-1 / 9))
     assert est.at(0, 1).degrees == pytest.approx((32.0 * 1.6) ** 0.5)
     same = RotationInvariant(degrees=7.0)
-    assert all(same.at(step, 4) == same for step in range(4))
+    assert all(same.at(step, 4) is same for step in range(4))
 
 
 def test_who_knows_of_no_steps_has_the_geometric_mean() -> None:
@@ -109,6 +109,8 @@ def test_a_chain_asks_its_parts() -> None:
     first = at_step(Chain(still, narrowing), 0, 4)
     assert first == Chain(still, RotationInvariant(degrees=30.0))
     assert at_step(identity, 0, 4) is identity
+    never = Chain(still, RotationInvariant(degrees=3.0))
+    assert at_step(never, 1, 4) is never
     g = noise(1, 3, 10, 10)
     assert torch.equal(first(g), narrowing.at(0, 4)(still(g)))
 

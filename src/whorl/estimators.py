@@ -224,7 +224,9 @@ class RotationInvariant(_Wraps, Record):
         object.__setattr__(self, "degrees", widths if len(widths) == 2 else widths[0])
 
     def at(self, step: int, steps: int) -> RotationInvariant:
-        """The estimator of a step, counted from 0, of so many."""
+        """The estimator of a step, counted from 0, of so many; itself, where it never changes."""
+        if isinstance(self.degrees, float):
+            return self
         return RotationInvariant(degrees=self._width(step / (steps - 1) if steps > 1 else 0.5))
 
     def _width(self, share: float) -> float:
@@ -264,8 +266,9 @@ class Chain(_Wraps):
         return f"Chain({', '.join(map(repr, self.parts))})"
 
     def at(self, step: int, steps: int) -> Chain:
-        """The parts, each as it is in a step."""
-        return Chain(*(at_step(part, step, steps) for part in self.parts))
+        """The parts, each as it is in a step; itself, where none changes."""
+        parts = [at_step(part, step, steps) for part in self.parts]
+        return self if all(now is part for now, part in zip(parts, self.parts, strict=True)) else Chain(*parts)
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Apply every part in turn."""
@@ -321,7 +324,7 @@ def _estimate(x: Tensor, estimator: Estimator) -> Tensor:
 
 
 def at_step(estimator: Estimator, step: int, steps: int) -> Estimator:
-    """What an estimator is in a step of an attack: itself, unless it has an ``at`` that says otherwise.
+    """What an estimator is in a step of an attack: itself, unless it has an ``at`` that gives another.
 
     Args:
         estimator: an attack's.

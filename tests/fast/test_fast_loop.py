@@ -325,3 +325,24 @@ def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
 def test_a_setting_that_is_none_of_the_three() -> None:
     with pytest.raises(WhorlError, match="fast must be True, False or None"):
         whorl.attack("mim", fast="very")
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 1.0])
+def test_an_estimator_that_changes_is_asked_outside_of_what_is_recorded(chained: bool, momentum: float) -> None:
+    narrowing = whorl.RotationInvariant(degrees=(60.0, 4.0))
+    estimator = whorl.Chain(whorl.TranslationInvariant(kernel_size=3, sigma=0.6), narrowing) if chained else narrowing
+    attack = whorl.attack("dim", steps=4, estimator=estimator, momentum=momentum)
+    assert isinstance(attack, GradientAttack)
+    assert recordable(attack)
+    clf, x = classifier(), pictures(3)
+    y = torch.arange(3)
+    batch = under_attack(attack, x, y)
+    net = folded(clf)
+    loop = Loop(attack, net, x, targeted=False)
+    assert loop.step.changes
+    adv, finite = loop.run(x, x, y, batch.keys, batch.eps, torch.as_tensor(batch.alpha), attack.steps)
+    assert bool(finite.all())
+    assert (adv - attack.craft_plainly(net, batch).images).abs().max() < 1e-6
+    still = Loop(attack.with_(estimator=narrowing.at(0, 4)), net, x, targeted=False)
+    assert not still.step.changes

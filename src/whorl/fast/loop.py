@@ -84,8 +84,7 @@ class Step:
         self.gradient = SampledGradient(
             network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
         )
-
-        self.changes = at_step(attack.estimator, 0, 2) != at_step(attack.estimator, 1, 2)
+        self.changes = at_step(attack.estimator, 0, 1) is not attack.estimator
         self.found: Tensor | None = None
 
     def __call__(self) -> None:
