@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whorl.fast import estimator
 from whorl.fast.estimator_cpu import polar_sums
-from whorl.geometry.kernels import ring, turn
+from whorl.geometry.kernels import ring
 
 # Planes at a time: what a step reads and writes stays in a cache of a few megabytes.
 _GROUP = 12
@@ -46,13 +46,14 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
 def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     height, width = gradient.shape[-2:]
     there, back = polar_sums(height, width, angles)
-    weights = ring(sigma, angles)
+    response = torch.fft.rfft(ring(sigma, angles)).real.float()
     planes = gradient.float().reshape(-1, height * width)
     out = torch.empty_like(planes)
     # Not by autocast, which knows embedding_bag among what it may lower.
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         for first in range(0, len(planes), _GROUP):
             polar = there.of(planes[first : first + _GROUP].T.contiguous())
-            turned = turn(polar.T.reshape(polar.shape[1], -1, angles), weights)
+            series = torch.fft.rfft(polar.T.reshape(polar.shape[1], -1, angles)).mul_(response)
+            turned = torch.fft.irfft(series, n=angles)
             out[first : first + _GROUP] = back.of(turned.flatten(1).T.contiguous()).T
     return out.view(gradient.shape).to(gradient.dtype)
