@@ -79,7 +79,7 @@ def test_docstrings_are_shown_as_markdown(site: Path) -> None:
     assert "=====" not in words
     assert "&amp;#58;" not in reference
     # The declared type, not what stands before a colon in the text.
-    typed = r"Tensor</span></code>\s*</td>\s*<td>\s*<div[^>]*>\s*<p>\(B, C, n, n\) with n = max\(H, W\)(?:&#58;|:) rows"
+    typed = r"Tensor</span></code>\s*</td>\s*<td>\s*<div[^>]*>\s*<p>\(B, C, n, angles\)(?:&#58;|:) rows"
     assert re.search(typed, reference)
 
 
