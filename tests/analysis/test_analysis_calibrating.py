@@ -98,11 +98,13 @@ def test_rotations_that_narrow_beside_other_kernels_and_alone(call: Any, tmp_pat
     assert [one.label for one in both if not one.baseline] == ["t0-p0.5-k15", "d5", "d32-1.6"]
     done = call(grid="degrees=20-2")
     assert done.winner.label == "d20-2"
-    assert done.winner.spec("dim", {}).build().estimator == RotationInvariant(degrees=(20.0, 2.0))
+    narrowing = RotationInvariant(degrees=(20.0, 2.0))
+    assert done.winner.spec("dim", {}).build().estimator == narrowing
     path = tmp_path / "mine.toml"
     path.write_text(f'name = "mine"\nsources = ["{FIRST}"]\ntargets = ["{SECOND}"]\n{as_toml(done)}')
     [spec] = read_declaration(path).attacks
-    assert spec.build().estimator == RotationInvariant(degrees=(20.0, 2.0))  # type: ignore[attr-defined]
+    attack: Any = spec.build()
+    assert attack.estimator == narrowing
 
 
 def test_scaling_and_rotation_apart() -> None:

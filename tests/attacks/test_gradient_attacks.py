@@ -272,8 +272,8 @@ def test_each_attack_has_the_kernel_that_suits_it_and_the_papers_are_presets(
     adv = {}
     sigmas: tuple[Sigma, ...] = ("calibrated", "reference", "printed")
     for estimator in dict.fromkeys((own, *(whorl.AffineInvariant(sigma=sigma) for sigma in sigmas))):
-        attack = whorl.attack(name, estimator=estimator)
-        assert attack.estimator is estimator  # type: ignore[attr-defined]
+        attack: Any = whorl.attack(name, estimator=estimator)
+        assert attack.estimator is estimator
         adv[estimator] = attack(net, x, y)
     assert whorl.attack(name) == whorl.attack(name, estimator=own)
     assert torch.equal(whorl.attack(name)(net, x, y), adv[own])

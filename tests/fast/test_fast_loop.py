@@ -63,6 +63,7 @@ def classifier(seed: int = 0) -> whorl.Classifier:
 SETTINGS: dict[str, dict[str, Any]] = {
     "mim": {},
     "dim": {},
+    "ai-mim": {},
     "ai-dim": {},
     "ti-pgd": {},
     "eot": {"samples": 5, "chunk": 2},

@@ -1,4 +1,4 @@
-"""Kernels to choose among: a grid over the σ of translations, of scalings and rotations, and the size; or turns."""
+"""Kernels to choose among: by the σ of translations, of scalings and rotations, and the size; or by degrees."""
 
 from __future__ import annotations
 
