@@ -29,7 +29,7 @@ NONE = "none"
 
 
 def count_correct(model: nn.Module, batches: Iterator[Images], device: torch.device) -> tuple[int, int]:
-    """Count the pictures that a model classifies correctly.
+    """Count the images that a model classifies correctly.
 
     Returns:
         (correct, all).
@@ -93,11 +93,11 @@ def to_table(cells: Sequence[dict[str, Any]]) -> Table:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder of labelled pictures; the bundled samples without it")
+    parser.add_argument("--data", help="folder of labelled images; the bundled samples without it")
     parser.add_argument("--models", default=",".join(model_names("offline")), help="names, joined by commas")
     parser.add_argument("--defenses", default=",".join((NONE, *defense_names())), help="names, joined by commas")
-    parser.add_argument("--size", type=int, default=224, help="resize pictures to this side first (default: 224)")
-    parser.add_argument("--limit", type=int, help="take the first so many pictures")
+    parser.add_argument("--size", type=int, default=224, help="resize images to this side first (default: 224)")
+    parser.add_argument("--limit", type=int, help="take the first so many images")
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the random defences")

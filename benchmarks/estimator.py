@@ -31,8 +31,8 @@ from measure import (
     table,
     time_together,
 )
+from whorl.bench.sections import SIZES, prepare, replayed_gradient
 from whorl.estimators import TI_SIGMA, AffineInvariant, RotationInvariant, TranslationInvariant
-from whorl.fast.bench import SIZES, prepare, replayed_gradient
 from whorl.geometry import blur, from_polar, gaussian_kernel, to_polar
 from whorl.geometry.kernels import Weights
 from whorl.models.architectures import build
@@ -222,14 +222,14 @@ def ratios(name: str, timings: Mapping[str, Timing]) -> dict[str, float]:
 
 
 def kept_bytes(shape: Shape, device: torch.device) -> int:
-    """Size of the tables that are kept for a picture size, whatever the batch."""
+    """Size of the tables that are kept for an image size, whatever the batch."""
     height, width = shape[-2:]
     if device.type == "cuda":
-        from whorl.fast.estimator_gpu import polar_tables
+        from whorl.estimators.gpu import polar_tables
 
         return sum(table.nbytes for table in polar_tables(height, width, max(height, width), device))
-    from whorl.fast.estimator import trimmed
-    from whorl.fast.estimator_cpu import tables
+    from whorl.estimators.cpu import tables
+    from whorl.estimators.fast import trimmed
 
     ours = AffineInvariant()
     assert ours.polar_kernel is not None

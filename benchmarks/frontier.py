@@ -1,9 +1,9 @@
-"""Success on other networks against gradients per picture: whorl's attacks, their parts, EOT, and other libraries'.
+"""Success on other networks against gradients per image: whorl's attacks, their parts, EOT, and other libraries'.
 
     python benchmarks/frontier.py --source resnet18,efficientnet_lite0 --data NIPS17_FOLDER --device cuda --out FOLDER
 
 Every candidate of ``frontier_candidates`` is crafted on each source and shown to every network of another family in the
-paper's twelve poses. One line a candidate: gradients per picture, the mean success rate over poses and targets at each
+paper's twelve poses. One line a candidate: gradients per image, the mean success rate over poses and targets at each
 eps, the rate on each target, seconds. Results are saved in FOLDER, a file for each source, after each candidate and
 eps; run again with the same FOLDER, it goes on where it stopped. ``--only`` takes names, or beginnings of names with a
 ``*``, and measures in its order; ``--list`` shows all. A name such as ``dim+t0.8s0r0.5/10`` is an attack
@@ -42,10 +42,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--targets", help="names, joined by commas; every zoo network of another family without it")
     parser.add_argument("--eps", default="16,8", help="of 255, joined by commas (default: 16,8)")
     parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
-    parser.add_argument("--n", type=int, default=200, help="first pictures (default: 200)")
-    parser.add_argument("--skip", type=int, default=0, help="leave so many pictures at the beginning out")
-    parser.add_argument("--fresh", type=int, default=0, help="also give rates without the first so many pictures")
-    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--n", type=int, default=200, help="first images (default: 200)")
+    parser.add_argument("--skip", type=int, default=0, help="leave so many images at the beginning out")
+    parser.add_argument("--fresh", type=int, default=0, help="also give rates without the first so many images")
+    parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--only", help="names of candidates, or beginnings, joined by commas")
     parser.add_argument("--list", action="store_true", help="name the candidates and stop")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -139,7 +139,7 @@ def still_true(record: dict[str, Any] | None, make: Make) -> dict[str, Any] | No
 
 
 def _defined(value: Any) -> Any:
-    """JSON has no NaN, and null was written for it: the rate on a target that knows none of the pictures."""
+    """JSON has no NaN, and null was written for it: the rate on a target that knows none of the images."""
     if isinstance(value, dict):
         return {name: _defined(one) for name, one in value.items()}
     return math.nan if value is None else value

@@ -9,11 +9,12 @@ from typing import Any
 import whorl
 from frontier_kernels import kernel_by_name
 from whorl.attacks import Attack
-from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
+from whorl.attacks.transfer import TransferAttack
+from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.models.backward import Backward
-from whorl.transforms_mixed import Gain, InputChain, Mirror
-from whorl.transforms_smooth import SmoothWarp
-from whorl.transforms_spread import SpreadAffine
+from whorl.transforms.mixed import Gain, InputChain, Mirror
+from whorl.transforms.smooth import SmoothWarp
+from whorl.transforms.spread import SpreadAffine
 
 Make = Callable[[float], Attack]
 """Radius of the ball to the attack."""

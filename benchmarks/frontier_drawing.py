@@ -37,7 +37,7 @@ def summary(rows: Rows, eps: Sequence[float]) -> str:
 
 
 def draw(rows: Rows, eps: Sequence[float], path: Path, *, source: str) -> None:
-    """Write the figure as a page, or as a picture by its suffix."""
+    """Write the figure as a page, or as an image by its suffix."""
     drawn = figure(rows, eps, source=source)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
@@ -58,7 +58,7 @@ def figure(rows: Rows, eps: Sequence[float], *, source: str) -> Any:
     for place, (points, columns) in enumerate(zip(panels, spent, strict=True), 1):
         if points:
             _panel(drawn, points, columns, {"row": 1, "col": place})
-    drawn.update_xaxes(title="gradients per picture", showgrid=False)
+    drawn.update_xaxes(title="gradients per image", showgrid=False)
     drawn.update_yaxes(title="mean success (%)", row=1, col=1)
     drawn.update_layout(
         template="plotly_white", title=f"Crafted on {source}, seen by networks of other families", width=WIDTH,

@@ -19,7 +19,7 @@ from whorl.evaluation.grid import in_precision
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Pictures on the device: (N, C, H, W), (N,) labels, N names."""
+    """Images on the device: (N, C, H, W), (N,) labels, N names."""
 
     x: Tensor
     y: Tensor
@@ -27,7 +27,7 @@ class Data:
 
     @classmethod
     def load(cls, folder: str | None, n: int, size: int, device: torch.device, *, skip: int = 0) -> Data:
-        """``n`` pictures of a folder, or of the bundled samples, after the first ``skip``, at one size."""
+        """``n`` images of a folder, or of the bundled samples, after the first ``skip``, at one size."""
         last = skip + n
         x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
         return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
@@ -38,7 +38,7 @@ class Data:
 
 
 class Judge:
-    """Targets that have seen the clean pictures in every pose once, and are asked about any number of attacks."""
+    """Targets that have seen the clean images in every pose once, and are asked about any number of attacks."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class Judge:
 
         Args:
             adversarial: (N, C, H, W); rounded to 8 bits first.
-            fresh: leave so many pictures at the beginning out.
+            fresh: leave so many images at the beginning out.
 
         Returns:
             ``mean``, ``targets``, and ``soft``: the mean of sigmoid(margin) instead of margin > 0, which tells
-            candidates apart on fewer pictures. ``fooled`` and ``known``: for each target and picture, in how many poses
-            it succeeds, and in how many the target knows the clean picture, so that candidates can be compared picture
-            by picture.
+            candidates apart on fewer images. ``fooled`` and ``known``: for each target and image, in how many poses
+            it succeeds, and in how many the target knows the clean image, so that candidates can be compared image
+            by image.
         """
         margins = self._margins(to_8_bits(adversarial))
         kept = self.clean.clone()
         kept[:, :, :fresh] = False
         count = kept.sum(-1)
-        # A pose in which a target knows no picture has no rate: 0/0, which the means leave out.
+        # A pose in which a target knows no image has no rate: 0/0, which the means leave out.
         hard = ((margins >= 0) & kept).sum(-1) / count * 100
         soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
         rates = hard.nanmean(1).tolist()
@@ -101,7 +101,7 @@ class Judge:
 
 
 def craft(attack: Attack, source: nn.Module, data: Data, *, batch_size: int, seed: int) -> tuple[Tensor, int]:
-    """Attack all pictures; give them and the gradients spent on each."""
+    """Attack all images; give them and the gradients spent on each."""
     made, spent = [], None
     for part in data.parts(batch_size):
         adv, info = attack(source, data.x[part], data.y[part], seed=seed, ids=data.ids[part], return_info=True)
@@ -109,7 +109,7 @@ def craft(attack: Attack, source: nn.Module, data: Data, *, batch_size: int, see
         if spent is None and info.grad_evals is not None:
             spent = int(info.grad_evals[0])
     if spent is None:
-        # A library that attacks copies of a batch in one pass is counted on a single picture.
+        # A library that attacks copies of a batch in one pass is counted on a single image.
         alone, first = attack.with_(batched=False), slice(0, 1)
         _, info = alone(source, data.x[first], data.y[first], seed=seed, ids=data.ids[first], return_info=True)
         spent = int(info.grad_evals[0]) if info.grad_evals is not None else 0

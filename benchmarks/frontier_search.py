@@ -1,10 +1,10 @@
-"""Search for the parts of ``ai-best``: which of them, added to RAM, help on other networks at ten gradients a picture.
+"""Search for the parts of ``ai-best``: which of them, added to RAM, help on other networks at ten gradients an image.
 
     python benchmarks/frontier_search.py --data NIPS17_FOLDER --device cuda --seconds 240 --out FOLDER
 
 Greedy and forward: every move is tried alone on a known start, then those that help are added in the order of what they
 gave, each kept if it still helps, then numbers are tried a little up and down. Tuned on one source and two targets
-over the first pictures; what was found is then checked on other pictures, other targets and another source. Every
+over the first images; what was found is then checked on other images, other targets and another source. Every
 result is saved as soon as it is there, and a run with the same FOLDER does not repeat it.
 """
 
@@ -27,11 +27,12 @@ import whorl
 from frontier_judging import Data, Judge, measure
 from measure import metadata, save, table
 from whorl.attacks import Attack
-from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
+from whorl.attacks.transfer import TransferAttack
+from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.evaluation import PAPER_POSES
 from whorl.models.backward import Backward
 from whorl.transforms import DiverseInput, InputTransform, RandomAffine
-from whorl.transforms_mixed import (
+from whorl.transforms.mixed import (
     Blend,
     BlockShuffle,
     Gain,
@@ -42,8 +43,8 @@ from whorl.transforms_mixed import (
     Sometimes,
     SpectrumNoise,
 )
-from whorl.transforms_smooth import SmoothWarp
-from whorl.transforms_spread import SpreadAffine
+from whorl.transforms.smooth import SmoothWarp
+from whorl.transforms.spread import SpreadAffine
 
 Settings = Mapping[str, Any]
 
@@ -328,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--start", default=str(dict(START)), help="settings to begin with, as a Python dictionary")
     parser.add_argument("--eps", default="16,8")
     parser.add_argument("--data")
-    parser.add_argument("--n", type=int, default=150, help="pictures to tune on; as many again, others, to check on")
+    parser.add_argument("--n", type=int, default=150, help="images to tune on; as many again, others, to check on")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -350,7 +351,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = options.out / f"search-{options.source}-{half}.json"
     rows = json.loads(path.read_text())["rows"] if path.exists() else {}
     print(
-        f"{len(tune.x)} pictures to tune on, {len(checked.x)} to check on; {time.perf_counter() - began:.0f} s",
+        f"{len(tune.x)} images to tune on, {len(checked.x)} to check on; {time.perf_counter() - began:.0f} s",
         flush=True,
     )
 

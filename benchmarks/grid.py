@@ -2,12 +2,12 @@
 
     python benchmarks/grid.py --data NIPS17_FOLDER --device cuda
 
-Twelve attacks (as many as the paper's table 6 has rows), its twelve poses, three targets, pictures on disk. Three ways,
+Twelve attacks (as many as the paper's table 6 has rows), its twelve poses, three targets, images on disk. Three ways,
 which must count the same:
 
-- naive: for each attack, pose and target, for each picture: read both versions, warp them, ask the target;
-- naive, in batches: the same loops, a batch of pictures at a time;
-- whorl: ``whorl.runs.evaluating.evaluate_pictures``, one pass in which every picture is read once, warped once a pose,
+- naive: for each attack, pose and target, for each image: read both versions, warp them, ask the target;
+- naive, in batches: the same loops, a batch of images at a time;
+- whorl: ``whorl.runs.evaluating.evaluate_pictures``, one pass in which every image is read once, warped once a pose,
   and the clean side is shared by all attacks.
 
 A whole evaluation takes long, so the median is of three rounds.
@@ -32,7 +32,7 @@ from whorl.runs.targets import Target
 
 ROUNDS = 3
 TARGETS = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
-# What the pictures show does not matter here, so they are the cheapest to craft.
+# What the images show does not matter here, so they are the cheapest to craft.
 ATTACKS = {
     f"{name}-{eps}": whorl.attack(name, eps=eps / 255)
     for name in ("fgsm", "ti-fgsm", "ai-fgsm")
@@ -44,7 +44,7 @@ Counts = dict[tuple[str, str, Pose], SuccessRate]
 
 
 class Files:
-    """Clean pictures and their adversarial versions on disk, and the networks to ask."""
+    """Clean images and their adversarial versions on disk, and the networks to ask."""
 
     def __init__(self, folder: Path, images: whorl.data.Images, targets: Sequence[str], device: torch.device) -> None:
         self.device, self.clean, x = device, folder / "clean", images.x.to(device)
@@ -92,8 +92,8 @@ class Files:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     made = parser(__doc__)
-    made.add_argument("--data", help="labelled pictures; the bundled samples without it")
-    made.add_argument("--limit", type=int, default=4, help="first pictures only")
+    made.add_argument("--data", help="labelled images; the bundled samples without it")
+    made.add_argument("--limit", type=int, default=4, help="first images only")
     made.add_argument("--size", type=int, default=224, help="side in pixels")
     options = settle(made, argv, "grid")
     limit = 2 if options.quick else options.limit

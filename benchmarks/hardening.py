@@ -11,7 +11,7 @@ A job is MODEL:RECIPE:SECONDS, or MODEL:RECIPE:SECONDS:START to begin with the w
 at once into one folder. A check says at once whether a network holds what a hardened one should, and looks at weights a
 little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation asks every
 file, and the originals, and saves ``evaluation.json`` after each of its parts, so that a run that is cut short keeps
-what it has. Training pictures and attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies
+what it has. Training images and attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies
 0.85 of the way from the original to it, into the package, and what is known of it into the package's manifest.
 """
 
@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--line-share", type=float, help="look at weights so far from --line-from; blends go from the start to there"
     )
-    parser.add_argument("--side", type=int, default=192, help="pixels that training pictures are kept at")
-    parser.add_argument("--limit", type=int, help="training pictures and evaluation pictures, to see that it runs")
+    parser.add_argument("--side", type=int, default=192, help="pixels that training images are kept at")
+    parser.add_argument("--limit", type=int, help="training images and evaluation images, to see that it runs")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the training, or teachers")
     parser.add_argument(
         "--diverse",
@@ -96,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--search-seconds", type=float, default=15, help="for each set and network")
     parser.add_argument("--compile", action="store_true", help="compile the student")
-    parser.add_argument("--size", type=int, default=224, help="side of the evaluation pictures")
-    parser.add_argument("--batch-size", type=int, default=250, help="evaluation pictures at a time")
+    parser.add_argument("--size", type=int, default=224, help="side of the evaluation images")
+    parser.add_argument("--batch-size", type=int, default=250, help="evaluation images at a time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)

@@ -16,7 +16,7 @@ from whorl.evaluation import PAPER_POSES, Pose
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Ask originals and hardened networks about clean and adversarial pictures, cheapest questions first."""
+    """Ask originals and hardened networks about clean and adversarial images, cheapest questions first."""
     device = torch.device(options.device)
     x, y, ids = pictures_to_ask(options)
     whole, partway = networks(options)

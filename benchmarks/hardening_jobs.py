@@ -15,8 +15,8 @@ import torch
 import whorl
 from hardening_networks import load_start
 from measure import metadata, save
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.hardening import Hardened, TrainingPictures, harden, load_pictures
 from whorl.hardening import recipe as find_recipe
 from whorl.hardening.recipes import DIVERSE
@@ -51,7 +51,7 @@ def train(options: argparse.Namespace) -> None:
     """Run the jobs one after the other."""
     begun = time.perf_counter()
     pictures = decoded(options)
-    print(f"{len(pictures)} pictures in {time.perf_counter() - begun:.1f} s", flush=True)
+    print(f"{len(pictures)} images in {time.perf_counter() - begun:.1f} s", flush=True)
     extra = settings_of(options.set)
     chosen: dict[str, dict[str, Any]] = {}
     for text in options.train:
@@ -62,8 +62,8 @@ def train(options: argparse.Namespace) -> None:
 
 
 def decoded(options: argparse.Namespace) -> TrainingPictures:
-    """The training pictures, decoded or as an earlier call left them."""
-    kept = options.out / f"pictures-{options.side}-{options.limit or 'all'}.pt"
+    """The training images, decoded or as an earlier call left them."""
+    kept = options.out / f"images-{options.side}-{options.limit or 'all'}.pt"
     folder = str(Path(options.data).resolve())
     if kept.exists():
         *parts, of = torch.load(kept, weights_only=True)
@@ -93,7 +93,7 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
 
 
 def search(job: Job, pictures: TrainingPictures, options: argparse.Namespace, extra: dict[str, Any]) -> dict[str, Any]:
-    """The settings after which held-out pictures, clean and transferred, are recognised most often."""
+    """The settings after which held-out images, clean and transferred, are recognised most often."""
     best, highest = {}, -1.0
     for text in options.search.split(";"):
         settings = settings_of(text.split())

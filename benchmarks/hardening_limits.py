@@ -17,8 +17,8 @@ from hardening_counts import figures
 from hardening_networks import blends, load_start, partly
 from hardening_pictures import PLAIN, POOL_SOURCE, craft, pictures_to_ask
 from measure import save
-from whorl.artifacts import sha256_of
 from whorl.evaluation import PAPER_POSES, Pose
+from whorl.files import sha256_of
 from whorl.hardening.student import blended
 from whorl.models.defended import overlay, pack, unpack
 from whorl.models.weights import StateDict
@@ -129,7 +129,7 @@ def told_of(path: Path) -> dict[str, Any]:
 def against_ens_at(
     name: str, net: whorl.Classifier, clean: float, x: Tensor, y: Tensor, ids: list[str], options: argparse.Namespace
 ) -> Verdict:
-    """Ask ``ai-at`` and ``ens-at`` about turned, scaled and moved pictures."""
+    """Ask ``ai-at`` and ``ens-at`` about turned, scaled and moved images."""
     model = name.partition(".")[0]
     crafted = {attack: craft(attack, POOL_SOURCE, x, y, ids, options) for attack in ("ai-dim", "ai-ram")}
     beside = partly(model, unpack(options.out / f"{model}.ens-at.safetensors"), 1.0, options)

@@ -1,4 +1,4 @@
-"""The pictures that hardened networks are asked about: clean ones, and the attacks on them, kept for the next call."""
+"""The images that hardened networks are asked about: clean ones, and the attacks on them, kept for the next call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.artifacts import atomic_write
 from whorl.evaluation import to_8_bits
+from whorl.files import atomic_write
 
 POOL_SOURCE, OTHER_SOURCE = "resnet18", "efficientnet_lite1"  # the second is in no pool
 PLAIN = ("fgsm", "pgd", "mim", "dim")
@@ -20,13 +20,13 @@ ATTACKS = {POOL_SOURCE: (*PLAIN, *INVARIANT), OTHER_SOURCE: (*PLAIN, "ai-dim", "
 
 
 def pictures_to_ask(options: argparse.Namespace) -> tuple[Tensor, Tensor, list[str]]:
-    """The evaluation pictures on the device, with labels and names."""
+    """The evaluation images on the device, with labels and names."""
     x, y, ids = whorl.load_images(options.nips, size=options.size, limit=options.limit)
     return x.to(options.device), y.to(options.device), ids
 
 
 def craft(name: str, source: str, x: Tensor, y: Tensor, ids: list[str], options: argparse.Namespace) -> Tensor:
-    """Adversarial versions of all pictures, ε = 16/255, or what an earlier call has kept of them."""
+    """Adversarial versions of all images, ε = 16/255, or what an earlier call has kept of them."""
     kept = options.out / "crafted" / f"{name}-{source}-{len(x)}-{options.size}-{options.seed}.pt"
     settings = {"estimator": whorl.AffineInvariant(sigma="reference")} if name in INVARIANT else {}
     attack = whorl.attack(name, **settings)
@@ -56,6 +56,6 @@ def craft_all(options: argparse.Namespace) -> None:
 def batched(
     attack: whorl.Attack, net: whorl.Classifier, x: Tensor, y: Tensor, ids: list[str], options: argparse.Namespace
 ) -> Tensor:
-    """Attack all pictures, some at a time."""
+    """Attack all images, some at a time."""
     parts = [slice(i, i + options.batch_size) for i in range(0, len(x), options.batch_size)]
     return torch.cat([attack(net, x[p], y[p], seed=options.seed, ids=ids[p]) for p in parts])

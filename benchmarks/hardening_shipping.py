@@ -11,7 +11,7 @@ import whorl
 from hardening_counts import accuracy, success
 from hardening_limits import scaled
 from measure import save
-from whorl.artifacts import sha256_of
+from whorl.files import sha256_of
 from whorl.hardening.student import blended
 from whorl.models.defended import overlay, pack, unpack
 from whorl.models.defended.entries import MANIFEST

@@ -1,9 +1,9 @@
-"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled after the picture is moved.
+"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled after the image is moved.
 
     python benchmarks/interop.py --data NIPS17_FOLDER --n 500 --device cuda
 
 Each library is called as its own documentation shows, with the same bound, steps and step size, on batches of the same
-pictures from the same seed. Prints the mean success rate over the paper's twelve poses with the plain and with the
+images from the same seed. Prints the mean success rate over the paper's twelve poses with the plain and with the
 affine-invariant gradient, and an exact paired test of the two. A library that cannot be imported is named and left out.
 """
 
@@ -87,11 +87,11 @@ def art_pgd(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def autoattack_apgd(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """APGD on the cross entropy, the first attack of AutoAttack; the pictures of highest loss."""
+    """APGD on the cross entropy, the first attack of AutoAttack; the images of highest loss."""
     library = import_module("pyautoattack")
     attack = library.AutoAttack(net, norm="Linf", eps=EPS, seed=0, device=x.device)
     attack.apgd.n_restarts, attack.apgd.n_iter = 1, STEPS
-    # The whole AutoAttack leaves pictures alone that the source takes for something else to begin with.
+    # The whole AutoAttack leaves images alone that the source takes for something else to begin with.
     adv: Tensor = attack.apgd.perturb(x, y, best_loss=True)
     return adv
 
@@ -120,7 +120,7 @@ def importable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
 
 
 def craft(row: Row, net: nn.Module, x: Tensor, y: Tensor, *, batch_size: int, seed: int) -> tuple[Tensor, float]:
-    """Attack all pictures, a batch at a time; give them and the seconds it took."""
+    """Attack all images, a batch at a time; give them and the seconds it took."""
     torch.manual_seed(seed)  # the libraries draw from the global generator
     start, parts = time.perf_counter(), []
     for i in range(0, len(x), batch_size):
@@ -175,7 +175,7 @@ def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Labelled pictures on their device, and how many to take at a time."""
+    """Labelled images on their device, and how many to take at a time."""
 
     x: Tensor
     y: Tensor
@@ -183,7 +183,7 @@ class Data:
     batch_size: int
 
     def batches(self, made: Mapping[str, Tensor]) -> Any:
-        """Clean and adversarial pictures side by side."""
+        """Clean and adversarial images side by side."""
         for i in range(0, len(self.x), self.batch_size):
             part = slice(i, i + self.batch_size)
             yield self.x[part], {name: images[part] for name, images in made.items()}, self.y[part], self.ids[part]
@@ -275,8 +275,8 @@ def _version(row: Row) -> str:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
-    parser.add_argument("--n", type=int, help="first pictures only; at least 100 for a result that means anything")
-    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--n", type=int, help="first images only; at least 100 for a result that means anything")
+    parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--source", default="resnet18")
     parser.add_argument("--targets", default="efficientnet_lite0,mobilenet_v2,resnet18", help="joined by commas")
     parser.add_argument("--libraries", default="all", help="one of them, or all")

@@ -1,9 +1,9 @@
-"""How much memory a run over many pictures takes above the loaded networks.
+"""How much memory a run over many images takes above the loaded networks.
 
     python benchmarks/memory.py --data FOLDER_OF_5000 --device cuda
 
-Runs an experiment (one attack, one target, one pose: more of them change nothing here) over the pictures in chunks.
-Reads the process's peak resident memory before and after, and after a tenth of the pictures: what does not grow is
+Runs an experiment (one attack, one target, one pose: more of them change nothing here) over the images in chunks.
+Reads the process's peak resident memory before and after, and after a tenth of the images: what does not grow is
 streamed.
 """
 
@@ -44,8 +44,8 @@ def warmed_up(device: torch.device) -> int:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     made = parser(__doc__)
-    made.add_argument("--data", default=None, help="labelled pictures; the bundled samples without it")
-    made.add_argument("--limit", type=int, default=5000, help="first pictures only")
+    made.add_argument("--data", default=None, help="labelled images; the bundled samples without it")
+    made.add_argument("--limit", type=int, default=5000, help="first images only")
     made.add_argument("--size", type=int, default=224, help="side in pixels")
     options = settle(made, argv, "memory")
     limit = 2 if options.quick else options.limit
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             declared,
             folder,
             device=options.device.type,
-            report=lambda _, seen, total: course.append((seen, peak_bytes())) if total > 1 else None,
+            progress=lambda _, seen, total: course.append((seen, peak_bytes())) if total > 1 else None,
         )
     total = course[-1][0]
     early = next(peak for seen, peak in course if seen * 10 >= total)

@@ -82,7 +82,7 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
             ticks.append(time.perf_counter())
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-        done = score([Path(place) / "photos"], [sheet], targets, Settings(), device=device, report=watch)
+        done = score([Path(place) / "photos"], [sheet], targets, Settings(), device=device, progress=watch)
     each = [later - earlier for earlier, later in pairwise(ticks)]
     timing, warm = Timing.of(each), min(len(peaks) - 1, 10)
     pictures, seconds = len(done.captures), ticks[-1] - ticks[0]
@@ -119,7 +119,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
         seed=arguments.seed,
         workers=arguments.workers,
         notes=arguments.notes,
-        report=tell,
+        progress=tell,
     )
     rows: list[dict[str, Any]] = []
     for setting in SETTINGS:
@@ -190,8 +190,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--photos", type=int, default=200, help="for speed: how many")
     parser.add_argument("--pixels", type=int, nargs=2, default=(3000, 4000), help="width and height of a photograph")
     parser.add_argument("--run", type=Path, help="for table5: run folder with the attacks")
-    parser.add_argument("--clean", type=Path, help="for table5: the clean pictures, if they moved")
-    parser.add_argument("--limit", type=int, help="for table5: take the first so many pictures")
+    parser.add_argument("--clean", type=Path, help="for table5: the clean images, if they moved")
+    parser.add_argument("--limit", type=int, help="for table5: take the first so many images")
     parser.add_argument("--notes", type=Path, help="for table5: file that lets it go on where it stopped")
     parser.add_argument("--workers", type=int, default=1, help="for table5: processes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

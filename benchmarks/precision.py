@@ -3,7 +3,7 @@
     python benchmarks/precision.py --data NIPS17_FOLDER --device cuda
 
 Attacks are crafted on ResNet-18 twice, with ``fast=None`` and with ``fast=False``, and shown to all networks over the
-paper's twelve poses; then the same pictures are evaluated once more with ``precision="bf16"``. At the end stand the
+paper's twelve poses; then the same images are evaluated once more with ``precision="bf16"``. At the end stand the
 largest differences of an attack's mean over the networks, in points, and the most that the project allows itself.
 """
 
@@ -35,7 +35,7 @@ Means = dict[tuple[str, str], float]
 def craft(
     images: whorl.data.Images, attacks: Sequence[str], device: torch.device, *, batch: int, **settings: Any
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Every attack both ways; the pictures, and seconds, by ``attack way``."""
+    """Every attack both ways; the images, and seconds, by ``attack way``."""
     source = whorl.load_model(SOURCE, device=device)
     made: dict[str, Tensor] = {}
     seconds: dict[str, float] = {}
@@ -54,7 +54,7 @@ def craft(
 
 
 def means(counts: Mapping[tuple[str, str, Any], SuccessRate]) -> Means:
-    """Average each attack's rates on a target over the poses; poses without a recognised picture have none."""
+    """Average each attack's rates on a target over the poses; poses without a recognised image have none."""
     grouped: dict[tuple[str, str], list[float]] = {}
     for (attack, target, _), count in counts.items():
         if count.rate is not None:
@@ -84,7 +84,7 @@ def compared(full: Means, half: Means) -> Compared:
 def targets(found: Compared) -> list[dict[str, Any]]:
     """Hold the largest change of an attack's mean over the networks against what is allowed.
 
-    On one network it may be larger by chance: in some poses few pictures are recognised at all, and each pose counts
+    On one network it may be larger by chance: in some poses few images are recognised at all, and each pose counts
     the same.
     """
     rows = []
@@ -104,8 +104,8 @@ def targets(found: Compared) -> list[dict[str, Any]]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Craft, evaluate, compare, print, save."""
     made = parser(__doc__)
-    made.add_argument("--data", help="labelled pictures; the bundled samples without it")
-    made.add_argument("--n", type=int, default=500, help="first pictures only")
+    made.add_argument("--data", help="labelled images; the bundled samples without it")
+    made.add_argument("--n", type=int, default=500, help="first images only")
     made.add_argument("--batch-size", type=int, default=100)
     options = settle(made, argv, "precision")
     n = 2 if options.quick else options.n

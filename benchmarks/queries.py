@@ -1,15 +1,15 @@
-"""Queries a second of the score-based attacks: batched over pictures, picture by picture, and beside peers.
+"""Queries a second of the score-based attacks: batched over images, image by image, and beside peers.
 
 Example:
     python benchmarks/queries.py --device cuda
 
-Every variant attacks the same pictures with the same number of random queries a step, on a network that does not give
-way, in turns. A query is a picture that the network saw, counted by the network. "ours/this" above 1: our batch is
+Every variant attacks the same images with the same number of random queries a step, on a network that does not give
+way, in turns. A query is an image that the network saw, counted by the network. "ours/this" above 1: our batch is
 faster.
 
-- batched: whorl as it is, all pictures together.
-- picture by picture: the same attack in a loop over the pictures; the queries of one picture still go together.
-- query by query: the same with one picture a pass, as against a service that takes one at a time.
+- batched: whorl as it is, all images together.
+- image by image: the same attack in a loop over the images; the queries of one image still go together.
+- query by query: the same with one image a pass, as against a service that takes one at a time.
 - peers: SPSA of torchattacks and of CleverHans (``pip install --no-deps``), where they can be imported. Neither checks
   for success or stops early. ART and foolbox have neither NES nor SPSA.
 """
@@ -32,16 +32,16 @@ from measure import headline, metadata, parser, save, settle, significant, table
 from whorl.models.architectures import build
 from whorl.models.classifier import Classifier
 
-# Pictures, their side, random queries a step, steps.
+# Images, their side, random queries a step, steps.
 SIZES: Mapping[str, tuple[int, int, int, int]] = {
     "cpu": (4, 96, 20, 1),
     "cuda": (16, 224, 20, 1),
     "quick": (2, 32, 4, 1),
 }
-# So small that no picture ever gives way, and every variant does all its work.
+# So small that no image ever gives way, and every variant does all its work.
 EPS = 1e-5
 WHORL = "whorl"
-BATCHED, BY_PICTURE, BY_QUERY = "batched", "picture by picture", "query by query"
+BATCHED, BY_PICTURE, BY_QUERY = "batched", "image by image", "query by query"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Entry:
         attack: name of ours that it is compared with.
         library: where it comes from.
         name: what it is called.
-        run: attacks the task's pictures.
+        run: attacks the task's images.
         note: how its work differs from ours.
     """
 
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What it is told apart by."""
+        """What it is distinguished by."""
         return f"{self.library} {self.attack} {self.name}"
 
 
@@ -123,7 +123,7 @@ def torchattacks_entries(library: Any, task: Task) -> list[Entry]:
 
 
 def cleverhans_entries(library: Any, task: Task) -> list[Entry]:
-    """Its SPSA takes one picture after the other."""
+    """Its SPSA takes one image after the other."""
 
     def run() -> Tensor:
         settings = {"delta": 1e-3, "learning_rate": EPS / 10, "spsa_samples": task.samples // 2, "spsa_iters": 1}
@@ -133,7 +133,7 @@ def cleverhans_entries(library: Any, task: Task) -> list[Entry]:
             )
         return adv
 
-    return [Entry(attack="spsa", library="cleverhans", name="spsa", run=run, note="loops over pictures by itself")]
+    return [Entry(attack="spsa", library="cleverhans", name="spsa", run=run, note="loops over images by itself")]
 
 
 PEERS: Mapping[str, tuple[str, Callable[[Any, Task], list[Entry]]]] = {
@@ -164,7 +164,7 @@ def reason(error: Exception) -> str:
 
 
 def prepare(device: torch.device, batch: int, side: int, samples: int, steps: int) -> Task:
-    """Make the network and the pictures."""
+    """Make the network and the images."""
     torch.manual_seed(0)
     net, given = build("timm:efficientnet_lite0")
     model = Classifier(net, size=side, mean=given.mean, std=given.std, num_classes=1000, name="lite0").to(device)
@@ -175,7 +175,7 @@ def prepare(device: torch.device, batch: int, side: int, samples: int, steps: in
 
 
 def queries(entry: Entry, task: Task) -> int:
-    """Run once, check the result, and count the pictures that the network saw."""
+    """Run once, check the result, and count the images that the network saw."""
     seen = 0
 
     def count(_: nn.Module, arguments: tuple[Tensor]) -> None:
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     made = parser(__doc__)
     made.add_argument("--batch", type=int, help="pictures")
-    made.add_argument("--size", type=int, help="side of the pictures")
+    made.add_argument("--size", type=int, help="side of the images")
     made.add_argument("--samples", type=int, help="random queries a step, even")
     arguments = settle(made, argv, "queries")
     device = arguments.device
@@ -260,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = {"batch": batch, "size": side, "samples": samples, "steps": steps, "dtype": "float32"}
     about = metadata(device, quick=arguments.quick, repeats=arguments.repeats, peers=versions, **settings)
     print(headline(about))
-    print(f"EfficientNet-Lite0 (random weights), {batch} pictures of {side}x{side}, {samples} queries a step")
+    print(f"EfficientNet-Lite0 (random weights), {batch} images of {side}x{side}, {samples} queries a step")
     rows, failed = measure(task, [*our_entries(task), *peers], arguments.repeats)
     print(f"\n{show(rows)}")
     for name, why in (missing | failed).items():

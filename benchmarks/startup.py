@@ -17,7 +17,7 @@ from typing import Any
 
 from measure import HERE, Timing, headline, metadata, parser, save, settle, table, time_together
 
-# Everything public that needs torch alone; what reads pictures and weights brings further packages when it is used.
+# Everything public that needs torch alone; what reads images and weights brings further packages when it is used.
 CORE_NAMES = (
     "import torch, whorl; [getattr(whorl, name) for name in ('attack', 'AffineInvariant', 'RandomAffine', 'affine')]"
 )

@@ -30,7 +30,7 @@ from measure import headline, metadata, save, table
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
 from whorl.interop.naming import find_estimator
-from whorl.models.folding import fold
+from whorl.models.prepared.folding import fold
 from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_rows import Table7
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
     parser.add_argument("--n", type=int, default=50, help="images")
-    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, required=True, help="folder; what it holds of the same work is kept")
     parser.add_argument("--attacks", default=",".join((NOISE, *ATTACKS)), help="comma-separated")
@@ -216,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         limits=limits,
         device=device,
         time_limit=left,
-        report=report,
+        progress=report,
     )
     for net in nets.values():
         if isinstance(net, Defended) and isinstance(net.defense, ParallelJpeg):

@@ -1,4 +1,4 @@
-"""How attacks crafted on one network fare on others when the picture is turned, scaled and moved.
+"""How attacks crafted on one network fare on others when the image is turned, scaled and moved.
 
 Prints mean success rates over the paper's twelve poses, one row an attack, one column a target:
 
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="NIPS17 or class folder; the bundled samples without it")
     parser.add_argument("--limit", type=int, help="first images only")
-    parser.add_argument("--size", type=int, default=224, help="side of the pictures, in pixels")
+    parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--source", default="resnet18")
     parser.add_argument("--targets", default="resnet18,mobilenet_v2,efficientnet_lite0")
     parser.add_argument("--attacks", default="all", help="comma-separated rows")

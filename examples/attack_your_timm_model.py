@@ -1,4 +1,4 @@
-"""Attack a timm model of yours, turn the pictures, and see who is fooled: python attack_your_timm_model.py [MODEL] [N].
+"""Attack a timm model of yours, turn the images, and see who is fooled: python attack_your_timm_model.py [MODEL] [N].
 
 MODEL is timm:NAME for published weights, or file:weights.safetensors?arch=timm:NAME for your own.
 """

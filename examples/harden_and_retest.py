@@ -1,6 +1,6 @@
 """Harden a network, then attack it again: python harden_and_retest.py --data photos/ --test more-photos/.
 
-Both folders hold labelled pictures, in class folders or with a list (see docs/data.md). A useful training takes hours
+Both folders hold labelled images, in class folders or with a list (see docs/data.md). A useful training takes hours
 on a GPU; --steps 20 shows that everything works.
 """
 
@@ -15,14 +15,14 @@ from whorl.hardening import harden
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--model", default="mobilenet_v2", help="what to harden")
 parser.add_argument("--source", default="resnet18", help="what the attack is crafted on")
-parser.add_argument("--data", required=True, help="pictures to train on")
-parser.add_argument("--test", required=True, help="other pictures to test with")
+parser.add_argument("--data", required=True, help="images to train on")
+parser.add_argument("--test", required=True, help="other images to test with")
 parser.add_argument("--recipe", default="ens-at")
 parser.add_argument("--attack", default="ai-dim")
 parser.add_argument("--steps", type=int, default=1000)
 parser.add_argument("--batch", type=int, default=64)
-parser.add_argument("--held-out", type=int, default=256, help="pictures to watch the training with")
-parser.add_argument("--limit", type=int, default=100, help="pictures to test with at most")
+parser.add_argument("--held-out", type=int, default=256, help="images to watch the training with")
+parser.add_argument("--limit", type=int, default=100, help="images to test with at most")
 parser.add_argument("--out", default="runs/hardened")
 parser.add_argument("--device", default="auto")
 options = parser.parse_args()

@@ -26,7 +26,7 @@ class Watched(nn.Module):
 class Counting(nn.Module):
     """A target without gradients that counts the images it saw for each original.
 
-    Perturbed images stay nearer to their own original than to any other, for originals are pictures of noise.
+    Perturbed images stay nearer to their own original than to any other, for originals are images of noise.
     """
 
     def __init__(self, net: nn.Module, originals: Tensor) -> None:

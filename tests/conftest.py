@@ -1,4 +1,4 @@
-"""Small networks and pictures shared by the tests."""
+"""Small networks and images shared by the tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def small_net(channels: int = 3, *, seed: int = 0) -> nn.Module:
-    """A convolutional network for any picture size, smooth, that tells random pictures apart."""
+    """A convolutional network for any image size, smooth, that tells random images apart."""
     torch.manual_seed(seed)
     head = nn.Linear(16 * 9, CLASSES, bias=False)
     net = nn.Sequential(
@@ -43,7 +43,7 @@ def small_net(channels: int = 3, *, seed: int = 0) -> nn.Module:
 
 
 def pictures(count: int, channels: int = 3, height: int = 18, width: int = 18, *, seed: int = 1) -> Tensor:
-    """Random 8-bit pictures in [0, 1]."""
+    """Random 8-bit images in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, channels, height, width), generator=generator) / 255
 
@@ -60,7 +60,7 @@ def x() -> Tensor:
 
 @pytest.fixture
 def y(net: nn.Module, x: Tensor) -> Tensor:
-    """What the network says of each picture."""
+    """What the network says of each image."""
     with torch.no_grad():
         truth: Tensor = net(x).argmax(1)
     return truth

@@ -33,7 +33,7 @@ NOT_RUN = {
     "whorl run": "names a command; the tutorial runs it on a file",
     "whorl physical": "names a group of commands",
 }
-# What would take hours runs with these words added. A training wants pictures of all classes, and ours show a few.
+# What would take hours runs with these words added. A training wants images of all classes, and ours show a few.
 SHORTENED = {
     "whorl paper table1": "--limit 1 --quick",
     "whorl harden mobilenet_v2 --data photos/ --recipe ens-at": "--partial --steps 1 --batch 2 --held-out 2",
@@ -46,8 +46,8 @@ BROUGHT = """
 import whorl
 from whorl.data import save_image
 
-for picture, label, name in zip(*whorl.load_samples(4)):
-    save_image(f"photos/{label}/{name}.png", picture)
+for image, label, name in zip(*whorl.load_samples(4)):
+    save_image(f"photos/{label}/{name}.png", image)
 """
 LONGEST = 900
 """Seconds that a command may take."""

@@ -1,4 +1,4 @@
-"""A toy problem for the hardening tests: pictures of seven patterns, and networks that have learned them."""
+"""A toy problem for the hardening tests: images of seven patterns, and networks that have learned them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def toy_pictures(count: int = 70, *, seed: int = 0) -> TrainingPictures:
     labels = torch.arange(count) % CLASSES
     noise = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
     pixels = ((0.6 * patterns[labels] + 0.4 * noise) * 255).round().to(torch.uint8)
-    return TrainingPictures.of(pixels, labels, [f"picture {i}" for i in range(count)])
+    return TrainingPictures.of(pixels, labels, [f"image {i}" for i in range(count)])
 
 
 def toy_net(*, seed: int) -> nn.Module:

@@ -1,6 +1,6 @@
 """The definitions of DESIGN §4 written out literally: float64 numpy, no speed, no code shared with whorl.
 
-Pictures are arrays (..., H, W). Vectorised over pixels only; every average over transforms is an explicit sum.
+Images are arrays (..., H, W). Vectorised over pixels only; every average over transforms is an explicit sum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def corner_radius(height: int, width: int) -> float:
 
 
 def radius_step(height: int, width: int) -> float:
-    """Pixels between two neighbouring radii. A picture of one pixel has one radius, 0."""
+    """Pixels between two neighbouring radii. An image of one pixel has one radius, 0."""
     n = max(height, width)
     return corner_radius(height, width) / (n - 1) if n > 1 else 1.0
 
@@ -75,7 +75,7 @@ def from_polar(p: Array, size: tuple[int, int]) -> Array:
 def average_of_shifts(x: Array, p: Array, *, circular: bool = False) -> Array:
     """Eq. 9: the sum over m, n of p(m, n) · shift(x, -m, -n), with p indexed from its centre.
 
-    shift(x, -m, -n) is the picture whose pixel (i, j) is x[i + m, j + n]: a window on x laid among zeros, or among
+    shift(x, -m, -n) is the image whose pixel (i, j) is x[i + m, j + n]: a window on x laid among zeros, or among
     copies of its own columns if circular.
     """
     height, width = x.shape[-2:]
@@ -143,7 +143,7 @@ def affine_average(
 
 
 def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """White noise, the hardest picture for an interpolation to get right."""
+    """White noise, the hardest image for an interpolation to get right."""
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape)).to(dtype)
 
 

@@ -141,12 +141,12 @@ def test_peak_memory_counts_the_result_and_what_was_freed(measure: Any) -> None:
 
 
 def test_metadata_tells_no_places(measure: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    where = tmp_path / "pictures"
+    where = tmp_path / "images"
     monkeypatch.setattr(
         sys, "argv", [str(BENCHMARKS / "accuracy.py"), "--data", str(where), f"--json={where}", "--n=2"]
     )
     about = measure.metadata(torch.device("cpu"), size=5)
-    assert about["command"] == "python benchmarks/accuracy.py --data pictures --json=pictures --n=2"
+    assert about["command"] == "python benchmarks/accuracy.py --data images --json=images --n=2"
     assert about["size"] == 5
     assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", about["commit"] or "0" * 40)
 

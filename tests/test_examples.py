@@ -30,7 +30,7 @@ def run(script: str, *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Pictures of every class of the toy network, with the labels that it gives them."""
+    """Images of every class of the toy network, with the labels that it gives them."""
     from cli.toy_networks import classifier
 
     x = pictures(64)
@@ -124,7 +124,7 @@ def test_the_gate_says_when_nothing_is_recognised(
     arguments = ("--model", TOY, "--source", TOY, "--data", str(tmp_path / "data"), "--at-most", "5", "--size", "18")
     with pytest.raises(SystemExit) as end:
         run("gate_a_pull_request.py", *arguments, monkeypatch=monkeypatch, capsys=capsys)
-    assert "recognises none of the 1 pictures" in str(end.value.code)
+    assert "recognises none of the 1 images" in str(end.value.code)
 
 
 def test_every_script_is_tested_and_documented() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import whorl
 from conftest import pictures, small_net
 from whorl.analysis.polar_grids import PolarGridInvariant
-from whorl.attacks.variants import TransferAttack
+from whorl.attacks.transfer import TransferAttack
 from whorl.evaluation import PAPER_POSES, success_rates
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -142,7 +142,7 @@ def test_it_saves_goes_on_and_survives_a_failure(
     assert toys["first"] == before + 2  # looked at once an eps, to see that its settings are the saved ones
     assert list(json.loads(path.read_text())["rows"]) == ["first/2", "last/2"]
     assert "(saved)" in capsys.readouterr().out
-    assert "gradients per picture" in (tmp_path / "drawn.html").read_text()
+    assert "gradients per image" in (tmp_path / "drawn.html").read_text()
 
 
 def test_sources_and_eps_are_added_one_by_one(frontier: ModuleType, toys: dict[str, int], tmp_path: Path) -> None:

@@ -159,4 +159,4 @@ def test_a_really_empty_environment(built: dict[str, Path], tmp_path: Path) -> N
     assert json.loads(call(programs / "whorl", "doctor", "--json", folder=tmp_path))["healthy"] is True
     out = tmp_path / "run"
     asked = ("--model", "resnet18", "--limit", "1", "--steps", "1", "--size", "96", "--out", out)
-    assert "1 pictures" in call(programs / "whorl", "attack", "ai-pgd", *asked, folder=tmp_path)
+    assert "1 images" in call(programs / "whorl", "attack", "ai-pgd", *asked, folder=tmp_path)

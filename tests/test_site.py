@@ -60,7 +60,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 def test_every_link_to_a_file_of_ours_leads_somewhere(site: Path) -> None:
-    """Beyond what ``--strict`` looks at: scripts and pictures are files, not pages."""
+    """Beyond what ``--strict`` looks at: scripts and images are files, not pages."""
     for page in site.rglob("index.html"):
         for target in re.findall(r'<(?:a|img)\b[^>]*?(?:href|src)="([^"#?:]+)"', page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.parent.name}: {target}"

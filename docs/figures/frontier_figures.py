@@ -24,9 +24,9 @@ EPS = (16.0, 8.0, 4.0)
 
 
 def distance(part: Mapping[str, Any], name: str, other: str, eps: str) -> tuple[float, float, float]:
-    """How far one candidate is above another, in points, with the 95% interval over resampled pictures.
+    """How far one candidate is above another, in points, with the 95% interval over resampled images.
 
-    The rates shown count each pose alike. Which poses a picture was fooled in is not kept, only in how many, so the
+    The rates shown count each pose alike. Which poses an image was fooled in is not kept, only in how many, so the
     resamples pool the poses; the interval is moved to the difference that is shown.
     """
     targets = part["asked"]["targets"]
@@ -43,7 +43,7 @@ def distance(part: Mapping[str, Any], name: str, other: str, eps: str) -> tuple[
 
 
 def _pooled(fooled: Mapping[str, str], known: Mapping[str, str], targets: Sequence[str], weights: Tensor) -> Tensor:
-    """(B,) percent, the mean over targets, for (B, N) weights of the pictures."""
+    """(B,) percent, the mean over targets, for (B, N) weights of the images."""
     rates = [100 * (weights @ _counts(fooled[t])) / (weights @ _counts(known[t])) for t in targets]
     return torch.stack(rates).mean(0)
 

@@ -1,4 +1,4 @@
-"""Draw the picture of docs/hardening.md from benchmarks/results/hardening-cuda.json.
+"""Draw the image of docs/hardening.md from benchmarks/results/hardening-cuda.json.
 
 Run from anywhere: python docs/figures/hardening_figure.py
 """
@@ -18,7 +18,7 @@ UPRIGHT, POSED = "identity from resnet18", "twelve poses from resnet18"
 
 
 def main() -> None:
-    """Draw clean accuracy, dim as the pictures are, and ai-dim over the poses, before and after."""
+    """Draw clean accuracy, dim as the images are, and ai-dim over the poses, before and after."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     blocks = [
         block("clean accuracy, as they are", measured[UPRIGHT], "dim", clean=True),

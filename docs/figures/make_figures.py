@@ -24,7 +24,7 @@ GAP = 12
 CAPTION = 22
 INK = (40, 40, 40)
 PHOTOGRAPH = 0  # which of the bundled samples is drawn: a dog on a lawn
-COLORS = 64  # enough to read the pictures, few enough to keep the files small
+COLORS = 64  # enough to read the images, few enough to keep the files small
 
 Pixels = NDArray[np.uint8]
 Panel = tuple[str, Image.Image]

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/physical.md: a sheet, a simulated photograph, what was found in it, and what was cut out.
+"""Draw the images of docs/physical.md: a sheet, a simulated photograph, what was found in it, and what was cut out.
 
 Run from anywhere: python docs/figures/make_physical_figures.py
 """
@@ -27,7 +27,7 @@ COLOURS = 256  # keeps each file small, and shows what there is to see
 
 
 def save_small(pixels: NDArray[np.uint8], name: str) -> None:
-    """Save a picture at a height that fits a page."""
+    """Save an image at a height that fits a page."""
     picture = Image.fromarray(pixels)
     picture.thumbnail((HEIGHT, HEIGHT), Image.Resampling.LANCZOS)
     picture.quantize(COLOURS, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / f"physical-{name}.png", optimize=True)

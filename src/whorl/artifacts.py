@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -28,8 +27,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from whorl.errors import WhorlError
+from whorl.files import atomic_write, exclusive, has_sha256, remove_parts
+from whorl.progress import notice
 
-_PART = ".part"  # ends the name of every temporary file
 _INCOMING = "incoming-"  # starts the name of every temporary folder
 _WHEEL = "download.whl"  # a finished download whose files are not all extracted yet
 _POLL_SECONDS = 0.2
@@ -112,63 +112,10 @@ def fetch(artifact: Artifact) -> dict[str, Path]:
     if not missing():
         return paths
     with writing_to_cache(), exclusive(root):
-        remove_leftovers(root)
+        _remove_leftovers(root)
         if wanted := missing():
             _fill(artifact, root, {member: paths[member] for member in wanted})
     return paths
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def has_sha256(path: Path, digest: str) -> bool:
-    """Tell whether a file is there, can be read, and has this SHA-256."""
-    try:
-        return sha256_of(path) == digest
-    except OSError:
-        return False
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing that becomes ``path``, whole and on disk, when the block succeeds.
-
-    If the block raises, the temporary file goes and ``path`` stays as it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile's: those are readable by their owner alone, and a cache may be shared.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}")
-    try:
-        with part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)  # noqa: PTH105 - the one call whose atomicity everything here rests on
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of a file or folder of the cache; a second process waits here until the first has finished."""
-    from filelock import FileLock, Timeout
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(path.name + ".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _say(f"waiting for another process that is preparing {path.name}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -190,11 +137,10 @@ def writing_to_cache() -> Iterator[None]:
         ) from error
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed process left under ``folder``. Call it only while holding the lock."""
-    for stale in folder.rglob(f".*{_PART}"):
-        stale.unlink(missing_ok=True)
-    for stale in folder.glob(f"{_INCOMING}*"):
+def _remove_leftovers(root: Path) -> None:
+    """Delete what a killed process left. Call it only while holding the lock."""
+    remove_parts(root)
+    for stale in root.glob(f"{_INCOMING}*"):
         shutil.rmtree(stale, ignore_errors=True)
 
 
@@ -322,12 +268,6 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _say(line: str) -> None:
-    from rich.console import Console
-
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"whorl: {line}", markup=False)
-
-
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int], None]]:
     """Show a moving line with size and time on a terminal, or print one plain line elsewhere."""
@@ -336,7 +276,7 @@ def _progress(what: str) -> Iterator[Callable[[int], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        _say(what)
+        notice(what)
         yield lambda _: None
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), FileSizeColumn(), TimeElapsedColumn()

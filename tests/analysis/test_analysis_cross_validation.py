@@ -17,7 +17,7 @@ NAMES = ("plain", "a", "b")
 
 
 def made_up(chances: list[list[float]], *, pictures: int = 400, poses: int = 2, seed: int = 0) -> Answers:
-    """Each attack succeeds on each target with a given chance; nine of ten clean pictures are recognised."""
+    """Each attack succeeds on each target with a given chance; nine of ten clean images are recognised."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.tensor(chances)
     clean = torch.rand(len(TARGETS), poses, pictures, generator=generator) < 0.9
@@ -78,7 +78,7 @@ def test_each_network_s_gain_over_a_baseline_has_an_interval() -> None:
         assert gain == pytest.approx(100 * (literal[0] - literal[1]), abs=1e-3)
         assert low < gain < high
         assert high - low < 15
-    assert gains[0][1][0] > 20  # told apart from none where the chances are 80 and 50%
+    assert gains[0][1][0] > 20  # distinguished from none where the chances are 80 and 50%
     assert gains[2][1][0] < 0 < gains[2][1][1]  # and not where they are the same
     assert by_name["a"].least_over("plain") == min(gain for gain, _ in gains) == gains[2][0]
     assert by_name["plain"].least_over("plain") == 0
@@ -108,11 +108,11 @@ def test_the_judge_does_not_see_the_network_s_family() -> None:
 
 
 def test_the_judge_does_not_see_the_picture() -> None:
-    """An attack that succeeds on one fold's pictures alone is never chosen for them."""
+    """An attack that succeeds on one fold's images alone is never chosen for them."""
     answers = made_up([[0.0] * 3, [0.5] * 3, [0.0] * 3], pictures=40)
     generator = torch.Generator().manual_seed(0)
     fold = torch.randperm(40, generator=generator) % 4
-    answers.success[2] = answers.clean & (fold == 0)  # all of fold 0, nothing else: 25% of the pictures
+    answers.success[2] = answers.clean & (fold == 0)  # all of fold 0, nothing else: 25% of the images
     [first, *_] = choose(answers, folds=4, seed=0).judged
     assert first.chosen == ("a",)
     assert best(answers, (fold == 0).float(), [0, 1]) == 2

@@ -43,7 +43,7 @@ def test_of_a_linear_network_the_gradient_s_place_does_not_matter(made: Law) -> 
 
 
 def test_of_a_linear_network_the_truth_is_the_mean_adjoint() -> None:
-    """Literally: the gradient of the mean over all draws of the loss of the transformed picture."""
+    """Literally: the gradient of the mean over all draws of the loss of the transformed image."""
     net, x, y = Linear(), framed(2), labels(2)
     made = law_of_range(0.5, SIDE, SIDE)
     [found] = measure(net, [(x, y)], [made], draws=16, loss="logit", seed=3)
@@ -169,7 +169,7 @@ def test_a_source_s_gradient_is_held_against_the_model_s_truth() -> None:
 
 
 def test_a_constant_from_elsewhere_can_fail() -> None:
-    """Otherwise a check that c₁ holds for other pictures or draws would say nothing."""
+    """Otherwise a check that c₁ holds for other images or draws would say nothing."""
     one = torch.ones(2, dtype=torch.float64)
     made = Bounds(c1=torch.tensor([1.0, 0.01]), c2=one, c3=one, distance=0.5 * one, mean_distance=one, cosine=0.5 * one)
     assert made.c1_of_others().tolist() == pytest.approx([0.01, 1.0])
@@ -190,7 +190,7 @@ def test_draws_come_in_two_halves(draws: int) -> None:
 
 
 def test_nothing_to_measure_is_refused() -> None:
-    with pytest.raises(WhorlError, match="expected pictures and laws"):
+    with pytest.raises(WhorlError, match="expected images and laws"):
         measure(Linear(), [], [law(SHIFTS)])
 
 

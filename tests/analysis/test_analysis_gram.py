@@ -14,7 +14,7 @@ COUNT, WIDTH = 6, 4000
 
 
 def made_up(noise: float, *, seed: int = 0) -> tuple[Gram, float]:
-    """Two known vectors a picture at a known angle, one of them seen through noise."""
+    """Two known vectors an image at a known angle, one of them seen through noise."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw() -> Tensor:
@@ -22,7 +22,7 @@ def made_up(noise: float, *, seed: int = 0) -> tuple[Gram, float]:
 
     a, b = draw(), draw()
     b = 0.6 * a + 0.8 * b
-    # Pictures of very different lengths, as gradients are.
+    # Images of very different lengths, as gradients are.
     scale = torch.tensor([10.0**k for k in range(COUNT)]).view(-1, 1, 1, 1)
     halves = [{"a": a * scale, "b": (b + noise * draw()) / scale} for _ in range(2)]
     truth = torch.nn.functional.cosine_similarity(a.flatten(1), b.flatten(1)).mean()

@@ -85,7 +85,7 @@ def literal_estimate(g: Tensor, estimator: whorl.AffineInvariant) -> Tensor:
 
 
 def test_the_lattice_adds_up_to_the_estimator() -> None:
-    """On a smooth picture, where interpolation costs little, only the definition is left."""
+    """On a smooth image, where interpolation costs little, only the definition is left."""
     estimator = whorl.AffineInvariant(kernel_size=5, sigma=1.2)
     g = smooth()
     assert float((literal_estimate(g, estimator) - estimator(g)).norm() / g.norm()) < 0.02

@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD = (f"python:analysis.toy_fields:{name}" for name in ("first
 
 
 class Linear(nn.Module):
-    """Logits w_k · x: with the loss "logit" the gradient is -w_y at every picture."""
+    """Logits w_k · x: with the loss "logit" the gradient is -w_y at every image."""
 
     def __init__(self, side: int = SIDE, classes: int = 3) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def third() -> Classifier:
 
 
 def framed(count: int, side: int = SIDE, margin: int = 5, *, seed: int = 0) -> Tensor:
-    """Random pictures in a wide black frame, so that small shifts lose nothing; float64."""
+    """Random images in a wide black frame, so that small shifts lose nothing; float64."""
     x = torch.zeros(count, 3, side, side, dtype=torch.float64)
     inside = side - 2 * margin
     generator = torch.Generator().manual_seed(seed)
@@ -63,7 +63,7 @@ def framed(count: int, side: int = SIDE, margin: int = 5, *, seed: int = 0) -> T
 
 
 def smooth(side: int = 65, *, seed: int = 0) -> Tensor:
-    """A smooth random picture that fades to 0 at its border, (1, 1, side, side) float64."""
+    """A smooth random image that fades to 0 at its border, (1, 1, side, side) float64."""
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.randn(1, 1, 6, 6, generator=generator, dtype=torch.float64)
     fine = torch.nn.functional.interpolate(coarse, (side, side), mode="bicubic", align_corners=True)
@@ -73,7 +73,7 @@ def smooth(side: int = 65, *, seed: int = 0) -> Tensor:
 
 
 def saved(folder: Path, count: int = 10) -> Path:
-    """Save pictures under the labels that the first network gives them."""
+    """Save images under the labels that the first network gives them."""
     x = pictures(count)
     for i, label in enumerate(first()(x).argmax(1).tolist()):
         save_image(folder / "data" / str(label) / f"{i}.png", x[i])

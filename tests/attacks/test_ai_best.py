@@ -12,11 +12,12 @@ from torch import Tensor, nn
 import whorl
 from conftest import CLASSES, pictures, small_net
 from whorl.attacks.objectives import find_loss, relative, tempered
-from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
+from whorl.attacks.transfer import TransferAttack
 from whorl.errors import WhorlError
+from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.models.backward import Backward
 from whorl.transforms import InputTransform, RandomAffine, plain
-from whorl.transforms_spread import SpreadAffine
+from whorl.transforms.spread import SpreadAffine
 
 
 class Residual(nn.Module):
@@ -38,7 +39,7 @@ class Residual(nn.Module):
 
 
 class Gradients(nn.Module):
-    """Counts the pictures whose gradient reaches the input."""
+    """Counts the images whose gradient reaches the input."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ def test_gradients_are_counted_exactly(steps: int, source: nn.Module, x: Tensor,
         attack = whorl.attack("ai-best", steps=steps, **settings)
         _, info = attack(counted, x, labels, return_info=True)
         assert info.grad_evals is not None
-        # one more picture is shown beforehand, without a gradient, to find the branches
+        # one more image is shown beforehand, without a gradient, to find the branches
         assert (
             info.grad_evals.tolist()
             == [counted.rows / len(x)] * len(x)

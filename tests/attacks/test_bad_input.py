@@ -23,7 +23,7 @@ SHORT: dict[str, dict[str, Any]] = {
 
 
 class Poisoned(nn.Module):
-    """Finite logits, a gradient of NaN or infinity for the second picture alone."""
+    """Finite logits, a gradient of NaN or infinity for the second image alone."""
 
     def __init__(self, value: float) -> None:
         super().__init__()

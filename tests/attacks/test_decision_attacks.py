@@ -14,7 +14,7 @@ from blackbox import Counting, labels_of, related_net
 from conftest import CLASSES, pictures, small_net
 from whorl import WhorlError
 from whorl.attacks import TargetError
-from whorl.attacks.decision import BoundaryWalk, EvolutionaryWalk
+from whorl.attacks.blackbox.decision import BoundaryWalk, EvolutionaryWalk
 
 NAMES = whorl.attack_names(kind="decision")
 every_attack = pytest.mark.parametrize("name", NAMES)

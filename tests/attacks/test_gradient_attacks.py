@@ -65,7 +65,7 @@ def test_stays_in_the_ball_and_the_box(case: Case, data: st.DataObject) -> None:
     shape = data.draw(st.tuples(st.integers(1, 3), st.sampled_from([1, 3]), st.integers(5, 12), st.integers(5, 12)))
     x = pictures(*shape, seed=data.draw(st.integers(0, 99)))
     if data.draw(st.booleans()):
-        x = x.round()  # pictures of nothing but black and white press against the box
+        x = x.round()  # images of nothing but black and white press against the box
     net = small_net(shape[1])
     adv = case.run(net, x, labels_for(case, net, x), seed=data.draw(st.integers()), eps=eps)
     assert adv.shape == x.shape
@@ -112,7 +112,7 @@ def test_same_seed_same_result_other_seed_other_draws(name: str, net: nn.Module,
 @every_name
 def test_ids_key_the_randomness(name: str, net: nn.Module, x: Tensor, y: Tensor) -> None:
     attack = Case(name, "linf", targeted=False).attack()
-    ids = [f"picture {i}" for i in range(8)]
+    ids = [f"image {i}" for i in range(8)]
     whole = attack(net, x, y, ids=ids)
     back = attack(net, x.flip(0), y.flip(0), ids=ids[::-1]).flip(0)
     assert float((whole - back).abs().gt(1e-6).float().mean()) < 1e-3
@@ -289,7 +289,7 @@ def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
         ({"eps": torch.tensor(8 / 255, dtype=torch.float64)}, narrow),
         ({"eps": 12 / 255}, wide),
         ({"eps": 8 / 255, "norm": "l2"}, wide),
-        ({"eps": (8 / 255, 4 / 255)}, wide),  # one kernel for all pictures
+        ({"eps": (8 / 255, 4 / 255)}, wide),  # one kernel for all images
         ({"eps": 8 / 255, "estimator": wide}, wide),
         ({"eps": 8 / 255, "estimator": whorl.identity}, whorl.identity),
     ]

@@ -13,7 +13,7 @@ from conftest import CLASSES, pictures, small_net
 
 
 class Counting(nn.Module):
-    """A network that counts the pictures it sees."""
+    """A network that counts the images it sees."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

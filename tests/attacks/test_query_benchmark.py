@@ -27,10 +27,10 @@ def test_queries_per_second(tmp_path: Path) -> None:
     printed, results = run("queries.py", tmp_path, "--quick")
     assert str(ROOT) not in json.dumps(results)
     ours = {(row["attack"], row["name"]): row for row in results["rows"] if row["library"] == "whorl"}
-    kinds = ("batched", "picture by picture", "query by query")
+    kinds = ("batched", "image by image", "query by query")
     assert set(ours) == {(attack, kind) for attack in ("nes", "spsa") for kind in kinds}
     for (attack, kind), row in ours.items():
-        assert row["queries"] == 12  # two pictures, a check, four random queries and a check each
+        assert row["queries"] == 12  # two images, a check, four random queries and a check each
         assert row["queries_per_second"] == pytest.approx(1e3 * 12 / row["median_ms"], rel=1e-2)
         ratio = ours[attack, "batched"]["queries_per_second"] / row["queries_per_second"]
         assert row["ours_over_this"] == pytest.approx(ratio, rel=1e-2)

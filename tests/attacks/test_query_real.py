@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 import whorl
+from whorl.attacks.blackbox.score.noise import NoiseSearch
 from whorl.attacks.objectives import margin
-from whorl.attacks.score.noise import NoiseSearch
 
 # Of a network that works at 96 pixels a query is five times cheaper. There noise is strong: at 16/255 it alone fools
-# most of these pictures, and an attack whose steps are eps/10 has not even reached the ball's surface after 1,000
+# most of these images, and an attack whose steps are eps/10 has not even reached the ball's surface after 1,000
 # queries. At 4/255 noise is as weak as it is at 16/255 on networks that stand up to it.
 SIDE, EPS, BUDGET, COUNT = 96, 4 / 255, 1500, 4
 
@@ -34,7 +34,7 @@ def photographs(clf: whorl.Classifier) -> tuple[Tensor, Tensor, list[str]]:
 
 @pytest.fixture(scope="module")
 def noise(clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]) -> tuple[int, float]:
-    """How many pictures noise fools, and the mean margin of its best draws."""
+    """How many images noise fools, and the mean margin of its best draws."""
     x, y, ids = photographs
     adv, info = NoiseSearch(eps=EPS, budget=BUDGET)(clf, x, y, ids=ids, return_info=True)
     return int(info.success.sum()), float(margin(clf(adv), y).mean())
@@ -61,7 +61,7 @@ def test_a_decision_based_attack_beats_noise(
     name: str, clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]
 ) -> None:
     x, y, ids = photographs[0][:2], photographs[1][:2], photographs[2][:2]
-    # Noise alone: the nearest of as many bisected pictures of noise as the budget pays for, thirteen queries each.
+    # Noise alone: the nearest of as many bisected images of noise as the budget pays for, thirteen queries each.
     starts = [whorl.attack("evolutionary", budget=13)(clf, x, y, ids=ids, seed=seed) for seed in range(46)]
     blended = torch.stack([(start - x).flatten(1).norm(dim=1) for start in starts]).amin(0)
     adv, info = whorl.attack(name, budget=46 * 13)(clf, x, y, ids=ids, return_info=True)

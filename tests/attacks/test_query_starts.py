@@ -14,11 +14,11 @@ import whorl
 from blackbox import Counting, labels_of, related_net
 from conftest import pictures, small_net
 from whorl import WhorlError
+from whorl.attacks.blackbox.queries import in_8_bits
+from whorl.attacks.blackbox.score.loop import Rate
+from whorl.attacks.blackbox.score.noise import NoiseSearch
+from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.norms import NormName, find_norm
-from whorl.attacks.queries import in_8_bits
-from whorl.attacks.score.loop import Rate
-from whorl.attacks.score.noise import NoiseSearch
-from whorl.attacks.starts import FolderStart
 from whorl.data import save_image
 
 IDS = ["a", "b/c", "d.e"]

@@ -20,7 +20,7 @@ every_attack = pytest.mark.parametrize("name", [name for name in NAMES if name !
 
 
 class Rounding(nn.Module):
-    """Sees pictures in 8 bits."""
+    """Sees images in 8 bits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def test_behind_every_defence(name: str, defense: str) -> None:
     assert info.queries is not None
     assert int(info.queries.sum()) == target.seen
     assert int(info.queries.max()) <= budget
-    # A random defence draws by the picture, so what was found adversarial is so whenever it is asked again.
+    # A random defence draws by the image, so what was found adversarial is so whenever it is asked again.
     assert torch.equal(info.success, labels_of(target, adv) != y)
     again = short(name, budget)(target, x, y, ids=list("abcd"))
     assert torch.equal(adv, again)
@@ -68,7 +68,7 @@ def write_linear(path: Path, classes: int = 7, side: int = 18) -> Path:
     """A linear classifier as an ONNX file."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     weight = np.random.default_rng(0).normal(size=(3 * side * side, classes)).astype(np.float32)
-    weight -= weight.mean(0)  # or how bright a picture is would decide alone
+    weight -= weight.mean(0)  # or how bright an image is would decide alone
     graph = helper.make_graph(
         [
             helper.make_node("Flatten", ["image"], ["flat"]),
@@ -131,7 +131,7 @@ def test_on_a_gpu(name: str, defense: str) -> None:
 
 @pytest.mark.parametrize("name", ["nes", "spsa"])
 def test_a_target_that_rounds_to_8_bits_does_not_stop_an_attack(name: str) -> None:
-    """Draws of a quarter level around a clean picture all look the same to it; the first step is then a random one."""
+    """Draws of a quarter level around a clean image all look the same to it; the first step is then a random one."""
     x, target = pictures(4), Rounding(small_net())
     y = labels_of(target, x)
     adv, info = short(name, 2000)(target, x, y, ids=list("abcd"), return_info=True)

@@ -15,8 +15,7 @@ from blackbox import Counting, labels_for, labels_of, related_net
 from conftest import pictures, small_net
 from whorl import WhorlError
 from whorl.attacks import TargetError
-from whorl.attacks.objectives import margin
-from whorl.attacks.score.gradients import (
+from whorl.attacks.blackbox.score.gradients import (
     FiniteDifferences,
     GaussianSearch,
     PriorGuided,
@@ -24,7 +23,8 @@ from whorl.attacks.score.gradients import (
     Site,
     best_lean,
 )
-from whorl.attacks.score.spaces import Tanh
+from whorl.attacks.blackbox.score.spaces import Tanh
+from whorl.attacks.objectives import margin
 
 NAMES = whorl.attack_names(kind="score")
 BALLS = {"linf": 16 / 255, "l2": 2.0}

@@ -1,4 +1,4 @@
-"""Recount a results.csv from nothing but pictures and labels; shares no code with whorl.
+"""Recount a results.csv from nothing but images and labels; shares no code with whorl.
 
     python recount.py CLEAN_DIR ADV_DIR ADV_DIR2
 

@@ -27,7 +27,7 @@ COUNT = 6
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Six small pictures with the labels that the network gives them."""
+    """Six small images with the labels that the network gives them."""
     x = pictures(COUNT)
     labels = classifier(small_net(), "small")(x).argmax(1).tolist()
     for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
@@ -96,21 +96,21 @@ def test_an_interrupted_run_goes_on(name: str, data: Path, tmp_path: Path, monke
         patch.setattr(crafting, "save_image", save_three)
         result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 130
-    assert "interrupted. 3 pictures are in" in result.stderr
+    assert "interrupted. 3 images are in" in result.stderr
     assert "Run the same command again to go on." in result.stderr
     before = files(tmp_path / "run")
     assert len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 3
 
     result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 0
-    assert "6 pictures, 3 of them from before" in result.stdout
+    assert "6 images, 3 of them from before" in result.stdout
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
 def test_what_is_done_is_not_done_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attack(data, tmp_path / "run", "--limit", "4")
     monkeypatch.setattr(crafting, "save_image", None)
-    assert "3 pictures, 3 of them from before" in attack(data, tmp_path / "run", "--limit", "3").stdout
+    assert "3 images, 3 of them from before" in attack(data, tmp_path / "run", "--limit", "3").stdout
 
 
 def test_a_picture_that_changed_or_vanished_is_made_again(data: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_picture_that_changed_or_vanished_is_made_again(data: Path, tmp_path: 
     clean = sorted(data.rglob("*.png"))
     save_image(clean[0], 1 - load_image(clean[0]))
     sorted((tmp_path / "run" / "adv").rglob("*.png"))[1].unlink()
-    assert "6 pictures, 4 of them from before" in attack(data, tmp_path / "run").stdout
+    assert "6 images, 4 of them from before" in attack(data, tmp_path / "run").stdout
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_several_models_are_an_ensemble(data: Path, tmp_path: Path) -> None:
 
 def test_a_target(data: Path, tmp_path: Path) -> None:
     result = attack(data, tmp_path / "run", "--target", "2", "--eps", "0.5", "--steps", "20")
-    assert "6 pictures are taken for the target." in result.stdout
+    assert "6 images are taken for the target." in result.stdout
     answers = classifier(small_net(), "small")(torch.stack([load_image(p) for p in (tmp_path / "run").rglob("*.png")]))
     assert answers.argmax(1).tolist() == [2] * COUNT
 
@@ -186,14 +186,14 @@ def test_the_l2_norm(data: Path, tmp_path: Path) -> None:
 
 def test_bad_pictures_stop_it_or_are_left_out(data: Path, tmp_path: Path) -> None:
     bad = sorted(data.rglob("*.png"))[2]
-    bad.write_bytes(b"not a picture")
+    bad.write_bytes(b"not an image")
     result = attack(data, tmp_path / "run", "--batch-size", "1")
     assert result.exit_code == 2
-    assert f"error: {bad}: cannot be read as a picture" in result.stderr
+    assert f"error: {bad}: cannot be read as an image" in result.stderr
     result = attack(data, tmp_path / "run", "--batch-size", "1", "--skip-bad")
     assert result.exit_code == 0
-    assert f"left out: {bad}: cannot be read as a picture" in result.stderr
-    assert "5 pictures, " in result.stdout
+    assert f"left out: {bad}: cannot be read as an image" in result.stderr
+    assert "5 images, " in result.stdout
 
 
 def test_a_model_s_name_cannot_leave_the_folder(data: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ COUNT = 8
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
-    """Eight small pictures with the labels that the network gives them."""
+    """Eight small images with the labels that the network gives them."""
     x = pictures(COUNT)
     labels = small()(x).argmax(1).tolist()
     for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
@@ -44,14 +44,14 @@ def run(clean: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def strong(run: Path, tmp_path: Path) -> Path:
-    """The same pictures as anyone's, without a manifest."""
+    """The same images as anyone's, without a manifest."""
     shutil.copytree(run / "adv" / "pgd" / "small", tmp_path / "strong")
     return tmp_path / "strong"
 
 
 @pytest.fixture
 def weak(clean: Path, tmp_path: Path) -> Path:
-    """Pictures that nothing was done to."""
+    """Images that nothing was done to."""
     shutil.copytree(clean, tmp_path / "weak")
     return tmp_path / "weak"
 
@@ -110,13 +110,13 @@ def test_a_separate_script_reproduces_the_table(clean: Path, strong: Path, weak:
 def test_the_table_says_which_differences_are_real(clean: Path, strong: Path, weak: Path) -> None:
     result = evaluate(clean, weak, strong, "--angles", "0")
     heading, columns, first, second = result.stdout.splitlines()
-    assert heading == "Success rates of 8 pictures, 1 pose; L∞ in levels of 255"
+    assert heading == "Success rates of 8 images, 1 pose; L∞ in levels of 255"
     assert columns.split()[-3:] == ["against", "the", "first"]
     assert first.split()[:4] == ["weak", "small", "100.0%", "0.0%"]
     assert second.split()[:7] == ["strong", "small", "100.0%", "100.0%", "67.6%", "to", "100.0%"]
     assert second.split()[-5:] == ["32.0", "better", "(p", "=", "0.0078)"]
     assert (
-        "not told apart (p = 0.5)"
+        "not distinguished (p = 0.5)"
         in evaluate(clean, weak, strong, "--angles", "0", "--limit", "2", "--skip-bad").stdout
     )
 
@@ -159,7 +159,7 @@ def test_a_rate_that_is_undefined_never_passes(clean: Path, strong: Path) -> Non
     shutil.copytree(clean, strong)
     result = evaluate(clean, strong, "--fail-above", "60")
     assert result.exit_code == 2
-    assert "recognises no clean picture in any pose" in result.stderr
+    assert "recognises no clean image in any pose" in result.stderr
     assert json.loads(evaluate(clean, strong, "--json").stdout)["summary"][0]["mean"] is None
     assert "–" in evaluate(clean, strong).stdout
 
@@ -213,33 +213,33 @@ def test_missing_and_extra_pictures_are_named_or_left_out(clean: Path, strong: P
     save_image(weak / "more.png", pictures(1)[0])
     result = evaluate(clean, strong, weak)
     assert result.exit_code == 2
-    assert f"lacks 1 of {COUNT} clean pictures: {name!r}." in result.stderr
+    assert f"lacks 1 of {COUNT} clean images: {name!r}." in result.stderr
     assert f"{weak} holds what {clean} does not: 'more'." in evaluate(clean, weak).stderr
     result = evaluate(clean, strong, weak, "--skip-bad", "--json", "--angles", "0")
     assert result.exit_code == 0
     content = json.loads(result.stdout)
     assert {bad["id"] for bad in content["left_out"]} == {name, "more"}
     assert [cell["n"] for cell in content["cells"]] == [COUNT - 1] * 2
-    assert f"left out: {strong}: there is no picture {name!r}" in result.stderr
+    assert f"left out: {strong}: there is no image {name!r}" in result.stderr
 
 
 def test_unreadable_pictures_and_other_sizes(clean: Path, strong: Path) -> None:
     bad, other, *_ = sorted(strong.rglob("*.png"))
-    bad.write_bytes(b"not a picture")
+    bad.write_bytes(b"not an image")
     save_image(other, pictures(1, 3, 20, 20)[0])
-    assert f"error: {bad}: cannot be read as a picture" in evaluate(clean, strong).stderr
+    assert f"error: {bad}: cannot be read as an image" in evaluate(clean, strong).stderr
     result = evaluate(clean, strong, "--skip-bad", "--angles", "0")
-    assert f"left out: {other}: expected (height, width) (18, 18), as the clean picture; got (20, 20)." in result.stderr
-    assert "Success rates of 6 pictures" in result.stdout
+    assert f"left out: {other}: expected (height, width) (18, 18), as the clean image; got (20, 20)." in result.stderr
+    assert "Success rates of 6 images" in result.stdout
     bad.unlink()
-    assert "Success rates of 7 pictures" in evaluate(clean, strong, "--skip-bad", "--size", "16").stdout
+    assert "Success rates of 7 images" in evaluate(clean, strong, "--skip-bad", "--size", "16").stdout
 
 
 def test_nothing_left_is_an_error(clean: Path, tmp_path: Path) -> None:
     save_image(tmp_path / "adv" / "else.png", pictures(1)[0])
     result = evaluate(clean, tmp_path / "adv", "--skip-bad")
     assert result.exit_code == 2
-    assert f"none of the {COUNT} pictures can be used" in result.stderr
+    assert f"none of the {COUNT} images can be used" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_nothing_left_is_an_error(clean: Path, tmp_path: Path) -> None:
         (["--batch-size", "0"], "batch_size must be a whole number from 1"),
         (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:N"),
         (["--out", "."], "expected the path of a CSV file to write, got the folder ."),
-        (["nowhere"], "nowhere: no such folder. Expected a folder of adversarial pictures."),
+        (["nowhere"], "nowhere: no such folder. Expected a folder of adversarial images."),
     ],
 )
 def test_bad_input_is_one_clear_line(more: list[str], message: str, clean: Path, weak: Path) -> None:
@@ -272,7 +272,7 @@ def test_bad_input_is_one_clear_line(more: list[str], message: str, clean: Path,
 
 def test_an_empty_folder(clean: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert f"{tmp_path / 'empty'} holds no pictures" in evaluate(clean, tmp_path / "empty").stderr
+    assert f"{tmp_path / 'empty'} holds no images" in evaluate(clean, tmp_path / "empty").stderr
 
 
 def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,4 +287,4 @@ def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypat
     assert json.loads(result.stdout)["summary"][0]["linf"]["max"] == 0
     # A folder of that name comes first.
     save_image(tmp_path / "samples" / "3" / "mine.png", pictures(1)[0])
-    assert "lacks 1 of 1 clean pictures: '3/mine'" in evaluate("samples", tmp_path / "adv").stderr
+    assert "lacks 1 of 1 clean images: '3/mine'" in evaluate("samples", tmp_path / "adv").stderr

@@ -26,7 +26,7 @@ SMALL, OTHER = "python:cli.toy_networks:small", "python:cli.toy_networks:other"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Five small pictures with the labels that the network gives them."""
+    """Five small images with the labels that the network gives them."""
     x = pictures(COUNT)
     for i, label in enumerate(classifier(small_net(), "small")(x).argmax(1).tolist()):
         save_image(tmp_path / "data" / str(label) / f"{i}.png", x[i])

@@ -1,4 +1,4 @@
-"""``whorl run``: from a file to a folder with pictures, a table and a report."""
+"""``whorl run``: from a file to a folder with images, a table and a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many pictures: order, limits, sizes, batches, and what happens to bad ones."""
+"""Many images: order, limits, sizes, batches, and what happens to bad ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "nips17"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Seven pictures in three classes; every pixel of the i-th is i / 255."""
+    """Seven images in three classes; every pixel of the i-th is i / 255."""
     for i in range(7):
         save_image(tmp_path / f"{i // 3}" / f"p{i}.png", torch.full((3, 4, 6), i / 255))
     return tmp_path
@@ -75,7 +75,7 @@ def test_bad_pictures_stop_the_load_unless_skipped(folder: Path) -> None:
     assert len(x) == len(y) == len(ids) == 6
     assert [bad.id for bad in images.bad] == ["0/p1"]
     assert images.bad[0].path == folder / "0" / "p1.png"
-    assert "cannot be read as a picture" in images.bad[0].reason
+    assert "cannot be read as an image" in images.bad[0].reason
     assert load_images(folder, limit=3, skip_bad=True).ids == ["0/p0", "0/p2"]
 
 
@@ -91,7 +91,7 @@ def test_each_bad_picture_is_reported_once(folder: Path, batch_size: int) -> Non
 def test_nothing_but_bad_pictures_is_an_error(folder: Path) -> None:
     for path in folder.rglob("*.png"):
         path.write_bytes(b"broken")
-    with pytest.raises(WhorlError, match=r"none of the 7 pictures can be used. The first: .*p0\.png"):
+    with pytest.raises(WhorlError, match=r"none of the 7 images can be used. The first: .*p0\.png"):
         load_images(folder, skip_bad=True)
 
 

@@ -1,4 +1,4 @@
-"""Which pictures a folder holds, under which label and name."""
+"""Which images a folder holds, under which label and name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whorl.errors import WhorlError
 
 
 def touch(root: Path, *names: str) -> None:
-    # Listing opens no picture, so empty files do.
+    # Listing opens no image, so empty files do.
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
@@ -94,17 +94,17 @@ def tree(*names: str) -> Callable[[Path], None]:
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "absent": (lambda root: None, "no such folder"),
     "a file": (Path.touch, "neither a folder nor a CSV file"),
-    "empty": (tree(), "holds no pictures"),
-    "only loose pictures": (tree("a.png"), "pictures but no labels"),
-    "empty classes": (tree("0/.keep"), "lists no pictures"),
-    "two lists": (tree("a.csv", "b.csv"), "holds no pictures"),
+    "empty": (tree(), "holds no images"),
+    "only loose images": (tree("a.png"), "images but no labels"),
+    "empty classes": (tree("0/.keep"), "lists no images"),
+    "two lists": (tree("a.csv", "b.csv"), "holds no images"),
     "mixed class names": (tree("0/a.png", "1/a.png", "extra/a.png"), "of one kind, got '1' and 'extra'"),
     "unknown synset": (tree("n01440764/a.png", "n99999999/a.png"), "'n99999999' is not a class of ImageNet-1k"),
     "wrong columns": (csv_file("name,class\na,1\n"), "expected the columns .* got \\['class', 'name'\\]"),
     "no header": (csv_file(""), "expected the columns"),
-    "no rows": (csv_file("ImageId,TrueLabel\n"), "lists no pictures"),
-    "no name": (csv_file("ImageId,TrueLabel\n,5\n"), "line 2: expected the name of a picture in column 'ImageId'"),
-    "no file name": (csv_file("path,label\n..,5\n"), "line 2: expected the name of a picture"),
+    "no rows": (csv_file("ImageId,TrueLabel\n"), "lists no images"),
+    "no name": (csv_file("ImageId,TrueLabel\n,5\n"), "line 2: expected the name of an image in column 'ImageId'"),
+    "no file name": (csv_file("path,label\n..,5\n"), "line 2: expected the name of an image"),
     "listed twice": (csv_file("path,label\na.png,5\na.png,6\n"), "lists 'a.png' more than once"),
     "not text": (csv_file("path,label\nä.png,0\n", encoding="latin-1"), "cannot be read as a CSV file"),
 }

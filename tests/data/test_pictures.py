@@ -1,4 +1,4 @@
-"""One picture: every kind of file becomes the right RGB, or an error that names it."""
+"""One image: every kind of file becomes the right RGB, or an error that names it."""
 
 from __future__ import annotations
 
@@ -170,16 +170,16 @@ def large_bomb(path: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], None], str, str]] = [
-    (not_a_picture, "bad.png", "cannot be read as a picture"),
-    (empty, "bad.png", "cannot be read as a picture"),
-    (truncated, "bad.png", "cannot be read as a picture"),
+    (not_a_picture, "bad.png", "cannot be read as an image"),
+    (empty, "bad.png", "cannot be read as an image"),
+    (truncated, "bad.png", "cannot be read as an image"),
     (truncated, "bad.jpg", "truncated"),
-    (postscript, "bad.png", "cannot be read as a picture"),
+    (postscript, "bad.png", "cannot be read as an image"),
     (floating, "bad.tif", "got Pillow mode 'F'"),
     (wide_integers, "bad.tif", "got Pillow mode 'I'"),
     (lab, "bad.tif", "got Pillow mode 'LAB'"),
     (absent, "bad.png", "no such file"),
-    (folder, "bad.png", "cannot be read as a picture"),
+    (folder, "bad.png", "cannot be read as an image"),
     (small_bomb, "bad.png", "too large; expected 80,000,000 pixels at most, got 8000 × 10001"),
     (large_bomb, "bad.png", "too large"),
 ]

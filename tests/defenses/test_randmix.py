@@ -21,7 +21,7 @@ def keys(count: int, seed: int = 0) -> torch.Tensor:
 def literal_randmix(
     picture: np.ndarray, draws: Draws, index: int, *, sigma: float, alpha: float, noise: float
 ) -> np.ndarray:
-    """One (3, H, W) picture in [0, 1], in float64, with the random numbers given."""
+    """One (3, H, W) image in [0, 1], in float64, with the random numbers given."""
     _, height, width = picture.shape
     source = picture.astype(np.float64) * 2 - 1
     place, tint, choice, grain = (part[index].double().numpy() for part in draws)
@@ -94,7 +94,7 @@ def test_draws_are_standard_normal_and_independent() -> None:
 
 
 def test_paints_with_few_colors_of_the_picture() -> None:
-    # Two flat halves, hard assignment, no noise: the picture is its own palette.
+    # Two flat halves, hard assignment, no noise: the image is its own palette.
     x = torch.zeros(1, 3, 8, 8)
     x[..., 4:] = 0.8
     torch.testing.assert_close(randmix(x, keys(1), noise=0.0, alpha=1000.0), x)

@@ -17,7 +17,7 @@ def keys(count: int, seed: int = 0) -> torch.Tensor:
 
 
 def literal_resize_pad(picture: np.ndarray, height: int, width: int, top: int, left: int) -> np.ndarray:
-    """Pixel by pixel, for one (3, H, W) picture; corners go to corners."""
+    """Pixel by pixel, for one (3, H, W) image; corners go to corners."""
     out = np.zeros_like(picture)
     _, full_height, full_width = picture.shape
     for i in range(height):

@@ -1,4 +1,4 @@
-"""Distances against picture by picture, value by value."""
+"""Distances against image by image, value by value."""
 
 from __future__ import annotations
 

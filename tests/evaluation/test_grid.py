@@ -1,4 +1,4 @@
-"""The grid of poses, against asking one picture at a time."""
+"""The grid of poses, against asking one image at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TARGETS = {"small": small(), "small+jpeg": load_defense("jpeg", small())}
 
 
 def stream(size: int) -> Iterator[Batch]:
-    """The same ten pictures with two attacks, in batches that are made as they are asked for."""
+    """The same ten images with two attacks, in batches that are made as they are asked for."""
     x, y = pictures(10), small()(pictures(10)).argmax(1)
     noisy = (x + 0.1 * pictures(10, seed=3) - 0.05).clamp(0, 1)
     for i in range(0, 10, size):

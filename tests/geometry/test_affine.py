@@ -34,7 +34,7 @@ PARAMETERS = [
     (0.0, 1.0, (-0.25, 0.4)),
     (25.0, 0.7, (2.0, 1.5)),
     (-400.0, 1.3, (-3.3, 0.2)),
-    (10.0, 1.0, (40.0, 0.0)),  # everything leaves the picture
+    (10.0, 1.0, (40.0, 0.0)),  # everything leaves the image
 ]
 
 

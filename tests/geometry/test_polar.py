@@ -76,7 +76,7 @@ def test_a_quarter_turn_rolls_the_angles(n: int) -> None:
 
 
 def coordinates(height: int, width: int) -> Tensor:
-    """A picture that says of every pixel where it stands: (1, 2, H, W), row and column."""
+    """An image that says of every pixel where it stands: (1, 2, H, W), row and column."""
     return torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij"))[None].double()
 
 

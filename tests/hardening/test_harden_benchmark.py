@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.artifacts import sha256_of
 from whorl.data import save_image
+from whorl.files import sha256_of
 from whorl.models.defended import entries, overlay, pack, shipped, unpack
 from whorl.models.weights import state_dict_sha256
 
@@ -184,7 +184,7 @@ def test_decoded_pictures_are_kept_for_their_folder_alone(script: ModuleType, tm
         return pixels
 
     made = decode(first)
-    (kept,) = tmp_path.glob("pictures-*.pt")
+    (kept,) = tmp_path.glob("images-*.pt")
     before = kept.stat().st_mtime_ns
     assert torch.equal(decode(first), made)
     assert kept.stat().st_mtime_ns == before

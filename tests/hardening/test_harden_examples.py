@@ -43,7 +43,7 @@ def test_examples_stay_in_the_ball_and_do_not_depend_on_the_batch(kind: Examples
     assert 0 <= adv.min() <= adv.max() <= 1
     assert bool((distance > 0).all())
     if low < high:
-        assert len(set(distance.tolist())) == 6  # each picture has a radius of its own
+        assert len(set(distance.tolist())) == 6  # each image has a radius of its own
     alone = perturb(kind, toy(), x[4:5], y[4:5], keys[4:5], like=answers(x[4:5]))
     torch.testing.assert_close(alone, adv[4:5], rtol=0, atol=2 * high if low < high else 1e-6)
     assert ((alone - adv[4:5]).abs() > 1e-5).float().mean() < 0.01  # signs of a gradient near zero may turn
@@ -108,7 +108,7 @@ def test_a_batch_is_made_group_by_group(x: Tensor, y: Tensor) -> None:
 
 
 def literal_objective(chosen: Recipe, clean: Tensor, adversarial: Tensor, targets: Tensor) -> Tensor:
-    """Kannan et al. (2018) and Zhang et al. (2019), picture by picture."""
+    """Kannan et al. (2018) and Zhang et al. (2019), image by image."""
     total = torch.zeros((), dtype=torch.float64)
     for c, a, t in zip(clean, adversarial, targets, strict=True):
         p, q = c.exp() / c.exp().sum(), a.exp() / a.exp().sum()

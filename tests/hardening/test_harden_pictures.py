@@ -1,4 +1,4 @@
-"""Training pictures: decoding, checks, order, and crops."""
+"""Training images: decoding, checks, order, and crops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whorl.hardening.pictures import Order
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two pictures in each of seven class folders."""
+    """Two images in each of seven class folders."""
     generator = torch.Generator().manual_seed(0)
     for label in range(CLASSES):
         for number in range(2):
@@ -43,7 +43,7 @@ def test_a_missing_class_folder_is_noticed(folder: Path) -> None:
     for path in (folder / "003").iterdir():
         path.unlink()
     (folder / "003").rmdir()
-    with pytest.raises(WhorlError, match=r"expected pictures of all 7 classes, got none of class 3.*--partial"):
+    with pytest.raises(WhorlError, match=r"expected images of all 7 classes, got none of class 3.*--partial"):
         harden(toy(), folder, "pgd-at", steps=1, batch=4, held_out=0, device="cpu")
     done = harden(toy(), folder, "pgd-at", steps=1, batch=4, held_out=0, device="cpu", partial=True)
     assert done.training.steps == 1
@@ -56,12 +56,12 @@ def test_more_classes_than_the_network_knows(folder: Path) -> None:
 
 
 def test_fewer_pictures_than_a_batch(folder: Path) -> None:
-    with pytest.raises(WhorlError, match="at least a batch of 13 pictures to train on, got 12"):
+    with pytest.raises(WhorlError, match="at least a batch of 13 images to train on, got 12"):
         harden(toy(), folder, "pgd-at", steps=1, batch=13, held_out=2, device="cpu")
 
 
 def test_bad_pictures(folder: Path, tmp_path: Path) -> None:
-    (folder / "002" / "broken.png").write_bytes(b"no picture")
+    (folder / "002" / "broken.png").write_bytes(b"no image")
     with pytest.raises(WhorlError, match=r"broken\.png"):
         load_pictures(folder, side=8)
     with pytest.raises(WhorlError, match="no such folder"):

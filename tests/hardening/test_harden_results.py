@@ -16,9 +16,9 @@ from PIL import Image
 
 import whorl
 from hardening_cases import CLASSES, SIZE, toy, toy_net, toy_pictures
-from whorl.artifacts import sha256_of
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
+from whorl.files import sha256_of
 from whorl.hardening import harden
 from whorl.hardening.bars import BEFORE, Bar, Block, draw_bars
 from whorl.hardening.comparing import draw, what_it_bought
@@ -104,7 +104,7 @@ def test_the_comparison_counts_as_the_evaluation_does() -> None:
         attacks=("fgsm", "ai-mim"),
         eps=0.1,
         total=28,
-        report=lambda stage, done, total: seen.append(done),
+        progress=lambda stage, done, total: seen.append(done),
     )
     adv = {name: whorl.attack(name, eps=0.1)(toy(1), x, y, ids=ids) for name in ("fgsm", "ai-mim")}
     counts = success_rates({"a": toy(0), "b": toy(2)}, x, adv, y, poses=PAPER_POSES)

@@ -19,11 +19,11 @@ import whorl
 from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_net, toy_pictures
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES
-from whorl.fast.graph import Recorded
 from whorl.hardening import Recipe, Training, harden, recipe, recipe_names, training
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.student import make_student
 from whorl.hardening.training import Trainer
+from whorl.models.prepared.graph import Recorded
 
 TINY: dict[str, Any] = {"steps": 8, "batch": 12, "held_out": 10, "reports": 2, "checkpoints": 2, "device": "cpu"}
 TESTS = Path(__file__).parents[1]
@@ -236,7 +236,7 @@ def test_blended_pictures_carry_blended_labels() -> None:
     others = pure.y.roll(1)
     assert bool((own >= 0.5).all())
     assert bool((own[others == pure.y] == 1).all())
-    # How much of the other picture shows is how much of its label does.
+    # How much of the other image shows is how much of its label does.
     through = mixed.labels.gather(1, others[:, None])[:, 0]
     different = others != pure.y
     assert int(different.sum()) > 6
@@ -275,7 +275,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         harden(toy(), toy_pictures(), "trades", out=tmp_path, **TINY)
     with pytest.raises(WhorlError, match="its settings is"):
         harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY | {"steps": 9})
-    with pytest.raises(WhorlError, match="its pictures is"):
+    with pytest.raises(WhorlError, match="its images is"):
         harden(toy(), toy_pictures(seed=4), "pgd-at", out=tmp_path, **TINY)
     (tmp_path / FILE).write_bytes(b"no checkpoint")
     with pytest.raises(WhorlError, match="no sound checkpoint"):
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"batch": 61}, "at least a batch of 61 pictures to train on, got 60"),
+        ({"batch": 61}, "at least a batch of 61 images to train on, got 60"),
         ({"recipe": "ens_tta"}, "unknown recipe 'ens_tta'. Did you mean 'ens-at'"),
         ({"pool": []}, "empty pool"),
         ({"lr": 0.0}, "lr must be above 0"),
@@ -309,7 +309,7 @@ def test_bad_settings(change: dict[str, Any], says: str) -> None:
 
 
 class Sizes(nn.Module):
-    """Notes the sizes of the pictures that pass through."""
+    """Notes the sizes of the images that pass through."""
 
     seen: ClassVar[set[tuple[int, ...]]] = set()
 

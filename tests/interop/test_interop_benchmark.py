@@ -1,4 +1,4 @@
-"""The peers' table runs from end to end, on a toy network and toy pictures."""
+"""The peers' table runs from end to end, on a toy network and toy images."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class Stray(nn.Module):
 
 @pytest.mark.parametrize(
     ("shift", "message"),
-    [(float("nan"), "finite"), (2.0, r"must return pictures in \[0, 1\]"), (0.5, "must stay within eps = 0.1")],
+    [(float("nan"), "finite"), (2.0, r"must return images in \[0, 1\]"), (0.5, "must stay within eps = 0.1")],
 )
 def test_what_a_peer_returns_is_checked(
     shift: float, message: str, net: nn.Module, y: Tensor, monkeypatch: pytest.MonkeyPatch

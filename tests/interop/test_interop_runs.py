@@ -28,9 +28,9 @@ def _library() -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two small pictures in folders of their classes."""
+    """Two small images in folders of their classes."""
     for label, picture in zip((3, 5), pictures(2), strict=True):
-        save_image(tmp_path / "data" / str(label) / f"picture{label}.png", picture)
+        save_image(tmp_path / "data" / str(label) / f"image{label}.png", picture)
     return tmp_path / "data"
 
 

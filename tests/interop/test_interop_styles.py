@@ -56,7 +56,7 @@ def test_torchattacks_style_normalised(net: nn.Module, x: Tensor, y: Tensor) -> 
     m, s = torch.tensor(mean).reshape(shape), torch.tensor(std).reshape(shape)
 
     class Inner(nn.Module):
-        """Takes normalised pictures, as a network without a wrapper does."""
+        """Takes normalised images, as a network without a wrapper does."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -72,7 +72,7 @@ def photographs(clf: whorl.Classifier) -> tuple[Tensor, Tensor]:
 
 
 def literal_step(net: nn.Module, x: Tensor, y: Tensor, estimator: whorl.Estimator) -> Tensor:
-    """Fast gradient sign by its definition, one picture at a time."""
+    """Fast gradient sign by its definition, one image at a time."""
     steps = []
     for picture, label in zip(x.split(1), y.split(1), strict=True):
         seen = picture.clone().requires_grad_()
@@ -82,7 +82,7 @@ def literal_step(net: nn.Module, x: Tensor, y: Tensor, estimator: whorl.Estimato
 
 
 def agreement(a: Tensor, b: Tensor) -> float:
-    """Share of the values in which two pictures agree; the sign of what is nearly zero is anyone's guess."""
+    """Share of the values in which two images agree; the sign of what is nearly zero is anyone's guess."""
     return float(((a - b).abs() < 1e-5).float().mean())
 
 

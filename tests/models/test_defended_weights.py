@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import whorl
-from whorl.artifacts import sha256_of
 from whorl.errors import WhorlError
+from whorl.files import sha256_of
 from whorl.models import defended
 from whorl.models.defended import entries, overlay, pack, shipped, unpack
 from whorl.models.weights import state_dict_sha256
@@ -118,7 +118,7 @@ def test_clean_accuracy_on_nips17(name: str) -> None:
     clf = whorl.load_model(name)
     with torch.no_grad():
         right = sum(int((clf(x[i : i + 50]).argmax(1) == y[i : i + 50]).sum()) for i in range(0, len(x), 50))
-    # A GPU rounds otherwise: a picture or two may fall on the other side.
+    # A GPU rounds otherwise: an image or two may fall on the other side.
     assert 100 * right / len(x) == pytest.approx(shipped()[name].about["measured"]["clean"], abs=0.6)
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from conftest import pictures
-from whorl.artifacts import sha256_of
 from whorl.errors import WhorlError
+from whorl.files import sha256_of
 from whorl.models import load_model
 
 WEIGHT = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)

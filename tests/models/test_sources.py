@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from conftest import CLASSES, pictures, small_net
-from whorl.artifacts import sha256_of
 from whorl.errors import WhorlError
+from whorl.files import sha256_of
 from whorl.models import Classifier, _torchvision, load_model
 from whorl.models.architectures import build
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import pictures
-from whorl.artifacts import cache_home, fetch, sha256_of
+from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
+from whorl.files import sha256_of
 from whorl.models import _torchvision, load_model, model_names
 from whorl.models.labels import imagenet_labels
 from whorl.models.networks import NETWORKS

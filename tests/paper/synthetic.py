@@ -1,4 +1,4 @@
-"""A run that never happened: how many pictures each attack fools is given, and everything else follows."""
+"""A run that never happened: how many images each attack fools is given, and everything else follows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from whorl.runs.results import Cell
 from whorl.runs.targets import UNDEFENDED, split_target
 
 Fooled = Callable[[str, str, str, Pose], int]
-"""(attack, source, target, pose) to how many pictures."""
+"""(attack, source, target, pose) to how many images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """An attack that fools k pictures fools the first k that are recognised; ``recognised`` of ``n`` are."""
+    """An attack that fools k images fools the first k that are recognised; ``recognised`` of ``n`` are."""
 
     declaration: Declaration
     fooled: Fooled

@@ -71,7 +71,7 @@ def test_table_1_counts_every_pair_in_every_column() -> None:
         ("ai-dim", "mobilenet_v2, θ=0°"),
         ("ai-dim", "efficientnet_lite0, θ=0°"),
     ]
-    assert done.summary.startswith("93 of 100 orderings agree with the paper, 7 differ, 0 are not told apart")
+    assert done.summary.startswith("93 of 100 orderings agree with the paper, 7 differ, 0 are not distinguished")
 
 
 def test_level_attacks_agree_only_with_printed_ties() -> None:
@@ -83,7 +83,7 @@ def test_level_attacks_agree_only_with_printed_ties() -> None:
         ("ai-mim", "resnet18, θ=0°"),
     ]
     assert all((one.verdict == "agrees") == (one.printed == 0) for one in done.orderings)
-    assert "3 of 100 orderings agree with the paper, 0 differ, 97 are not told apart" in done.summary
+    assert "3 of 100 orderings agree with the paper, 0 differ, 97 are not distinguished" in done.summary
 
 
 def test_figures_stand_beside_the_papers() -> None:
@@ -120,7 +120,7 @@ def test_table_4_is_about_means_and_costs() -> None:
     assert [value.printed for value in dim.values] == [94.0, 87.1, 87.1, 69.5]
     assert [value.marks for value in dim.values] == ["✗"] * 4
     said = list(cost_lines(done.costs))
-    assert said[0] == "eot: 10 gradients a picture, 500.0 s for 1,000 (the paper: 56,580 s)."
+    assert said[0] == "eot: 10 gradients an image, 500.0 s for 1,000 (the paper: 56,580 s)."
     assert said[2] == "eot takes 1 times the gradients, 1 times the seconds of ai-dim (the paper: 100 times)."
 
 
@@ -161,7 +161,7 @@ def test_a_surface_is_shown_by_its_cuts_and_counted_whole() -> None:
     assert len(done.blocks[0].columns) == 13
     assert done.blocks[2].columns == tuple(f"s={tenths / 10:g}" for tenths in range(5, 16))
     assert done.summary == (
-        "ai-dim is above dim in 129 of 143 poses, below in 13, and not told apart in 1 (paired test, p ≥ 0.05). "
+        "ai-dim is above dim in 129 of 143 poses, below in 13, and not distinguished in 1 (paired test, p ≥ 0.05). "
         "The paper printed no figures."
     )
     assert not done.differing

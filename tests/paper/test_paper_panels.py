@@ -18,7 +18,7 @@ from whorl.paper.panels import curves, draw_panels, write_panels
 
 
 def compared(name: str) -> Compared:
-    """Fewer are fooled the larger the kernel, and the smaller the picture."""
+    """Fewer are fooled the larger the kernel, and the smaller the image."""
     item = paper.load(name)
     values = item.axis.values if item.axis else {}
 

@@ -38,7 +38,7 @@ def row(start: str, queries: float | None, *, asr: float | None = 0.5) -> QueryR
 
 
 def spent(first: int, second: int) -> dict[str, dict[str, int]]:
-    """So many queries on each of 12 pictures, from AI-DIM and from nothing."""
+    """So many queries on each of 12 images, from AI-DIM and from nothing."""
     names = [str(i) for i in range(12)]
     return {f"nes-ai-dim {TARGET}": dict.fromkeys(names, first), f"nes {TARGET}": dict.fromkeys(names, second)}
 
@@ -90,7 +90,7 @@ def test_small_networks_from_end_to_end(tmp_path: Path) -> None:
         assert line.values[0].ours == pytest.approx(100 * len(won) / len(own))
         assert queries.values[0].ours == (pytest.approx(sum(won) / len(won)) if won else None)
     assert [(one.first, one.second) for one in done.orderings] == [("nes-ai-dim", "nes")]
-    assert "At most 120 queries a picture, not 10,000." in done.notes
+    assert "At most 120 queries an image, not 10,000." in done.notes
     made = json.loads((tmp_path / "run" / "starts" / "manifest.json").read_text())["crafted"]
     [start] = [entry for entry in made.values() if entry["attack"] == "ai-dim"]
     assert start["settings"]["estimator"]["sigma"] == "reference"

@@ -1,4 +1,4 @@
-"""A profile of small networks, and pictures that they recognise."""
+"""A profile of small networks, and images that they recognise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def toy_profile(folder: Path) -> Path:
 
 
 def toy_pictures(folder: Path, count: int = 6) -> Path:
-    """Save pictures under the labels that small gives them."""
+    """Save images under the labels that small gives them."""
     x = pictures(count)
     for i, label in enumerate(small()(x).argmax(1).tolist()):
         save_image(folder / "data" / str(label) / f"{i}.png", x[i])

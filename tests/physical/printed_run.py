@@ -60,7 +60,7 @@ def folders() -> tuple[Path, Path]:
 
 @cache
 def sheet() -> Sheet:
-    """One full page: nine pictures, clean and noisy."""
+    """One full page: nine images, clean and noisy."""
     clean, noise = folders()
     return arrange(collect(noise, clean=clean), Layout())
 
@@ -92,7 +92,7 @@ def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def corner_errors(cell: Found, paper: NDArray[np.float64]) -> list[float]:
-    """How far a picture's corners are off, in pixels of the picture: by the truth, which the camera knows."""
+    """How far an image's corners are off, in pixels of the image: by the truth, which the camera knows."""
     box = cell.sheet.box(cell.item)
     there = move(paper, box.corners)
     straight = move(inverse(pixels_to_box(box, cell.item.size)), box.corners)
@@ -101,7 +101,7 @@ def corner_errors(cell: Found, paper: NDArray[np.float64]) -> list[float]:
 
 
 def faked(answers: dict[tuple[str, str, str], int]) -> Scored:
-    """Captures with given answers, by photograph, picture and attack; every label is 1."""
+    """Captures with given answers, by photograph, image and attack; every label is 1."""
     made = Scored(settings=Settings(views=("as seen",)), targets=("t",))
     for (photo, name, attack), answer in answers.items():
         item = replace(sheet().prints[0], id=name, attack=attack, label=1)

@@ -85,7 +85,7 @@ def test_score_for_people(rehearsed: Path, tmp_path: Path) -> None:
     )
     done = invoke("physical", "score", *photos, *arguments, "--defense=none,jpeg", "--overlays", "--white-balance")
     assert done.exit_code == 1
-    assert "1 of 2 photographs read, 18 pictures identified" in done.stdout
+    assert "1 of 2 photographs read, 18 images identified" in done.stdout
     assert "small+jpeg" in done.stdout
     assert "not read: wall.jpg" in done.stderr
     assert "scoring photographs: 2/2" in done.stderr
@@ -109,7 +109,7 @@ def test_nothing_read_is_told_by_the_exit_code(rehearsed: Path, tmp_path: Path) 
         (("print", "nowhere"), "no such folder"),
         (("print", ".", "--page=A44"), "page size"),
         (("print", ".", "--out=sheet.png"), ".pdf"),
-        (("print", ".", "--picture-mm=400"), "picture"),
+        (("print", ".", "--image-mm=400"), "picture"),
         (("score", "x.jpg", "--run=nowhere", "--model=resnet18"), "whorl physical print"),
         (("score", "x.jpg", "--run=.", "--model=resnet18", "--view=sideways"), "--view"),
         (("score", "x.jpg", "--run=.", "--model=resnet18", "--scale-one=far"), "--scale-one"),

@@ -1,4 +1,4 @@
-"""Pictures cut out of photographs: as seen is ``whorl.affine`` of the original, rectified is the original."""
+"""Images cut out of photographs: as seen is ``whorl.affine`` of the original, rectified is the original."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import whorl
 from physical.printed_run import found_in, sheet, shoot, small
 from whorl import WhorlError
 from whorl.data.pictures import decode, to_tensor
+from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical import PRESETS, Camera, as_seen, measure, rectified, unit
 from whorl.physical.camera import Shot
 from whorl.physical.patches import balanced, grey_curves
-from whorl.transforms import REFERENCE_SIDE
 
 POSES = [(0.0, 1.0), (5.0, 0.9), (15.0, 0.8), (90.0, 0.7), (-30.0, 0.65), (180.0, 1.0)]
 
@@ -98,13 +98,13 @@ def test_surroundings() -> None:
     inner = slice(50, 174)
     np.testing.assert_array_equal(black[inner, inner], photo[inner, inner])
     assert not black[:20].any()
-    assert (photo[112, 30:34] > 200).any()  # the paper beside the picture
+    assert (photo[112, 30:34] > 200).any()  # the paper beside the image
     with pytest.raises(WhorlError, match="surroundings"):
         as_seen(shot.photo, cell, per_pixel, surroundings="white")
 
 
 def grey_error(shot: Shot, *, balance: bool) -> float:
-    """How far mean colours of pictures are from those of the originals, in levels."""
+    """How far mean colours of images are from those of the originals, in levels."""
     cells = found_in(shot.photo).cells
     curves = grey_curves(shot.photo, cells) if balance else None
     errors = []

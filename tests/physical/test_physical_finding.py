@@ -79,7 +79,7 @@ def test_orientation_is_that_of_the_page_whatever_the_turn() -> None:
 
 
 def other_sheet() -> Sheet:
-    """The same pictures in another layout: another print."""
+    """The same images in another layout: another print."""
     return Sheet(Layout(picture=50), tuple(item for item in sheet().prints if item.place < Layout(picture=50).places))
 
 

@@ -1,4 +1,4 @@
-"""The PDF: exact in place, lossless in its pictures, and the same bytes for the same sheet."""
+"""The PDF: exact in place, lossless in its images, and the same bytes for the same sheet."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from whorl.runs.targets import Target
 
 
 class Knows(nn.Module):
-    """Recognises a picture by its mean colour: right for those of the sheet's labels that it was told."""
+    """Recognises an image by its mean colour: right for those of the sheet's labels that it was told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Knows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(len(x))
-        # The class is the brightness in hundredths: deterministic, and different for clean and dark pictures.
+        # The class is the brightness in hundredths: deterministic, and different for clean and dark images.
         return nn.functional.one_hot((x.mean((1, 2, 3)) * 99).long(), 1000).float()
 
 
@@ -67,7 +67,7 @@ def test_every_picture_is_asked_about_in_both_views(scored: Scored) -> None:
 
 
 def test_what_the_network_sees_is_what_was_cut_out(photos: Path) -> None:
-    """Ask about the pictures by hand."""
+    """Ask about the images by hand."""
     from physical.printed_run import found_in
     from whorl.data.pictures import decode, to_tensor
     from whorl.physical import rectified
@@ -133,7 +133,7 @@ def test_json_is_honest_about_nothing() -> None:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A picture that says it is enormous, in a few bytes."""
+    """An image that says it is enormous, in a few bytes."""
     body = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     data = zlib.compress(b"\0" * 1000)
 
@@ -286,7 +286,7 @@ def test_two_hundred_photographs_of_twelve_megapixels(tmp_path: Path) -> None:
         held.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
         steps.append((done, total))
 
-    done = score([tmp_path], [sheet()], [target()], report=report)
+    done = score([tmp_path], [sheet()], [target()], progress=report)
     assert len(done.captures) == 200 * 18
     # Four photographs' worth, for what allocators leave behind; 200 of them would be 7 GB.
     assert max(held[100:]) - max(held[:20]) < 150 * 2**20

@@ -1,4 +1,4 @@
-"""Photographs as a part of a report: the figures are those of the summary, and the pictures those that were cut out."""
+"""Photographs as a part of a report: the figures are those of the summary, and the images those that were cut out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_cells_are_those_of_the_summary() -> None:
     assert made.repeats == 2
     assert dict(made.facts) == {
         "photographs read": "0 of 0",
-        "pictures identified": "17",
+        "images identified": "17",
         "attacks": "2",
         "network": "1",
     }
@@ -72,7 +72,7 @@ def test_the_contact_sheet_shows_each_version_with_its_answer() -> None:
     [row] = sheet.examples[0].versions
     assert row.name == "as seen"
     assert [(shot.label, shot.fooled) for shot in row.shots if shot] == [("b", False), ("f", True), ("f", True)]
-    # Beyond the labels, classes have numbers; what was not captured has no picture.
+    # Beyond the labels, classes have numbers; what was not captured has no image.
     [last] = sheet.examples[-1].versions
     assert [shot and shot.label for shot in last.shots] == ["b", "f", None]
     assert sheet.examples[4].versions[0].shots[2].label == "class 7"  # type: ignore[union-attr]

@@ -128,7 +128,7 @@ class TestCollecting:
         self.craft(tmp_path, "fgsm")
         for i, other in enumerate(pictures(3, seed=99)):
             save_image(tmp_path / "other" / str(i) / f"{i}.png", other)
-        with pytest.raises(WhorlError, match="not the picture"):
+        with pytest.raises(WhorlError, match="not the image"):
             collect(tmp_path / "run", clean=tmp_path / "other")
 
     def test_clean_pictures_that_are_gone(self, tmp_path: Path) -> None:

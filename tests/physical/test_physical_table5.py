@@ -51,7 +51,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     where: dict[str, Any] = {"settings": ("setting3",), "size": (600, 900)}
     small = Layout(width=100, height=150, picture=38)
     pages = arrange([[item] for item in sheet().prints if item.attack == "clean"], small)
-    first = -(-SHOWN // small.places)  # pages of the contact sheet's pictures
+    first = -(-SHOWN // small.places)  # pages of the contact sheet's images
     assert first < pages.pages - 1
     whole = table5(pages, [Target(model="mean", net=Mean())], **where)
 
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 class Mean(nn.Module):
-    """Answers with a picture's brightness."""
+    """Answers with an image's brightness."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.one_hot((x.mean((1, 2, 3)) * 999).long(), 1000)

@@ -44,7 +44,7 @@ def cell(
 
 
 def rate(success: int, of: int = 200, n: int = 200) -> SuccessRate:
-    """So many successes among so many recognised of ``n`` pictures."""
+    """So many successes among so many recognised of ``n`` images."""
     return SuccessRate(n, of, success, of - success)
 
 
@@ -73,7 +73,7 @@ def small_classifier(labels: Sequence[str] = ("cat", "dog", "owl")) -> Classifie
 
 
 def small_gallery(name: str = "picture.png", labels: Sequence[str] = ("cat", "dog", "owl")) -> Gallery:
-    """Two pictures of noise that is mostly red, attacked towards green and towards blue."""
+    """Two images of noise that is mostly red, attacked towards green and towards blue."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2, 3, 24, 24, generator=generator) * 0.5
     x[:, 0] += 0.1

@@ -139,7 +139,7 @@ def test_a_picture_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> No
     assert dialog.locator("img").get_attribute("src") != first
     page.keyboard.press("Escape")
     assert not dialog.is_visible()
-    # The focus is back on the picture that was shown last, and the keyboard alone opens it again.
+    # The focus is back on the image that was shown last, and the keyboard alone opens it again.
     page.keyboard.press("Enter")
     assert dialog.is_visible()
     dialog.get_by_role("button", name="Close").click()

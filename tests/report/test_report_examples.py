@@ -1,4 +1,4 @@
-"""Galleries show what the network really says, and choose the same pictures every time."""
+"""Galleries show what the network really says, and choose the same images every time."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ def test_files_are_small() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": torch.rand(3, 24, 24)}, r"pictures must be \(N, 3, H, W\)"),
+        ({"x": torch.rand(3, 24, 24)}, r"images must be \(N, 3, H, W\)"),
         ({"adversarial": {}}, "at least one attack"),
         ({"poses": {}}, "at least one attack and one pose"),
         ({"adversarial": {"clean": torch.rand(2, 3, 24, 24)}}, "may be called 'clean'"),
-        ({"adversarial": {"a": torch.rand(1, 3, 24, 24)}}, "pictures of 'a' must match x"),
+        ({"adversarial": {"a": torch.rand(1, 3, 24, 24)}}, "images of 'a' must match x"),
         ({"ids": ["a"]}, "a label and an id for each of 2"),
         ({"y": torch.tensor([0])}, "a label and an id for each of 2"),
     ],

@@ -62,7 +62,7 @@ def test_an_undefined_rate_is_a_hole() -> None:
     by_angle = sweeps(GRID)[0]
     line = traces(profile(found, BLACK_BOX, by_angle))[0]
     assert line["y"][0] is None
-    assert "no clean picture recognised" in line["text"][0]
+    assert "no clean image recognised" in line["text"][0]
 
 
 def test_no_grid_no_surface() -> None:

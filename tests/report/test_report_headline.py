@@ -37,7 +37,7 @@ def test_the_best_is_named_with_its_lead() -> None:
     )
     assert found.details == (
         "Whether the two differ by more than chance was not tested.",
-        "Measured on 200 pictures.",
+        "Measured on 200 images.",
     )
 
 
@@ -54,7 +54,7 @@ def test_few_pictures_are_called_few_and_get_no_decimals() -> None:
     found = headline(content(*two(4, 6, n=8)))
     assert "in 75% of cases" in found.statement
     assert "25 points more" in found.statement
-    assert found.details[-1].startswith("Few pictures: measured on 8 pictures")
+    assert found.details[-1].startswith("Few images: measured on 8 images")
 
 
 def test_nearly_all_is_not_called_all() -> None:
@@ -63,7 +63,7 @@ def test_nearly_all_is_not_called_all() -> None:
 
 
 def test_a_single_picture_is_one_picture() -> None:
-    assert "measured on 1 picture," in headline(content(*two(0, 1, n=1))).details[-1]
+    assert "measured on 1 image," in headline(content(*two(0, 1, n=1))).details[-1]
 
 
 def test_targets_that_were_attacked_do_not_count_where_there_are_others() -> None:
@@ -97,8 +97,8 @@ def test_the_paired_test_is_quoted_target_by_target(swapped: bool) -> None:
     }
     details = headline(content(*cells, comparisons=compared)).details
     assert details[0] == (
-        "Compared picture by picture (McNemar's exact test, 5%), ai-dim is ahead beyond chance on net-b (p < 0.001); "
-        "the two cannot be told apart on net-c (p = 1.00); dim is ahead beyond chance on net-d (p < 0.001)."
+        "Compared image by image (McNemar's exact test, 5%), ai-dim is ahead beyond chance on net-b (p < 0.001); "
+        "the two cannot be distinguished on net-c (p = 1.00); dim is ahead beyond chance on net-d (p < 0.001)."
     )
 
 
@@ -135,12 +135,12 @@ def test_undefined_rates_are_left_out_and_counted() -> None:
     blind = [cell(name, "net-b", SuccessRate(200, 0, 0, 3), pose=Pose(scale=0.1)) for name in ("dim", "ai-dim")]
     found = headline(content(*two(100, 150), *blind))
     assert "in 75.0% of cases" in found.statement
-    assert "In 2 of 6 cells the target recognised no clean picture" in found.details[1]
+    assert "In 2 of 6 cells the target recognised no clean image" in found.details[1]
 
 
 def test_no_rate_at_all_is_said() -> None:
     cells = [cell(name, "net-b", SuccessRate(200, 0, 0, 3)) for name in ("dim", "ai-dim")]
-    assert headline(content(*cells)).statement.startswith("No target recognised any clean picture")
+    assert headline(content(*cells)).statement.startswith("No target recognised any clean image")
 
 
 def test_only_what_all_attacks_share_is_ranked() -> None:

@@ -27,7 +27,7 @@ def test_the_headline_is_about_the_first_way_of_cutting_out() -> None:
         "in photographs of prints (cut out as seen) on tb; 4.5 points more than dim."
     )
     assert found.details[-1] == (
-        "Few pictures: measured on 200 pictures in photographs, about 3 of each print, so a handful of answers "
+        "Few images: measured on 200 images in photographs, about 3 of each print, so a handful of answers "
         "decides. Take the figures as a first look."
     )
 
@@ -43,11 +43,11 @@ def test_clean_pictures_alone_and_nothing_at_all() -> None:
     clean = CutOut(way="as seen", cells=(cell("clean", "net-b", rate(0, 120), source=""),))
     content = Content(title="t", photographs=Photographs(cut_out=(clean,)))
     assert headline(content).statement == (
-        "Photographs of prints: of clean pictures, cut out as seen, are recognised: net-b 60.0%."
+        "Photographs of prints: of clean images, cut out as seen, are recognised: net-b 60.0%."
     )
     assert "60.0%" in render(content)
     empty = Content(title="t", photographs=Photographs(unread=(("wall.jpg", "no markers to be seen."),)))
-    assert headline(empty).statement == "No picture could be identified in the photographs."
+    assert headline(empty).statement == "No image could be identified in the photographs."
     assert "no markers to be seen." in render(empty)
 
 
@@ -60,7 +60,7 @@ def test_one_print_in_three_photographs_is_not_three() -> None:
         widths.append(int(high) - int(low))
     assert widths[1] > 1.5 * widths[0]
     assert once.success[0][1][0].text == thrice.success[0][1][0].text == "75.0%"
-    # The clean row is that of clean prints, not of the pictures that an attack is compared on.
+    # The clean row is that of clean prints, not of the images that an attack is compared on.
     assert [entry.text for entry in once.clean] == ["80.0%", "80.0%"]
 
 

@@ -22,7 +22,7 @@ def test_figures_and_galleries_become_files(tmp_path: Path, monkeypatch: pytest.
     pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", chromium())
     told: list[tuple[int, int]] = []
-    written = save_figures(tmp_path / "new", ONE, report=lambda _, done, total: told.append((done, total)))
+    written = save_figures(tmp_path / "new", ONE, progress=lambda _, done, total: told.append((done, total)))
     assert [path.name for path in written] == ["overview.png", "overview.pdf", "gallery-01.png", "gallery-01.pdf"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in written)
     assert told == [(0, 2), (1, 2), (2, 2)]

@@ -1,4 +1,4 @@
-"""A small experiment on small networks and pictures, for the tests of runs."""
+"""A small experiment on small networks and images, for the tests of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT = 7
 
 
 def save_pictures(folder: Path, count: int = COUNT) -> Path:
-    """Save pictures in class folders named by what the small network takes them for."""
+    """Save images in class folders named by what the small network takes them for."""
     x = pictures(count)
     for i, label in enumerate(small_net()(x).argmax(1).tolist()):
         save_image(folder / str(label) / f"{i}.png", x[i])
@@ -43,5 +43,5 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def made(folder: Path) -> dict[str, bytes]:
-    """Every adversarial picture, byte for byte."""
+    """Every adversarial image, byte for byte."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.glob("adv/**/*.png")}

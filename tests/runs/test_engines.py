@@ -52,7 +52,7 @@ def test_a_killed_worker_does_not_change_the_result(cluster: Path, tmp_path: Pat
         device="cpu",
         engine="ray",
         workers=2,
-        report=lambda _, done, total: told.append((done, total)),
+        progress=lambda _, done, total: told.append((done, total)),
     )
     assert not cluster.exists(), "no worker was killed"
     assert table(there.folder) == table(here.folder)
@@ -64,7 +64,7 @@ def test_a_killed_worker_does_not_change_the_result(cluster: Path, tmp_path: Pat
 def test_a_worker_says_what_is_wrong(tmp_path: Path) -> None:
     data = save_pictures(tmp_path / "data")
     bad = sorted(data.rglob("*.png"))[0]
-    bad.write_bytes(b"not a picture")
+    bad.write_bytes(b"not an image")
     with pytest.raises(WhorlError, match=bad.name):
         runs.run(declared(data), tmp_path / "ray", device="cpu", engine="ray", workers=2)
 

@@ -53,7 +53,7 @@ def test_a_separate_script_counts_the_same(data: Path, tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    unseen = ("attack", "source", "target", "eps", "grad_evals", "seconds")  # what no picture shows
+    unseen = ("attack", "source", "target", "eps", "grad_evals", "seconds")  # what no image shows
     counted = list(csv.DictReader(recounted.stdout.splitlines()))
     tables = [
         [[row[name] for name in row if name not in unseen] for row in rows] for rows in (table(done.folder), counted)
@@ -152,7 +152,7 @@ def test_more_pictures_leave_the_first_ones_alone(data: Path, tmp_path: Path) ->
 def test_bad_pictures_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -> None:
     bad = sorted(data.rglob("*.png"))[:2]  # a whole chunk
     for path in bad:
-        path.write_bytes(b"not a picture")
+        path.write_bytes(b"not an image")
     with pytest.raises(WhorlError, match=bad[0].name):
         run(declared(data), tmp_path / "out")
     done = run(declared(data, data={"folder": str(data), "skip_bad": True}), tmp_path / "out")
@@ -162,7 +162,7 @@ def test_bad_pictures_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -
     shutil.rmtree(data)
     save_pictures(data, 1)
     next(data.rglob("*.png")).write_bytes(b"")
-    with pytest.raises(WhorlError, match="none of the 1 pictures can be used"):
+    with pytest.raises(WhorlError, match="none of the 1 images can be used"):
         run(declared(data, data={"folder": str(data), "skip_bad": True}), tmp_path / "none")
 
 
@@ -246,17 +246,17 @@ def test_ctrl_c_keeps_what_was_finished(data: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(runs.Interrupted, match="Run the same command again"):
-        run(declared(data), tmp_path / "out", report=impatient)
+        run(declared(data), tmp_path / "out", progress=impatient)
     assert not (tmp_path / "out" / "results.csv").exists()
     assert 0 < run(declared(data), tmp_path / "out").computed < 12
 
 
 def run_and_tell(declaration: runs.Declaration, out: Path, tell: Connection) -> None:
-    run(declaration, out, report=lambda *_: tell.send_bytes(b"."))
+    run(declaration, out, progress=lambda *_: tell.send_bytes(b"."))
 
 
 def test_killed_ten_times_and_resumed(data: Path, tmp_path: Path) -> None:
-    """kill -9 at random moments: the table and the pictures end up as if nothing had happened."""
+    """kill -9 at random moments: the table and the images end up as if nothing had happened."""
     slow = declared(data, sources=[SLOW], targets=[SLOW, OTHER], poses=[{"angles": [0, 30]}])
     whole, out = tmp_path / "whole", tmp_path / "out"
     run(slow, whole)

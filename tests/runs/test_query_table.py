@@ -31,7 +31,7 @@ STARTS = ("none", "fgsm", "ai-dim")
 
 
 def images() -> Images:
-    """Seven pictures, of which the small network knows six."""
+    """Seven images, of which the small network knows six."""
     x = pictures(COUNT)
     y = labels_of(small_net(), x)
     y[2] = (y[2] + 1) % 7
@@ -70,7 +70,7 @@ def test_starts_are_crafted_with_their_settings(tmp_path: Path) -> None:
     shown = {entry["attack"]: entry["repr"] for entry in made.values()}
     assert shown["ai-dim"] == repr(whorl.attack("ai-dim", eps=6 / 255, estimator=wide, steps=2))
     assert shown["fgsm"] == repr(whorl.attack("fgsm", eps=6 / 255))
-    # Pictures that were made with other settings are never taken for these.
+    # Images that were made with other settings are never taken for these.
     with pytest.raises(WhorlError, match=r"another steps and another estimator|another estimator and another steps"):
         run(tmp_path, attacks=["nes"], budget=102)
 
@@ -83,7 +83,7 @@ def test_the_whole_table(tmp_path: Path) -> None:
     assert [(row.target, row.label) for row in found.rows] == [(t, label) for t in targets for label in labels]
     small = targets["small"]
     assert isinstance(small, Watched)
-    # besides its queries, a target sees each clean picture once, and each result once more as saved
+    # besides its queries, a target sees each clean image once, and each result once more as saved
     rows = [row for row in found.rows if row.target == "small"]
     assert small.seen == sum(row.queries for row in rows) + COUNT + sum(row.n for row in rows)
     for row in rows:
@@ -101,7 +101,7 @@ def test_the_whole_table(tmp_path: Path) -> None:
 def test_each_cell_is_the_attack_from_the_start_on_disk(tmp_path: Path) -> None:
     run(tmp_path)
     x, y, ids = images()
-    some = [0, 1]  # the first block without the picture that does not count
+    some = [0, 1]  # the first block without the image that does not count
     starts = RunFolder(tmp_path / "starts").load("ai-dim", "surrogate", ids)
     made = whorl.attack("nattack", eps=6 / 255, budget=420, init=starts[some])
     _, info = made(classifier(small_net(), "small"), x[some], y[some], ids=["p0", "p1"], return_info=True)

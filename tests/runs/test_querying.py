@@ -73,7 +73,7 @@ def entry(folder: Path) -> Any:
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """What the manifest says of each picture, but for the time it took."""
+    """What the manifest says of each image, but for the time it took."""
     return {
         name: {key: value for key, value in image.items() if key != "seconds"}
         for name, image in entry(folder)["images"].items()
@@ -200,7 +200,7 @@ def test_starts_from_a_folder(tmp_path: Path) -> None:
     done = run("nes", Counted(), tmp_path / "run", init=tmp_path / "starts")
     assert done.attack == "nes-given"
     assert run("nes", Counted(), tmp_path / "run", init=str(tmp_path / "starts")).kept == COUNT
-    save_image(tmp_path / "starts" / "p1.png", x[1])  # another start, another picture
+    save_image(tmp_path / "starts" / "p1.png", x[1])  # another start, another image
     target = Counted()
     again = run("nes", target, tmp_path / "run", init=tmp_path / "starts")
     assert again.kept == COUNT - 1

@@ -1,4 +1,4 @@
-"""Both attacks, step by step: the same pictures as without a page, and an end as soon as nobody waits."""
+"""Both attacks, step by step: the same images as without a page, and an end as soon as nobody waits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_steps_tell_the_labels_probability(tmp_path: Path) -> None:
     clf, chosen = toy(), picture(tmp_path)
     steps, made = split(craft(clf, chosen, Settings(attack="mim", eps=16 / 255, steps=5)))
     before = clf(chosen.pixels((SIDE, SIDE))).softmax(1)[0, made.label]
-    # MIM starts at the picture, so its first step is asked about the picture itself.
+    # MIM starts at the image, so its first step is asked about the image itself.
     assert steps[0].probability == pytest.approx(float(before))
     assert steps[4].probability < steps[0].probability
 

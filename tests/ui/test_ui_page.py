@@ -87,14 +87,14 @@ def phone(browser: Any, address: str) -> Iterator[Played]:
 
 @pytest.fixture(scope="module")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A picture to upload."""
+    """An image to upload."""
     path = tmp_path_factory.mktemp("sent") / "noise.png"
     save_image(path, pictures(1, height=SIDE, width=SIDE)[0])
     return path
 
 
 def expected(steps: int, eps: float, sent: Path) -> list[torch.Tensor]:
-    """The three versions of the uploaded picture, made without the playground."""
+    """The three versions of the uploaded image, made without the playground."""
     x = whorl.data.load_image(sent)[None]
     clf = toy()
     y = clf(x).argmax(1)
@@ -207,11 +207,11 @@ def test_uploads_are_not_kept(desk: Played) -> None:
 
 def test_what_is_no_picture_is_refused_politely(desk: Played, tmp_path: Path) -> None:
     fake = tmp_path / "holiday.png"
-    fake.write_text("not a picture at all")
+    fake.write_text("not an image at all")
     desk.page.locator("#whorl-upload input[type=file]").set_input_files(fake)
     alert = desk.page.locator("#whorl-picked [role=alert]")
     alert.wait_for()
-    assert alert.inner_text().startswith("Sorry, holiday.png: cannot be read as a picture")
+    assert alert.inner_text().startswith("Sorry, holiday.png: cannot be read as an image")
     assert "/" not in alert.inner_text()  # nobody's folders
     assert "noise.png" in desk.text("picked")  # what was chosen before still is
     assert desk.trouble == []
@@ -280,7 +280,7 @@ def test_it_fits_a_phone(phone: Played) -> None:
         box = page.locator(f"#whorl-{part}").bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]
-    # The pictures and the sliders that move them are on the screen together.
+    # The images and the sliders that move them are on the screen together.
     top, bottom = page.locator("#whorl-tiles").bounding_box(), page.locator("#whorl-pose").bounding_box()
     assert bottom["y"] + bottom["height"] - top["y"] <= PHONE["height"]
     assert phone.trouble == []

@@ -49,7 +49,7 @@ def test_an_upload_is_in_memory_alone(photo: Path) -> None:
 
 
 def header(width: int, height: int) -> bytes:
-    """A PNG that promises a picture of this size, and has none of it."""
+    """A PNG that promises an image of this size, and has none of it."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -61,11 +61,11 @@ def header(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"I am a letter, not a picture.", "fake.png: cannot be read as a picture"),
-        (b"", "fake.png: cannot be read as a picture"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "fake.png: cannot be read as a picture"),
+        (b"I am a letter, not an image.", "fake.png: cannot be read as an image"),
+        (b"", "fake.png: cannot be read as an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "fake.png: cannot be read as an image"),
         (header(40_000, 40_000), f"fake.png: too large; expected {MAX_PIXELS:,} pixels"),
-        (header(60, 60), "fake.png: cannot be read as a picture"),
+        (header(60, 60), "fake.png: cannot be read as an image"),
     ],
     ids=["text", "empty", "postscript", "bomb", "hollow"],
 )

@@ -1,4 +1,4 @@
-"""Small networks and pictures for the playground's tests."""
+"""Small networks and images for the playground's tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gradio_is_here() -> None:
 
 
 def toy(*, seed: int = 0, labels: tuple[str, ...] = LABELS) -> Classifier:
-    """A network that tells random pictures apart; its seven classes have names."""
+    """A network that tells random images apart; its seven classes have names."""
     return Classifier.from_module(
         small_net(seed=seed), size=SIDE, mean=(0.5,) * 3, std=(0.5,) * 3, labels=labels, name="toy"
     )
@@ -67,14 +67,14 @@ class Sleep(nn.Module):
 
 
 def picture(folder: Path, *, seed: int = 1, label: int | None = None, side: int = SIDE) -> Picture:
-    """A random picture in a file."""
+    """A random image in a file."""
     path = folder / f"noise-{seed}.png"
     save_image(path, pictures(1, height=side, width=side, seed=seed)[0])
     return Picture(name=path.name, id=f"noise {seed}", label=label, source=path)
 
 
 def crafted(folder: Path, **settings: object) -> Crafted:
-    """What the toy makes of a random picture."""
+    """What the toy makes of a random image."""
     *_, last = craft(toy(), picture(folder), Settings(**settings))  # type: ignore[arg-type]
     assert isinstance(last, Crafted)
     return last

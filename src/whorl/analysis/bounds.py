@@ -1,6 +1,6 @@
 """The constants of the paper's three assumptions, measured, and both corollaries beside what they bound.
 
-With x̂ a picture, F a drawn transform and J the loss (§4 and appendix A of the paper):
+With x̂ an image, F a drawn transform and J the loss (§4 and appendix A of the paper):
 
     g₁ = E[F⁻¹(∇J(x̂))]        g₂ = E[F⁻¹(∇J(F(x̂)))]
     c₁ ≥ ‖F⁻¹(∇J(F(x̂))) - F⁻¹(∇J(x̂))‖ / ‖F(x̂) - x̂‖      for every F (assumption 1, where the proof uses it)
@@ -11,7 +11,7 @@ With x̂ a picture, F a drawn transform and J the loss (§4 and appendix A of th
 
 E is the mean over the draws. With c₁ taken over the same draws both corollaries hold by the proof alone, up to
 rounding: that is a check of the code. Whether they say something about transforms that were not measured is asked by
-taking c₁ from one half of the draws, or from the other pictures.
+taking c₁ from one half of the draws, or from the other images.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ROUNDING = 1e-5  # of float32 sums; relative
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Bounds:
-    """Constants, and what they bound, for each of N pictures; all (N,) float64.
+    """Constants, and what they bound, for each of N images; all (N,) float64.
 
     Attributes:
         c1: largest ratio over the draws.
-        c2: mean distance of the transformed pictures.
+        c2: mean distance of the transformed images.
         c3: the shorter of g₁ and g₂.
         distance: ‖g₂ - g₁‖.
         mean_distance: E‖F⁻¹(∇J(F(x̂))) - F⁻¹(∇J(x̂))‖, which stands between the two sides of corollary 1.
@@ -59,7 +59,7 @@ class Bounds:
         return first, self.cosine >= self.cosine_bound(c1) - _ROUNDING
 
     def c1_of_others(self) -> Tensor:
-        """The largest c₁ of all other pictures, (N,); of a single picture its own."""
+        """The largest c₁ of all other images, (N,); of a single image its own."""
         if len(self.c1) == 1:
             return self.c1
         top = self.c1.topk(2).values
@@ -79,7 +79,7 @@ def bounds(g1: Tensor, g2: Tensor, moved: Tensor, changed: Tensor) -> Bounds:
     lengths = torch.stack((one.norm(dim=1), two.norm(dim=1)))
     tiny = torch.finfo(torch.float64).tiny
     apart, change = moved.double(), changed.double()
-    # A transform that left the picture as it was left its gradient as it was.
+    # A transform that left the image as it was left its gradient as it was.
     ratio = torch.where(apart > 0, change / apart.clamp_min(tiny), torch.zeros_like(change))
     measured = Bounds(
         c1=ratio.amax(0),
@@ -93,5 +93,5 @@ def bounds(g1: Tensor, g2: Tensor, moved: Tensor, changed: Tensor) -> Bounds:
 
 
 def join(parts: list[Bounds]) -> Bounds:
-    """Put the pictures of several batches together."""
+    """Put the images of several batches together."""
     return Bounds(**{field.name: torch.cat([getattr(part, field.name) for part in parts]) for field in fields(Bounds)})

@@ -1,4 +1,4 @@
-"""Choose a kernel for a source by how well its pictures fool other networks when they are turned, scaled and moved."""
+"""Choose a kernel for a source by how well its images fool other networks when they are turned, scaled and moved."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from whorl.analysis.cross_validation import Answers, Chosen, choose, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.evaluation.grid import Precision
+from whorl.files import atomic_write
 from whorl.models.networks import NETWORKS
+from whorl.progress import Progress, silent
 from whorl.runs.declaration import SAMPLES, Data, Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.plan import Version
-from whorl.runs.progress import Report, silent
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,13 +29,13 @@ class Calibrated:
     """What came of it.
 
     Attributes:
-        source: network that pictures were crafted on.
+        source: network that images were crafted on.
         attack: its name.
         settings: what else it was given.
         candidates: the kernels, baselines first.
         answers: who was fooled by what, all seeds together.
         chosen: the winner, the ranking, and how the choice does on networks it was made without.
-        gradients: for each picture.
+        gradients: for each image.
         folder: of the runs.
     """
 
@@ -113,7 +113,7 @@ def calibrate(
     engine: str = "local",
     workers: int | None = None,
     command: Sequence[str] = (),
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Calibrated:
     """Choose a kernel, going on where an earlier run in the same folder stopped.
 
@@ -124,19 +124,19 @@ def calibrate(
         attack: a gradient attack.
         grid: see :func:`whorl.analysis.kernel_grid.candidates`.
         settings: of the attack, such as ``steps`` (its budget of gradients) and ``eps``.
-        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to.
         seeds: each is a run of its own; their poses are pooled.
-        folds: parts of the pictures, each held out once.
-        resamples: of the pictures, for intervals.
-        batch_size: pictures at a time.
+        folds: parts of the images, each held out once.
+        resamples: of the images, for intervals.
+        batch_size: images at a time.
         precision: in which targets answer; see ``whorl.evaluation.evaluate``.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
         workers: of the engine ray.
         command: what the user typed, for the manifests.
-        report: told of each task.
+        progress: called with each task.
 
     Raises:
         WhorlError: bad input, or targets that cannot judge: of one family, or of the source's.
@@ -165,7 +165,7 @@ def calibrate(
             engine=engine,
             workers=workers,
             command=command,
-            report=report,
+            progress=progress,
         )
         found.append(answers_of(done, kernels))
         gradients = max(cell.grad_evals / cell.counts.n for cell in done.cells)
@@ -265,8 +265,8 @@ def _defined(value: Any) -> Any:
 def as_toml(done: Calibrated) -> str:
     """Write the winner as an attack that a declaration takes as it is."""
     lines = [
-        f"# Chosen for {done.attack} on {done.source}, {done.gradients:g} gradients a picture, by success on",
-        f"# {', '.join(done.answers.targets)}; {done.answers.pictures} pictures. Goes into a declaration.",
+        f"# Chosen for {done.attack} on {done.source}, {done.gradients:g} gradients an image, by success on",
+        f"# {', '.join(done.answers.targets)}; {done.answers.pictures} images. Goes into a declaration.",
         "[[attacks]]",
         f"name = {_toml(done.attack)}",
         f"label = {_toml(f'{done.attack}-calibrated')}",

@@ -3,7 +3,7 @@
 For each attack on each source, from the cells of a run:
 
     invariance   mean success rate on the source itself, over all poses but the identity
-    transfer     mean success rate on the other networks, undefended, pictures as they are
+    transfer     mean success rate on the other networks, undefended, images as they are
 
 Neither has a pose or a network in common with the other, so nothing makes them go together but the attack.
 """

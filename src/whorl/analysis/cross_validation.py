@@ -1,7 +1,7 @@
-"""Choosing among attacks without fooling oneself: held-out networks, held-out pictures, resampled pictures.
+"""Choosing among attacks without fooling oneself: held-out networks, held-out images, resampled images.
 
-Two things make the best of many look better than it is: it was best on these networks, and on these pictures. So the
-choice is made again and again without one family of networks and without one fold of pictures, and judged on those.
+Two things make the best of many look better than it is: it was best on these networks, and on these images. So the
+choice is made again and again without one family of networks and without one fold of images, and judged on those.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Answers:
         names: C attacks.
         eligible: which of them may be chosen; the others are baselines.
         targets: T networks.
-        clean: (T, P, N) bool: the clean picture is recognised, in each of P poses.
+        clean: (T, P, N) bool: the clean image is recognised, in each of P poses.
         success: (C, T, P, N) bool: it is, and the adversarial one is not.
     """
 
@@ -66,10 +66,10 @@ def rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
     Args:
         clean: (T, P, N) bool.
         success: (..., T, P, N) bool.
-        weights: (N,) how often each picture counts; (B, N) for B resamples.
+        weights: (N,) how often each image counts; (B, N) for B resamples.
 
     Returns:
-        (..., T), or (B, ..., T). NaN where no clean picture is recognised in any pose.
+        (..., T), or (B, ..., T). NaN where no clean image is recognised in any pose.
 
     >>> clean = torch.tensor([[[True, True, False], [True, True, True]]])
     >>> rates(clean, torch.tensor([[[True, False, False], [True, True, True]]]), torch.ones(3)).tolist()
@@ -78,7 +78,7 @@ def rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
     w = weights.to(torch.float32)
     below = torch.einsum("tpn,...n->...tp", clean.to(w), w)
     above = torch.einsum("xtpn,...n->...xtp", success.reshape(-1, *clean.shape).to(w), w)
-    rate = above / below.unsqueeze(-3)  # a pose without a recognised picture becomes NaN, and is left out
+    rate = above / below.unsqueeze(-3)  # a pose without a recognised image becomes NaN, and is left out
     return rate.nanmean(-1).reshape(*weights.shape[:-1], *success.shape[:-3], clean.shape[0])
 
 
@@ -89,8 +89,8 @@ class Judged:
     Attributes:
         target: the network.
         chosen: what was chosen in each fold, each once, most frequent first.
-        rate: percent, on pictures that the choice was made without.
-        interval: 95%, over resampled pictures.
+        rate: percent, on images that the choice was made without.
+        interval: 95%, over resampled images.
         over: by baseline, how far above it in points, and the 95% interval of the difference.
     """
 
@@ -103,13 +103,13 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """One attack on all networks and pictures.
+    """One attack on all networks and images.
 
     Attributes:
         name: which.
         baseline: whether it could not be chosen.
         mean: percent, over the networks.
-        interval: 95%, over resampled pictures.
+        interval: 95%, over resampled images.
         rates: percent, one for each network.
         over: by baseline, how far above it on each network, in points, and the 95% interval of the difference.
         wins: share of resamples in which it is the best that can be chosen.
@@ -127,7 +127,7 @@ class Ranked:
 
     @property
     def level(self) -> bool:
-        """Whether it is not told apart from the winner."""
+        """Whether it is not distinguished from the winner."""
         return self.behind[1][0] <= 0
 
     def least_over(self, baseline: str) -> float:
@@ -158,12 +158,12 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
 
     Args:
         answers: of everything.
-        folds: parts of the pictures, each held out once.
+        folds: parts of the images, each held out once.
         resamples: for the intervals.
         seed: of folds and resamples.
 
     Raises:
-        WhorlError: the networks are of one family, or there are fewer pictures than folds.
+        WhorlError: the networks are of one family, or there are fewer images than folds.
     """
     families = [family(target) for target in answers.targets]
     if len(set(families)) < 2:
@@ -171,7 +171,7 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
             f"expected targets of two families at least, to choose on one and judge on the other; got {families}."
         )
     if not 2 <= folds <= answers.pictures:
-        raise WhorlError(f"folds must lie between 2 and the number of pictures, {answers.pictures}; got {folds}.")
+        raise WhorlError(f"folds must lie between 2 and the number of images, {answers.pictures}; got {folds}.")
     generator = torch.Generator().manual_seed(seed)
     fold = torch.randperm(answers.pictures, generator=generator) % folds
     counts = _resample(answers.pictures, resamples, generator)
@@ -184,7 +184,7 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
 
 
 def best(answers: Answers, weights: Tensor, targets: Sequence[int]) -> int:
-    """The place of the best attack that may be chosen, for some pictures and networks; the earlier of two equals."""
+    """The place of the best attack that may be chosen, for some images and networks; the earlier of two equals."""
     mean = rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights).nanmean(-1)
     return int(mean.masked_fill(~torch.tensor(answers.eligible), -1.0).nan_to_num(-1.0).argmax())
 
@@ -225,7 +225,7 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
     for t, target in enumerate(answers.targets):
         others = [o for o, kin in enumerate(families) if kin != families[t]]
         picked = [best(answers, (fold != f).float(), others) for f in range(int(fold.max()) + 1)]
-        # Each picture is answered by the attack that was chosen without it, and without the network's kin.
+        # Each image is answered by the attack that was chosen without it, and without the network's kin.
         held = torch.empty_like(answers.success[0, t : t + 1])
         for f, c in enumerate(picked):
             held[..., fold == f] = answers.success[c, t : t + 1][..., fold == f]
@@ -249,7 +249,7 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
 
 
 def _resample(count: int, resamples: int, generator: torch.Generator) -> Tensor:
-    """How often each picture comes in each resample, (resamples, count)."""
+    """How often each image comes in each resample, (resamples, count)."""
     chosen = torch.randint(count, (resamples, count), generator=generator)
     return torch.zeros(resamples, count).scatter_add_(1, chosen, torch.ones(resamples, count))
 

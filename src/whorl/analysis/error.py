@@ -1,16 +1,16 @@
-"""How good the estimator's approximations are, measured: §4 of the paper for any network and any pictures.
+"""How good the estimator's approximations are, measured: §4 of the paper for any network and any images.
 
 The gradient that an attack on E[J(F(x))] wants is ``truth``. The estimator comes to its answer in steps, each of which
 gives something up:
 
     truth       E[Fᵀ ∇J(F(x̂))]     the gradient of the mean loss: the adjoint Fᵀ of the warp, as the chain rule says
     g2          E[F⁻¹ ∇J(F(x̂))]    the inverse in place of the adjoint (the paper's g₂; its §3.2 takes the two for one)
-    g1          E[F⁻¹ ∇J(x̂)]       the gradient at the picture itself in place of that at the transformed one (g₁)
+    g1          E[F⁻¹ ∇J(x̂)]       the gradient at the image itself in place of that at the transformed one (g₁)
     linear      scaling replaced by a shift along the radius
     lattice     whole pixels, rows and columns, up to the kernel's end
     estimate    the polar warps' interpolation: the estimator itself
 
-Beside these: ``adjoint`` (Fᵀ at the picture itself), ``finer`` (the estimator on a polar grid with six times the angles
+Beside these: ``adjoint`` (Fᵀ at the image itself), ``finer`` (the estimator on a polar grid with six times the angles
 and twice the radii), ``log-polar`` (scaling exact), ``translation`` (no polar part) and ``plain`` (no estimator).
 """
 
@@ -35,7 +35,7 @@ from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Estimator
 from whorl.geometry.affine import warp
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 
 STEPS = ("truth", "g2", "g1", "linear", "lattice", "estimate")
 """From the gradient that is wanted to the one that is had."""
@@ -64,10 +64,10 @@ class Measured:
     halves: tuple[Bounds, Bounds]
 
     def held(self) -> dict[str, tuple[int, int]]:
-        """For how many pictures each corollary holds, by where c₁ was taken from.
+        """For how many images each corollary holds, by where c₁ was taken from.
 
         ``same``: the same draws. ``halves``: the other half of the draws, for both halves to hold. ``others``: the
-        largest c₁ of the other pictures.
+        largest c₁ of the other images.
         """
         first, second = self.halves
         crossed = [one & other for one, other in zip(first.holds(second.c1), second.holds(first.c1), strict=True)]
@@ -94,34 +94,34 @@ def measure(
     estimators: Mapping[str, Estimator] | None = None,
     source: Model | None = None,
     per_pass: int | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> list[Measured]:
-    """Measure the approximations for some pictures under some laws.
+    """Measure the approximations for some images under some laws.
 
     Args:
-        model: (B, C, H, W) in [0, 1] to logits; its precision is that of the pictures.
-        batches: pictures and labels; all pictures of one size.
+        model: (B, C, H, W) in [0, 1] to logits; its precision is that of the images.
+        batches: images and labels; all images of one size.
         laws: of transforms; see :mod:`whorl.analysis.laws`.
-        draws: transforms for each picture and law, the same for all pictures; even, half of them for either half.
+        draws: transforms for each image and law, the same for all images; even, half of them for either half.
         loss: a loss of the attacks, such as ``"ce"`` or ``"logit"``.
         seed: of the draws.
         estimators: name to further estimators, to hold against every law, whichever they stand for; their signs too.
         source: take the gradient for ``estimators`` from this network instead, as an attack does that is to transfer
             from it to ``model``.
-        per_pass: pictures in a forward pass; 32 on a CPU and 256 on a GPU by default.
-        report: told of each law and batch.
+        per_pass: images in a forward pass; 32 on a CPU and 256 on a GPU by default.
+        progress: called with each law and batch.
 
     Returns:
-        One record for each law, pictures in order.
+        One record for each law, images in order.
     """
     if draws < 4 or draws % 2:
         raise WhorlError(f"draws must be an even number from 4, half of them for either half; got {draws}.")
     if not batches or not laws:
-        raise WhorlError(f"expected pictures and laws; got {len(batches)} batches and {len(laws)} laws.")
+        raise WhorlError(f"expected images and laws; got {len(batches)} batches and {len(laws)} laws.")
     halves = [uniforms(draws // 2, 2 * seed + half) for half in (0, 1)]
     done, total = 0, len(laws) * len(batches)
     found = []
-    report("measuring", done, total)
+    progress("measuring", done, total)
     for law in laws:
         parts = []
         for x, y in batches:
@@ -129,7 +129,7 @@ def measure(
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                 parts.append(_one_batch(model, x, y, law, halves, loss, estimators or {}, source, per_pass))
             done += 1
-            report("measuring", done, total)
+            progress("measuring", done, total)
         found.append(
             Measured(
                 law=law,
@@ -233,7 +233,7 @@ def on_grid(estimator: AffineInvariant, **grid: Any) -> PolarGridInvariant:
 
 
 class _Gradient:
-    """Gradients of the loss at transformed pictures, and the adjoint of the transform applied to them."""
+    """Gradients of the loss at transformed images, and the adjoint of the transform applied to them."""
 
     def __init__(self, model: Model, x: Tensor, y: Tensor, loss: LossName) -> None:
         self.model, self.x, self.goal, self.loss = model, x, Goal.of(x, y, None), find_loss(loss)
@@ -266,7 +266,7 @@ def _for_each(drawn: Transforms, x: Tensor) -> Transforms:
 
 
 def _spread(value: Tensor, x: Tensor) -> Tensor:
-    """Give each of the B pictures every draw, draw by draw: (N, ...) to (N·B, ...)."""
+    """Give each of the B images every draw, draw by draw: (N, ...) to (N·B, ...)."""
     return value.to(x.device, x.dtype).repeat_interleave(len(x), dim=0)
 
 

@@ -20,7 +20,7 @@ _BOUNDED = {
 }
 _CURVES = {
     "g2": "inverse for adjoint (g₂)",
-    "g1": "+ gradient at the picture (g₁)",
+    "g1": "+ gradient at the image (g₁)",
     "linear": "+ linear scaling",
     "lattice": "+ finite kernel",
     "estimate": "+ interpolation: the estimator",
@@ -39,7 +39,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
     """
     from plotly.subplots import make_subplots  # half a second to import
 
-    titles = ("corollary 1, median picture", "cosine with the gradient of the mean loss")
+    titles = ("corollary 1, median image", "cosine with the gradient of the mean loss")
     figure: Figure = make_subplots(cols=2, column_widths=[0.44, 0.56], subplot_titles=titles)
     laws = content["laws"]
     bounded = {name: [median(law["pictures"][key]) for law in laws] for key, name in _BOUNDED.items()}

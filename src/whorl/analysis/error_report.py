@@ -14,7 +14,7 @@ from whorl.analysis.error import OTHERS, SIGN, STEPS, Measured
 
 COST_WORDS = {
     "g2": "inverse for adjoint",
-    "g1": "gradient at the picture",
+    "g1": "gradient at the image",
     "linear": "linear scaling",
     "lattice": "finite kernel",
     "estimate": "interpolation",
@@ -49,8 +49,8 @@ def _corollaries(found: Sequence[Measured]) -> Sheet:
         rows.append((one.law.label, *medians, *said))
     return Sheet(
         title="The corollaries",
-        about="Medians over the pictures, each with its own constants. Held: pictures for which both corollaries hold, "
-        "with c₁ from the same draws, from the other half of the draws, and from the other pictures. A cosine is never "
+        about="Medians over the images, each with its own constants. Held: images for which both corollaries hold, "
+        "with c₁ from the same draws, from the other half of the draws, and from the other images. A cosine is never "
         "below -1, so a bound below that says nothing.",
         headings=(
             *("law", "c₁", "c₂", "c₃", "‖g₂-g₁‖", "mean of norms", "bound c₁c₂", "cos(g₁,g₂)", "its bound"),
@@ -85,7 +85,7 @@ def _alternatives(found: Sequence[Measured]) -> Sheet:
         rows.append((one.law.label, *cells, f"{one.gram.reliability('truth'):.2f}"))
     return Sheet(
         title="Cosine with the true gradient of the mean loss",
-        about="With 95% intervals over resampled pictures. Adjoint: Fᵀ instead of F⁻¹, at the picture itself. Finer: a "
+        about="With 95% intervals over resampled images. Adjoint: Fᵀ instead of F⁻¹, at the image itself. Finer: a "
         "polar grid with twice the radii and six times the angles; log-polar likewise, and scaling exact. The last "
         "column says how much of the drawn truth is no noise; the noise is removed from the cosines.",
         headings=("law", *names, "reliability"),

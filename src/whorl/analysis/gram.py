@@ -17,12 +17,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gram:
-    """Inner products between expectations, picture by picture.
+    """Inner products between expectations, image by image.
 
     Attributes:
         names: of the vectors.
-        products: (pictures, names, names) float64, each the mean of the two products between halves.
-        lengths: (pictures, names) float64, of the means over all draws, noise and all.
+        products: (images, names, names) float64, each the mean of the two products between halves.
+        lengths: (images, names) float64, of the means over all draws, noise and all.
     """
 
     names: tuple[str, ...]
@@ -30,14 +30,14 @@ class Gram:
     lengths: Tensor
 
     def cosine(self, one: str, other: str) -> float:
-        """Cosine between two expectations, each picture counting the same; NaN where noise hides one of them.
+        """Cosine between two expectations, each image counting the same; NaN where noise hides one of them.
 
-        Lengths are divided out picture by picture before the mean, so that no picture outweighs the others.
+        Lengths are divided out image by image before the mean, so that no image outweighs the others.
         """
         return float(_cosine(*(part.mean() for part in self._shares(one, other))))
 
     def interval(self, one: str, other: str, *, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
-        """95% of the cosine over resampled pictures."""
+        """95% of the cosine over resampled images."""
         count = len(self.products)
         generator = torch.Generator().manual_seed(seed)
         chosen = torch.randint(count, (resamples, count), generator=generator)
@@ -95,7 +95,7 @@ def gram(halves: Sequence[Mapping[str, Tensor]]) -> Gram:
 
 
 def join(parts: Sequence[Gram]) -> Gram:
-    """Put the pictures of several batches together."""
+    """Put the images of several batches together."""
     return Gram(
         names=parts[0].names,
         products=torch.cat([part.products for part in parts]),

@@ -1,9 +1,9 @@
-"""Laws of small transforms: how far pictures are turned, scaled and moved, and which kernel stands for which law.
+"""Laws of small transforms: how far images are turned, scaled and moved, and which kernel stands for which law.
 
 A kernel of the estimator is a law on a lattice: whole pixels, whole columns of the polar grid (angles) and whole rows
 of it (radii). The law that it stands for has the same spread without the lattice and without an end. A radial shift is
 no scaling: by how many pixels a scaling moves a point depends on its radius. The two are matched so that the mean
-square displacement over the picture is the same.
+square displacement over the image is the same.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from whorl.geometry.kernels import Kernel, Sigma, Weights
 Kind = Literal["gaussian", "uniform"]
 
 EOT_ANGLE, EOT_SCALE, EOT_SHIFT = 30.0, 0.5, 20.0
-"""The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel picture."""
+"""The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel image."""
 REFERENCE_SIDE = 299
-_SMALLEST_SCALE = 0.05  # a bell curve has no end, and a picture cannot be turned inside out
+_SMALLEST_SCALE = 0.05  # a bell curve has no end, and an image cannot be turned inside out
 
 
 class Transforms(NamedTuple):
@@ -39,7 +39,7 @@ class Transforms(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The size of a polar grid's cells, for one picture size."""
+    """The size of a polar grid's cells, for one image size."""
 
     radius: float
     """Pixels between rows."""
@@ -95,8 +95,8 @@ class Law:
 
         Args:
             u: (N, 4) in (0, 1).
-            height: of the picture.
-            width: of the picture.
+            height: of the image.
+            width: of the image.
 
         Returns:
             Degrees (N,), radial shifts in pixels (N,), and whole pixels right and down (N, 2).
@@ -125,9 +125,9 @@ def law_of_range(share: float, height: int, width: int) -> Law:
     """The uniform law over a share of EOT's range, and the uniform kernel nearest to it.
 
     Args:
-        share: 1 is [-30°, 30°] x [0.5, 1.5] x [-20, 20] pixels of a 299-pixel picture.
-        height: of the picture.
-        width: of the picture.
+        share: 1 is [-30°, 30°] x [0.5, 1.5] x [-20, 20] pixels of a 299-pixel image.
+        height: of the image.
+        width: of the image.
     """
     if not 0 < share <= 1:
         raise WhorlError(f"a range must lie in (0, 1], a share of EOT's; got {share:g}.")
@@ -148,8 +148,8 @@ def law_of_kernel(estimator: AffineInvariant, height: int, width: int, label: st
 
     Args:
         estimator: Gaussian or uniform, with square kernels where Gaussian; no weights of your own.
-        height: of the picture.
-        width: of the picture.
+        height: of the image.
+        width: of the image.
         label: what to call it.
     """
     if estimator.weights is not None or estimator.polar_weights is not None:

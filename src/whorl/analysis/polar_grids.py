@@ -1,6 +1,6 @@
 """The estimator on other polar grids: finer ones, and a logarithmic one, on which scaling is a shift exactly.
 
-The estimator's own grid has as many angles as the picture has columns. At the rim of a 224-pixel picture they are 4.4
+The estimator's own grid has as many angles as the image has columns. At the rim of a 224-pixel image they are 4.4
 pixels apart, so fine structure is lost there between the two warps. A finer grid loses less and costs more.
 """
 
@@ -31,7 +31,7 @@ class PolarGridInvariant(Record):
 
     Kernels are given as for the estimator's own grid, so that settings which differ in the grid alone average over the
     same rotations and scalings. On a logarithmic grid the radial kernel becomes one over factors, with the same mean
-    square displacement over the picture.
+    square displacement over the image.
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
@@ -108,9 +108,9 @@ class PolarGrid(NamedTuple):
     """Sampling points of both warps, and how many cells one cell of the estimator's grid makes."""
 
     forward: Tensor
-    """(1, rows, columns, 2) places in the picture."""
+    """(1, rows, columns, 2) places in the image."""
     inverse: Tensor
-    """(1, H, W, 2) places in the polar picture, with a column more on either side."""
+    """(1, H, W, 2) places in the polar image, with a column more on either side."""
     per_row: float
     """Rows for each row of the estimator's grid; on a logarithmic grid, at the typical radius."""
     per_column: float
@@ -120,11 +120,11 @@ class PolarGrid(NamedTuple):
 def grid_of(
     height: int, width: int, spacing: Spacing, radii: int, angles: int, device: torch.device, dtype: torch.dtype
 ) -> PolarGrid:
-    """Lay a polar grid over pictures of one size, once per size, grid, device and dtype.
+    """Lay a polar grid over images of one size, once per size, grid, device and dtype.
 
     Args:
-        height: of the picture.
-        width: of the picture.
+        height: of the image.
+        width: of the image.
         spacing: of the radii.
         radii: times as many as the estimator's grid has.
         angles: likewise.
@@ -170,7 +170,7 @@ def _laid(height: int, width: int, spacing: Spacing, radii: int, angles: int) ->
 def _average(g: Tensor, grid: PolarGrid, kernel: Kernel, *, inner: bool) -> Tensor:
     batch, options = g.shape[0], {"mode": "bilinear", "padding_mode": "zeros", "align_corners": False}
     polar = F.grid_sample(g, grid.forward.expand(batch, -1, -1, -1), **options)  # type: ignore[arg-type]  # a plain table
-    # A logarithmic grid never reaches the centre, and the picture goes on beyond its first row.
+    # A logarithmic grid never reaches the centre, and the image goes on beyond its first row.
     pad = len(kernel.rows) // 2 if inner else 0
     if pad:
         polar = torch.cat((polar[..., :1, :].expand(-1, -1, pad, -1), polar), dim=-2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whorl.artifacts import atomic_write
+from whorl.files import atomic_write
+from whorl.progress import Progress, silent
 from whorl.report.rendering import render
-from whorl.runs.progress import Report, silent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 _SCALE = 3  # as in a report: about 300 dots an inch
 
 
-def save_figure(figure: Figure, stem: Path, *, width: int = 900, report: Report = silent) -> list[Path]:
+def save_figure(figure: Figure, stem: Path, *, width: int = 900, progress: Progress = silent) -> list[Path]:
     """Write a figure as PNG and PDF, drawn by the browser that draws a report's figures.
 
     Args:
         figure: with its height set.
         stem: path without an ending.
         width: in pixels of the layout.
-        report: told of each file.
+        progress: called with each file.
 
     Raises:
         WhorlError: kaleido or a browser is missing.
@@ -33,7 +33,7 @@ def save_figure(figure: Figure, stem: Path, *, width: int = 900, report: Report 
         Path(f"{stem}.{end}"): (figure, {"format": end, "scale": _SCALE if end == "png" else 1, **size})
         for end in ("png", "pdf")
     }
-    render(wanted, report)
+    render(wanted, progress)
     return list(wanted)
 
 

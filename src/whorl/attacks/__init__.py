@@ -1,13 +1,13 @@
 """Attacks: one loop for all gradient attacks, the ones that seek the smallest perturbation, and the black-box ones."""
 
+from whorl.attacks.blackbox.decision import DecisionAttack
+from whorl.attacks.blackbox.queries import TargetError
+from whorl.attacks.blackbox.score import ScoreAttack
 from whorl.attacks.contract import Attack, AttackInfo, Crafted, Trace
 from whorl.attacks.cw import CarliniWagner
-from whorl.attacks.decision import DecisionAttack
 from whorl.attacks.deepfool import DeepFool
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.presets import attack, attack_names, describe
-from whorl.attacks.queries import TargetError
-from whorl.attacks.score import ScoreAttack
 
 __all__ = [
     "Attack",

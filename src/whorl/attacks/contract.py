@@ -18,7 +18,7 @@ from whorl.records import Record
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 
-# 8-bit pictures that went through a resize or a colour conversion stray this far from [0, 1], and no further.
+# 8-bit images that went through a resize or a colour conversion stray this far from [0, 1], and no further.
 RANGE_TOLERANCE = 1e-4
 
 
@@ -127,7 +127,7 @@ class Attack(Record, ABC):
             y: (B,) true labels, to be left (untargeted).
             target: (B,) labels to be reached instead (targeted).
             seed: all randomness follows from it and from each image's id.
-            ids: one string or integer per image; None takes the picture itself as its id.
+            ids: one string or integer per image; None takes the image itself as its id.
             return_info: whether to return an :class:`AttackInfo` too.
 
         Returns:

@@ -111,7 +111,7 @@ class GradientAttack(Attack):
         if self.fast is False:
             made = self.craft_plainly(model, batch)
         else:
-            from whorl.fast.attacking import craft_fast, craft_folded  # which need this module
+            from whorl.attacks.execution import craft_fast, craft_folded  # which need this module
 
             made = (craft_fast if x.is_cuda else craft_folded)(self, model, batch)
         check_finite(made.finite, ids)

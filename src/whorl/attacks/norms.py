@@ -24,7 +24,7 @@ class Norm:
     steepest: Callable[[Tensor], Tensor]
     """(B, C, H, W) gradient to the step of norm 1 that climbs fastest."""
     ball: Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
-    """(images, eps) to a function that brings any picture back into the ball around its image, and into [0, 1]."""
+    """(images, eps) to a function that brings any image back into the ball around its image, and into [0, 1]."""
     random: Callable[[Tensor, Tensor, Tensor], Tensor]
     """(like, keys, eps) to a perturbation drawn uniformly from the ball."""
     size: Callable[[Tensor], Tensor]

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from whorl.attacks.blackbox.decision import DecisionAttack, EvolutionaryWalk
+from whorl.attacks.blackbox.score import FiniteDifferences, GaussianSearch, PriorGuided, ScoreAttack, Tanh
 from whorl.attacks.contract import Attack
 from whorl.attacks.cw import CarliniWagner
-from whorl.attacks.decision import DecisionAttack, EvolutionaryWalk
 from whorl.attacks.deepfool import DeepFool
 from whorl.attacks.gradient import GradientAttack
-from whorl.attacks.score import FiniteDifferences, GaussianSearch, PriorGuided, ScoreAttack, Tanh
-from whorl.attacks.variants import CompressedGradient, SharedChannels, TransferAttack
+from whorl.attacks.transfer import TransferAttack
 from whorl.errors import unknown_name
-from whorl.estimators import AffineInvariant, Chain, RotationInvariant, TranslationInvariant
+from whorl.estimators import (
+    AffineInvariant,
+    Chain,
+    CompressedGradient,
+    RotationInvariant,
+    SharedChannels,
+    TranslationInvariant,
+)
 from whorl.models.backward import Backward
 from whorl.transforms import DiverseInput, RandomAffine
-from whorl.transforms_mixed import Gain, InputChain, Mirror
-from whorl.transforms_spread import SpreadAffine
+from whorl.transforms.mixed import Gain, InputChain, Mirror
+from whorl.transforms.spread import SpreadAffine
 
 Kind = Literal["gradient", "minimal", "score", "decision"]
 
@@ -114,7 +121,7 @@ def attack(name: str, **settings: Any) -> Attack:
 
 
 def _wants_narrow(made: Attack, settings: Mapping[str, Any]) -> bool:
-    """Whether eps is small, one for all pictures, and nobody asked for a kernel."""
+    """Whether eps is small, one for all images, and nobody asked for a kernel."""
     eps, norm = getattr(made, "eps", None), getattr(made, "norm", None)
     return "estimator" not in settings and norm == "linf" and isinstance(eps, float) and eps < _SMALL
 

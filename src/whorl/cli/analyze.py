@@ -16,16 +16,16 @@ from whorl.analysis import calibrating, correlating, error_report
 from whorl.analysis import error as approximation
 from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.analysis.laws import law_of_kernel, law_of_range, read_kernel
-from whorl.artifacts import atomic_write
 from whorl.attacks import attack
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress, show_json, table
+from whorl.cli.console import output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_eps, split_models
 from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import Estimator, identity
 from whorl.evaluation.grid import Precision
+from whorl.files import atomic_write
 from whorl.models import load_model
 from whorl.runs.folder import folder_name
 from whorl.runs.pictures import Pictures
@@ -55,11 +55,11 @@ def error_(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(help="Network whose gradients are taken.", show_default=False)],
     data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Take only the first so many pictures.")] = 8,
+    limit: Annotated[int, typer.Option(help="Take only the first so many images.")] = 8,
     size: Annotated[
-        int | None, typer.Option(help="Resize pictures to this side in pixels; the network's own by default.")
+        int | None, typer.Option(help="Resize images to this side in pixels; the network's own by default.")
     ] = None,
     ranges: Annotated[
         str, typer.Option(help="Uniform transforms, as shares of EOT's range (30°, ±50%, 20 px), joined by commas.")
@@ -68,18 +68,18 @@ def error_(
         str,
         typer.Option(help="Kernels, joined by commas: σ in pixels, reference, printed, uniform; @7 for the size."),
     ] = "0.5,reference,printed,uniform",
-    draws: Annotated[int, typer.Option(help="Transforms for each picture.")] = 256,
+    draws: Annotated[int, typer.Option(help="Transforms for each image.")] = 256,
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = "ce",
     source: Annotated[
         str | None, typer.Option(help="Hold this network's gradient, through each kernel, against MODEL's truth.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option(help="Measure at what this attack makes of the pictures, such as dim.")
+        str | None, typer.Option(help="Measure at what this attack makes of the images, such as dim.")
     ] = None,
     precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Folder for JSON and Markdown.")] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Draw a figure into that folder too.")] = False,
-    batch_size: Annotated[int | None, typer.Option(help="Pictures at a time; 8 on a CPU, 32 on a GPU.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images at a time; 8 on a CPU, 32 on a GPU.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -102,27 +102,35 @@ def error_(
     side = size or max(network.size)
     pictures = Pictures(folder=data, limit=limit, size=side)
     some = batch_size or (_GPU_PICTURES if where.type == "cuda" else _CPU_PICTURES)
-    crafted = None if at is None else attack(at)  # an unknown name is refused before any picture is read
+    crafted = None if at is None else attack(at)  # an unknown name is refused before any image is read
     batches = []
     for one in pictures.batches(some):
         x, y = one.x.to(where, _PRECISIONS[precision]), one.y.to(where)
         batches.append((x if crafted is None else crafted(network, x, y, seed=seed, ids=one.ids), y))
     laws = [law_of_range(share, side, side) for share in shares]
     laws += [law_of_kernel(kernel, side, side, f"kernel {text}") for text, kernel in kinds]
-    with progress() as report:
+    with progress_bar() as progress:
         chosen: Any = loss  # checked above
         named: dict[str, Estimator] = {f"kernel {text}": kernel for text, kernel in kinds}
         named = {"no kernel": identity, **named}
         if other is not None:
             named = {f"{name} of {other.name}": one for name, one in named.items()}
         found = approximation.measure(
-            network, batches, laws, draws=draws, loss=chosen, seed=seed, estimators=named, source=other, report=report
+            network,
+            batches,
+            laws,
+            draws=draws,
+            loss=chosen,
+            seed=seed,
+            estimators=named,
+            source=other,
+            progress=progress,
         )
     count = sum(len(x) for x, _ in batches)
     settings = {"model": model, "pictures": count, "size": side, "draws": draws, "loss": loss, "seed": seed, "at": at}
     settings |= {"source": source}
     content = error_report.as_json(found, **settings, precision=precision, data=str(data or "samples"))
-    heading = f"{network.name}: {count} pictures of {side} pixels, {draws} transforms each, {loss}"
+    heading = f"{network.name}: {count} images of {side} pixels, {draws} transforms each, {loss}"
     heading += "" if at is None else f", at what {at} makes of them"
     parts = ["error", network.name, *([] if other is None else [f"from-{other.name}"]), *([] if at is None else [at])]
     name = folder_name("-".join(parts))
@@ -150,20 +158,20 @@ def calibrate_(
     grid: Annotated[
         str, typer.Option(help="Kernels: σ of translations, σ in the polar plane, sizes. A σ of 0 switches a part off.")
     ] = DEFAULT_GRID,
-    steps: Annotated[int | None, typer.Option(help="Gradients a picture; the attack's own by default.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Gradients an image; the attack's own by default.")] = None,
     eps: Annotated[str | None, typer.Option(help="Bound, such as 8/255; the attack's own by default.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
-    size: Annotated[int, typer.Option(help="Resize pictures to this side in pixels.")] = 224,
-    folds: Annotated[int, typer.Option(help="Parts of the pictures, each held out once.")] = 4,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    size: Annotated[int, typer.Option(help="Resize images to this side in pixels.")] = 224,
+    folds: Annotated[int, typer.Option(help="Parts of the images, each held out once.")] = 4,
     seeds: Annotated[str, typer.Option(help="Seeds of the attack, joined by commas; a run each.")] = "0",
     out: Annotated[Path | None, typer.Option(help="Folder; by default one for the source and the attack.")] = None,
     engine: EngineName = "local",
     workers: Workers = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
     ] = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Networks answer in bf16 or full; bf16 on a GPU by default.")
@@ -173,11 +181,11 @@ def calibrate_(
 ) -> None:
     """Choose the estimator's kernel for a source by success on other networks, over the paper's twelve poses.
 
-    The choice is judged on networks whose family it was made without, and on pictures it was made without. Run again,
+    The choice is judged on networks whose family it was made without, and on images it was made without. Run again,
     it goes on where it stopped.
     """
     given = {"steps": steps, "eps": None if eps is None else parse_eps(eps)}
-    with progress() as report:
+    with progress_bar() as progress:
         done = calibrating.calibrate(
             source,
             out or Path("runs") / f"calibrate-{attack_name}-{folder_name(source)}",
@@ -196,7 +204,7 @@ def calibrate_(
             engine=engine,
             workers=workers,
             command=typed(ctx),
-            report=report,
+            progress=progress,
         )
     files = calibrating.write(done)
     return show_json(calibrating.as_json(done)) if as_json else _show_calibrated(done, files)
@@ -204,7 +212,7 @@ def calibrate_(
 
 def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> None:
     console, chosen = output(), done.chosen
-    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients a picture, {done.answers.pictures} pictures"
+    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.pictures} images"
     console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
     headings = ["kernel", *done.answers.targets, "mean", "95% interval", "least gain", "behind the best", "best in"]
     ranking = table(*headings, numbers=True)
@@ -218,7 +226,7 @@ def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> No
         ranking.add_row(one.name, *cells, apart, wins, style="bold" if one.name == chosen.winner else None)
     console.print(ranking)
     console.print()
-    console.print(Text("Chosen without the network's family and without the picture, judged on both", style="bold"))
+    console.print(Text("Chosen without the network's family and without the image, judged on both", style="bold"))
     over = list(chosen.judged[0].over)
     judged = table("target", "chosen", "rate", "95% interval", *(f"over {name}" for name in over))
     for row in chosen.judged:
@@ -227,7 +235,7 @@ def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> No
         judged.add_row(row.target, ", ".join(row.chosen), *rate, *gains)
     console.print(judged)
     level = [one.name for one in chosen.ranking if one.level and one.name != chosen.winner]
-    told = f"Not told apart from it: {', '.join(level)}." if level else "All others are told apart from it."
+    told = f"Not distinguished from it: {', '.join(level)}." if level else "All others are distinguished from it."
     console.print(Text(f"Best: {chosen.winner}. {told}"), soft_wrap=True)
     console.print(
         Text(f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not.", style="dim"),

@@ -97,4 +97,4 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
-    """Adversarial pictures that survive rotation, scaling and translation, and a way to measure how well they do."""
+    """Adversarial images that survive rotation, scaling and translation, and a way to measure how well they do."""

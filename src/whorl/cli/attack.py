@@ -1,4 +1,4 @@
-"""``whorl attack``: craft adversarial pictures into a run folder, by gradients or by queries."""
+"""``whorl attack``: craft adversarial images into a run folder, by gradients or by queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress, table
+from whorl.cli.console import messages, output, progress_bar, table
 from whorl.cli.options import Device, Seed, parse_eps, split_models
 from whorl.errors import WhorlError
 from whorl.interop import find_estimator
@@ -48,10 +48,10 @@ def attack(
         str | None, typer.Option(help="Network to attack; several, joined by commas, as one ensemble.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
-    size: Annotated[int | None, typer.Option(help="Resize pictures to this side in pixels.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    size: Annotated[int | None, typer.Option(help="Resize images to this side in pixels.")] = None,
     eps: Annotated[
         str | None,
         typer.Option(help="Bound of the change, such as 16/255 or 0.06; for boundary and evolutionary an L2 distance."),
@@ -70,20 +70,20 @@ def attack(
         typer.Option(help="Black-box attacks: the network to ask. Others: as --target-class."),
     ] = None,
     target_class: Annotated[
-        int | None, typer.Option(help="0-based class that all pictures shall be taken for; untargeted by default.")
+        int | None, typer.Option(help="0-based class that all images shall be taken for; untargeted by default.")
     ] = None,
     defense: Annotated[
         str, typer.Option(help="Black-box attacks: what stands before the target; `whorl defenses` lists all.")
     ] = UNDEFENDED,
     init: Annotated[
         str,
-        typer.Option(help="Black-box attacks: where to start: none, random, an attack, or a folder of pictures by id."),
+        typer.Option(help="Black-box attacks: where to start: none, random, an attack, or a folder of images by id."),
     ] = "none",
     surrogate: Annotated[
         str | None,
         typer.Option(help="Black-box attacks: network that the start is crafted on; several as one ensemble."),
     ] = None,
-    budget: Annotated[int | None, typer.Option(help="Black-box attacks: most queries for each picture.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Black-box attacks: most queries for each image.")] = None,
     samples: Annotated[
         int | None, typer.Option(help="Draws per step: queries of a black-box attack, or of EOT.")
     ] = None,
@@ -93,14 +93,14 @@ def attack(
     seed: Seed = 0,
     device: Device = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(help="Pictures at a time; 4 on a CPU and 64 on a GPU by default.")
+        int | None, typer.Option(help="Images at a time; 4 on a CPU and 64 on a GPU by default.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable pictures out.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace pictures that were made with other settings.")
+        bool, typer.Option("--overwrite", help="Replace images that were made with other settings.")
     ] = False,
 ) -> None:
-    """Craft adversarial pictures and save them as 8-bit PNG files, with a manifest of how they were made.
+    """Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.
 
     Interrupted with Ctrl-C or otherwise, the same command goes on where it stopped.
     """
@@ -127,8 +127,8 @@ def attack(
     whorl.attack(name, **settings)
     pictures.count()
     source = runs.load_source(split_models(model), runs.find_device(device))
-    with progress() as report:
-        done = runs.craft(name, source, pictures, out, settings=settings, target=goal, report=report, **shared)
+    with progress_bar() as progress:
+        done = runs.craft(name, source, pictures, out, settings=settings, target=goal, progress=progress, **shared)
     _show(done)
 
 
@@ -202,7 +202,7 @@ def _query(
 ) -> None:
     [net] = load_targets([asked[0]], [asked[1]], device=device, seed=shared["seed"])
     guide = None if surrogate is None else runs.load_source(split_models(surrogate), device)
-    with progress() as report:
+    with progress_bar() as progress:
         done = query(
             name,
             net.net,
@@ -214,7 +214,7 @@ def _query(
             target_class=target_class,
             trace=trace,
             device=device,
-            report=report,
+            progress=progress,
             **shared,
         )
     _show_queries(done)
@@ -228,10 +228,10 @@ def _show(done: runs.Crafted) -> None:
         numbers = (str(counts.n), str(counts.n_clean_correct), str(counts.n_success))
         summary.add_row(name, *numbers, f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}")
     console = output()
-    console.print("White-box success on the saved pictures, as they are", style="bold")
+    console.print("White-box success on the saved images, as they are", style="bold")
     console.print(summary)
     if done.reached is not None:
-        console.print(f"{done.reached} pictures are taken for the target.")
+        console.print(f"{done.reached} images are taken for the target.")
     _show_folder(len(done.ids), done.kept, done.folder)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
@@ -246,7 +246,7 @@ def _show_queries(done: Queried) -> None:
     most = str(max(done.queries.values(), default=0))
     summary.add_row(done.target, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
     console = output()
-    console.print(f"{done.attack}: queries until the target gave way, on the pictures as saved", style="bold")
+    console.print(f"{done.attack}: queries until the target gave way, on the images as saved", style="bold")
     console.print(summary)
     if done.discarded_queries:
         console.print(f"{done.discarded_queries} queries besides went into work that was cut short and done again.")
@@ -260,4 +260,4 @@ def _show_queries(done: Queried) -> None:
 
 def _show_folder(count: int, kept: int, folder: Path) -> None:
     before = f", {kept} of them from before" if kept else ""
-    output().print(Text(f"{count} pictures{before}: {folder}"), soft_wrap=True)
+    output().print(Text(f"{count} images{before}: {folder}"), soft_wrap=True)

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from whorl.artifacts import atomic_write
+from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device
 from whorl.errors import WhorlError
-from whorl.fast.bench import ATTACKS, OURS, SECTIONS, bench
+from whorl.files import atomic_write
 from whorl.runs.setup import find_device
 
 _EXAMPLES = """
@@ -33,8 +33,8 @@ def bench_command(
     network: Annotated[
         str | None, typer.Option(help="Architecture; torchvision:inception_v3 on a GPU, :resnet18 on a CPU.")
     ] = None,
-    side: Annotated[int | None, typer.Option(help="Side of the pictures; 299 on a GPU, 224 on a CPU.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Pictures; 64 on a GPU, 8 on a CPU.")] = None,
+    side: Annotated[int | None, typer.Option(help="Side of the images; 299 on a GPU, 224 on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images; 64 on a GPU, 8 on a CPU.")] = None,
     sections: Annotated[str, typer.Option(help="What to measure, joined by commas.")] = ",".join(SECTIONS),
     attacks: Annotated[str, typer.Option(help="Of ours, in the first section; rivals come with them.")] = ",".join(
         ATTACKS
@@ -51,7 +51,7 @@ def bench_command(
     for name, value in (("repeats", repeats), ("batch", batch), ("side", side)):
         if value is not None and value < 1:
             raise WhorlError(f"{name} must be a whole number from 1; got {value}.")
-    with progress() as report:
+    with progress_bar() as progress:
         made = bench(
             find_device(device),
             quick=quick,
@@ -61,7 +61,7 @@ def bench_command(
             repeats=repeats,
             sections=[name.strip() for name in sections.split(",")],
             attacks=[name.strip() for name in attacks.split(",")],
-            report=report,
+            progress=progress,
         )
     if out is not None:
         with atomic_write(out) as file:

@@ -23,15 +23,15 @@ class Place(NamedTuple):
 COMMANDS: Mapping[str, Place] = {
     "demo": Place(
         "whorl.cli.demo",
-        "Attack a network with and without the affine-invariant gradient, turn and scale the pictures, see who errs.",
+        "Attack a network with and without the affine-invariant gradient, turn and scale the images, see who errs.",
     ),
     "attack": Place(
         "whorl.cli.attack",
-        "Craft adversarial pictures and save them as 8-bit PNG files, with a manifest of how they were made.",
+        "Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.",
     ),
     "evaluate": Place(
         "whorl.cli.evaluate",
-        "Turn, scale and move clean and adversarial pictures alike, and count how often networks are fooled.",
+        "Turn, scale and move clean and adversarial images alike, and count how often networks are fooled.",
     ),
     "run": Place(
         "whorl.cli.run",
@@ -43,15 +43,15 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "harden": Place(
         "whorl.cli.harden",
-        "Train a defended version of a network on a folder of pictures, and show what that bought.",
+        "Train a defended version of a network on a folder of images, and show what that bought.",
     ),
     "physical": Place(
         "whorl.cli.physical",
-        "Print pictures, photograph them, score the photographs.",
+        "Print images, photograph them, score the photographs.",
     ),
     "ui": Place(
         "whorl.cli.ui",
-        "Open a page to craft pictures, turn, scale and move them, and see what fools a network. Needs the extra ui.",
+        "Open a page to craft images, turn, scale and move them, and see what fools a network. Needs the extra ui.",
     ),
     "attacks": Place(
         "whorl.cli.listings",

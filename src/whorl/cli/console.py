@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from whorl.runs.progress import Report  # which would bring torch, and `whorl --help` needs none
+    from whorl.progress import Progress  # which would bring torch, and `whorl --help` needs none
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0
@@ -56,32 +57,32 @@ def table(*headings: str, numbers: bool = False) -> Table:
 
 
 @contextmanager
-def progress() -> Iterator[Report]:
+def progress_bar() -> Iterator[Progress]:
     """Show how far a job is: bars on a terminal, now and then a plain line in a log."""
     console = messages()
     if not console.is_terminal:
         yield _lines(console)
         return
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
+    with Bars(*columns, TimeRemainingColumn(), console=console) as bars:
         tasks = {}
 
-        def report(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=done)
 
-        yield report
+        yield show
 
 
-def _lines(console: Console) -> Report:
+def _lines(console: Console) -> Progress:
     last: tuple[str, float] = ("", 0.0)
 
-    def report(stage: str, done: int, total: int) -> None:
+    def show(stage: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
         if stage != last[0] or done == total or now - last[1] >= _SECONDS_BETWEEN_LINES:
             console.print(f"{stage}: {done}/{total}")
             last = (stage, now)
 
-    return report
+    return show

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress
+from whorl.cli.console import output, progress_bar
 from whorl.cli.options import Device, Figures, Seed
 from whorl.cli.outcome import show_files, show_means
+from whorl.demo import demo as run_demo
 
 _NEXT = """\
 Try next:
@@ -34,12 +34,12 @@ def demo(
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Attack a network with and without the affine-invariant gradient, turn and scale the pictures, see who errs."""
+    """Attack a network with and without the affine-invariant gradient, turn and scale the images, see who errs."""
     from whorl.report import report_experiment
 
-    with progress() as report:
-        made = runs.demo(out, images=images, seed=seed, device=device, command=typed(ctx), report=report)
-        files = report_experiment(made.done, device=device, figures=figures, report=report)
+    with progress_bar() as progress:
+        made = run_demo(out, images=images, seed=seed, device=device, command=typed(ctx), progress=progress)
+        files = report_experiment(made.done, device=device, figures=figures, progress=progress)
     show_means(made.done)
     n, console = len(made.done.ids), output()
     if n < _FEW:

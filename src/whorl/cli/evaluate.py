@@ -1,4 +1,4 @@
-"""``whorl evaluate``: score adversarial pictures that lie in folders, whoever made them."""
+"""``whorl evaluate``: score adversarial images that lie in folders, whoever made them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
@@ -33,11 +33,11 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
     clean: Annotated[
-        Path, typer.Argument(help="Labelled pictures, a CSV list, or samples (bundled).", show_default=False)
+        Path, typer.Argument(help="Labelled images, a CSV list, or samples (bundled).", show_default=False)
     ],
     adversarial: Annotated[
         list[Path],
-        typer.Argument(help="Adversarial pictures, named as the clean ones; a folder an attack.", show_default=False),
+        typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
     ],
     model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
     defense: Annotated[
@@ -46,20 +46,20 @@ def evaluate(
     angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
     scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
     shifts: Annotated[
-        str | None, typer.Option(help="Pixels of a 299-pixel picture, right and down alike, joined by commas.")
+        str | None, typer.Option(help="Pixels of a 299-pixel image, right and down alike, joined by commas.")
     ] = None,
     pose_set: Annotated[
         str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of the three above.")
     ] = None,
-    size: Annotated[int | None, typer.Option(help="Resize all pictures to this side in pixels.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many clean pictures.")] = None,
+    size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
     ] = None,
     device: Device = "auto",
     seed: Seed = 0,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out pictures that are unreadable or in one folder only.")
+        bool, typer.Option("--skip-bad", help="Leave out images that are unreadable or in one folder only.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV file for the counts of each pose.")] = None,
     fail_above: Annotated[
@@ -67,7 +67,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn, scale and move clean and adversarial pictures alike, and count how often networks are fooled.
+    """Turn, scale and move clean and adversarial images alike, and count how often networks are fooled.
 
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """
@@ -82,8 +82,8 @@ def evaluate(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
     targets = load_targets(split_models(model), _listed(defense), device=where, seed=seed)
-    with progress() as report:
-        done = evaluate_pictures(pictures, targets, poses=chosen, report=report)
+    with progress_bar() as progress:
+        done = evaluate_pictures(pictures, targets, poses=chosen, progress=progress)
     if out is not None:
         write_results(out, done.cells)
     if as_json:
@@ -133,7 +133,7 @@ def _show(done: Evaluated, out: Path | None) -> None:
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
     console = output()
     n, count = len(done.ids), len(done.poses)
-    console.print(f"Success rates of {n} pictures, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
+    console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
     console.print(summary_table)
     if out is not None:
         console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
@@ -144,11 +144,11 @@ def _percent(rate: float) -> str:
 
 
 def _verdict(comparison: Comparison | None) -> str:
-    """Say whether an attack differs from the first, by McNemar's test over the pictures."""
+    """Say whether an attack differs from the first, by McNemar's test over the images."""
     if comparison is None:
         return ""
     if not comparison.differs():
-        return f"not told apart (p = {comparison.p_value:.2g})"
+        return f"not distinguished (p = {comparison.p_value:.2g})"
     return f"{'better' if comparison.b > comparison.c else 'worse'} (p = {comparison.p_value:.2g})"
 
 

@@ -10,13 +10,13 @@ import torch
 import typer
 from rich.text import Text
 
-from whorl.artifacts import atomic_write
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.data import iter_images
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.hardening import Hardened, harden, recipe_names
 from whorl.hardening.comparing import Bought, draw, what_it_bought
 from whorl.hardening.processes import leads
@@ -35,40 +35,38 @@ _RECIPES = f"One of {', '.join(recipe_names())}."
 @app.command("harden", epilog=_EXAMPLES)
 def harden_command(
     model: Annotated[str, typer.Argument(help="Network to harden; with --compare alone, a hardened one.")],
-    data: Annotated[Path | None, typer.Option(help="Labelled pictures to train on.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Labelled images to train on.")] = None,
     recipe: Annotated[str, typer.Option(help=_RECIPES)] = "ens-at",
     out: Annotated[Path, typer.Option(help="Folder for checkpoint, weights and report.")] = Path("runs/hardened"),
     steps: Annotated[int | None, typer.Option(help="Optimiser steps; 1000 by default.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Train for about so long instead.")] = None,
-    batch: Annotated[int, typer.Option(help="Pictures a step, over all processes.")] = 256,
+    batch: Annotated[int, typer.Option(help="Images a step, over all processes.")] = 256,
     optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
     lr: Annotated[float | None, typer.Option(help="Highest learning rate; 0.03 for sgd, 1.5e-4 for adam.")] = None,
     norm: Annotated[str, typer.Option(help="What BatchNorm may learn: frozen, affine or batch.")] = "affine",
     crop: Annotated[
         int | None, typer.Option(help="Side of the crops in pixels; the network's input by default.")
     ] = None,
-    mix: Annotated[float, typer.Option(help="Share of the pictures to blend with another one.")] = 0.0,
+    mix: Annotated[float, typer.Option(help="Share of the images to blend with another one.")] = 0.0,
     start: Annotated[str | None, typer.Option(help="Begin with the weights of this network.")] = None,
     pool: Annotated[str | None, typer.Option(help="Static networks that make examples, joined by commas.")] = None,
     teacher: Annotated[
         str | None, typer.Option(help="Networks whose answers to keep, joined by commas; none for labels alone.")
     ] = None,
-    side: Annotated[
-        int | None, typer.Option(help="Pixels that pictures are kept at; the network's by default.")
-    ] = None,
-    held_out: Annotated[int, typer.Option(help="Pictures to watch the training with.")] = 256,
+    side: Annotated[int | None, typer.Option(help="Pixels that images are kept at; the network's by default.")] = None,
+    held_out: Annotated[int, typer.Option(help="Images to watch the training with.")] = 256,
     head: Annotated[bool, typer.Option("--head", help="Let the last layer learn too.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no picture.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no image.")] = False,
     precision: Annotated[str | None, typer.Option(help="bf16 or full; bf16 on a GPU by default.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the student; pays on a GPU.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="Pictures to show with what hardening bought.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Images to show with what hardening bought.")] = None,
     source: Annotated[str, typer.Option(help="Network to craft on for --compare.")] = "resnet18",
-    limit: Annotated[int | None, typer.Option(help="Pictures to compare with at most.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Images to compare with at most.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a defended version of a network on a folder of pictures, and show what that bought.
+    """Train a defended version of a network on a folder of images, and show what that bought.
 
     A run that was stopped goes on where it was. Several GPUs: torchrun --nproc-per-node 4 -m whorl harden ...
     """
@@ -78,7 +76,7 @@ def harden_command(
     result: dict[str, Any] = {}
     if data is not None:
         given: dict[str, Any] = {"steps": steps, "lr": lr, "precision": precision or _precision(where.type)}
-        with progress() as report:
+        with progress_bar() as progress:
             done = harden(
                 model,
                 data,
@@ -91,7 +89,7 @@ def harden_command(
                 side=side,
                 partial=partial,
                 device=where,
-                report=report,
+                progress=progress,
                 say=_say,
                 batch=batch,
                 optimizer=optimizer,
@@ -143,7 +141,7 @@ _RATES = ("clean", "transfer", "white_box")
 def _show_training(done: Hardened, out: Path) -> None:
     console = output()
     last = done.history[-1]
-    summary = table("accuracy on held-out pictures", "%", numbers=True)
+    summary = table("accuracy on held-out images", "%", numbers=True)
     texts = ("clean", "MIM from the pool's first network, ε = 16/255", "PGD on itself, ε = 4/255")
     for name, text in zip(_RATES, texts, strict=True):
         if name in last:
@@ -179,9 +177,9 @@ def _compare(
     size = 8 if device.type == "cpu" else 64
     images = iter_images(folder, batch_size=size, limit=limit, size=original.size)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
-    with progress() as report:
+    with progress_bar() as progress:
         total = listed if limit is None else min(listed, limit)
-        return what_it_bought(original, hardened, source.to(device), batches, seed=seed, total=total, report=report)
+        return what_it_bought(original, hardened, source.to(device), batches, seed=seed, total=total, progress=progress)
 
 
 def _show_bought(bought: Bought, picture: Path) -> None:
@@ -195,4 +193,4 @@ def _show_bought(bought: Bought, picture: Path) -> None:
         rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.upright, *row.posed)))
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {bought.n}")
-    console.print(Text(f"picture: {picture}"), soft_wrap=True)
+    console.print(Text(f"image: {picture}"), soft_wrap=True)

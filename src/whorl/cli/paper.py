@@ -12,7 +12,7 @@ from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers
 from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError
@@ -53,19 +53,19 @@ def paper(
         ),
     ] = "offline",
     data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled pictures, or a CSV list; the bundled samples by default.")
+        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[
-        int | None, typer.Option(help="Resize pictures to this side in pixels; 224 offline, 299 for the paper's.")
+        int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 for the paper's.")
     ] = None,
     attacks: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
     without: Annotated[str | None, typer.Option(help="Leave these rows out, joined by commas, such as eot.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="EOT with 100 gradients a picture instead of 2,500, and called eot-quick.")
+        bool, typer.Option("--quick", help="EOT with 100 gradients an image instead of 2,500, and called eot-quick.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder; by default one for all tables on the same pictures.")
+        Path | None, typer.Option(help="Run folder; by default one for all tables on the same images.")
     ] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", help="Write the comparison to this Markdown file too.")
@@ -76,7 +76,7 @@ def paper(
     engine: EngineName = "local",
     workers: Workers = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Pictures at a time; 8 on a CPU and 64 on a GPU by default.")
+        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
     ] = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -84,7 +84,7 @@ def paper(
 ) -> None:
     """Run tables and figures of the paper, and show our figures beside the printed ones.
 
-    Tables that share a run folder share their adversarial pictures. Interrupted with Ctrl-C or otherwise, the same
+    Tables that share a run folder share their adversarial images. Interrupted with Ctrl-C or otherwise, the same
     command goes on where it stopped.
     """
     if LIST in names:
@@ -97,7 +97,7 @@ def paper(
     chosen = rows_of_each(items, _split(attacks), _split(without))
     done: list[Compared] = []
     for item, rows in zip(items, chosen, strict=True):
-        with progress() as tell:
+        with progress_bar() as progress:
             made = suite.reproduce(
                 item.name,
                 out,
@@ -115,7 +115,7 @@ def paper(
                 command=typed(ctx),
                 page=report or figures,
                 figures=figures,
-                report=tell,
+                progress=progress,
             )
         done.append(made.compared)
         if not as_json_:

@@ -1,4 +1,4 @@
-"""``whorl physical``: print pictures, photograph them, score the photographs; or rehearse it all."""
+"""``whorl physical``: print images, photograph them, score the photographs; or rehearse it all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.physical.camera import PRESETS, preset
@@ -28,7 +28,7 @@ from whorl.runs.targets import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1
 
-commands = typer.Typer(no_args_is_help=True, help="Print pictures, photograph them, score the photographs.")
+commands = typer.Typer(no_args_is_help=True, help="Print images, photograph them, score the photographs.")
 app.add_typer(commands, name="physical", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
 
 _SCORE_EXAMPLES = """
@@ -45,40 +45,38 @@ Example: whorl physical simulate runs/mine --camera setting1 --set tilt=0,20,40 
 
 @commands.command("print", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
 def print_(
-    folder: Annotated[
-        Path, typer.Argument(help="A run folder, or any folder of labelled pictures.", show_default=False)
-    ],
+    folder: Annotated[Path, typer.Argument(help="A run folder, or any folder of labelled images.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The PDF file.")] = Path("sheet.pdf"),
     page: Annotated[
         str, typer.Option(help="A3, A4, A5 or Letter, with -landscape or not, or WIDTHxHEIGHT in millimetres.")
     ] = "A4",
-    picture_mm: Annotated[float, typer.Option(help="Side of a printed picture, in millimetres.")] = Layout.picture,
+    picture_mm: Annotated[float, typer.Option(help="Side of a printed image, in millimetres.")] = Layout.picture,
     marker_mm: Annotated[float, typer.Option(help="Side of a marker, in millimetres.")] = Layout.marker,
     margin_mm: Annotated[float, typer.Option(help="Margin that stays white, in millimetres.")] = Layout.margin,
     attack: Annotated[
         str | None, typer.Option(help="Attacks of the run to print, joined by commas; all by default.")
     ] = None,
     clean: Annotated[
-        Path | None, typer.Option(help="Where the clean pictures are, if they moved, or if the folder has no manifest.")
+        Path | None, typer.Option(help="Where the clean images are, if they moved, or if the folder has no manifest.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many pictures.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side in pixels of pictures that nobody attacked.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    size: Annotated[int | None, typer.Option(help="Side in pixels of images that nobody attacked.")] = None,
 ) -> None:
-    """Make a PDF with the pictures of a run, clean and adversarial side by side, and markers to find them by.
+    """Make a PDF with the images of a run, clean and adversarial side by side, and markers to find them by.
 
     Writes sheet.json into the folder and beside the PDF: scoring needs one of them.
     """
     width, height = page_size(page)
     layout = Layout(width=width, height=height, picture=picture_mm, marker=marker_mm, margin=margin_mm)
     names = [name.strip().lower() for name in (attack or "").split(",") if name.strip()]
-    with progress() as report:
+    with progress_bar() as progress:
         done = print_sheet(
-            folder, out, layout=layout, clean=clean, attacks=names, limit=limit, size=size, report=report
+            folder, out, layout=layout, clean=clean, attacks=names, limit=limit, size=size, progress=progress
         )
     sheet, console = done.sheet, output()
     ids = len({item.id for item in sheet.prints})
     console.print(
-        f"{len(sheet.prints)} prints of {ids} pictures on {sheet.pages} pages, sheet {sheet.name}", style="bold"
+        f"{len(sheet.prints)} prints of {ids} images on {sheet.pages} pages, sheet {sheet.name}", style="bold"
     )
     console.print(Text(f"print this: {done.pdf}"), soft_wrap=True)
     for path in done.records:
@@ -95,27 +93,27 @@ def score_(
     defense: Annotated[
         str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
     ] = UNDEFENDED,
-    view: Annotated[str, typer.Option(help="How to cut pictures out: as-seen, rectified or both.")] = "both",
+    view: Annotated[str, typer.Option(help="How to cut images out: as-seen, rectified or both.")] = "both",
     scale_one: Annotated[
         str,
         typer.Option(
-            help="What counts as scale 1: page (it fills the photograph), picture (likewise), or pixels a millimetre."
+            help="What counts as scale 1: page (it fills the photograph), image (likewise), or pixels a millimetre."
         ),
     ] = "page",
     offset: Annotated[
-        float, typer.Option(help="Shift the view as seen by up to so many pixels of a 299-pixel picture, at random.")
+        float, typer.Option(help="Shift the view as seen by up to so many pixels of a 299-pixel image, at random.")
     ] = 0.0,
     surroundings: Annotated[
-        str, typer.Option(help="Beyond a picture's edge the view as seen is black, or shows the photo.")
+        str, typer.Option(help="Beyond an image's edge the view as seen is black, or shows the photo.")
     ] = "black",
     white_balance: Annotated[
         bool, typer.Option("--white-balance", help="Put colours right by the patch strip.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for tables and pictures; physical/ of the run folder by default.")
+        Path | None, typer.Option(help="Folder for tables and images; physical/ of the run folder by default.")
     ] = None,
     save_pictures: Annotated[
-        bool, typer.Option("--save-pictures", help="Keep every picture that is cut out, as PNG.")
+        bool, typer.Option("--save-pictures", help="Keep every image that is cut out, as PNG.")
     ] = False,
     overlays: Annotated[
         bool, typer.Option("--overlays", help="Keep small copies of the photographs with what was found drawn in.")
@@ -124,7 +122,7 @@ def score_(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Find printed pictures in photographs, and ask networks what they see.
+    """Find printed images in photographs, and ask networks what they see.
 
     Exits with 0, with 1 if a photograph could not be read (the others still count), and with 2 if something is wrong
     with the input.
@@ -142,7 +140,7 @@ def score_(
     defenses = [part.strip() for part in defense.split(",") if part.strip()]
     targets = load_targets(split_models(model), defenses, device=where, seed=seed)
     folder = out or _default_folder(run)
-    with progress() as report:
+    with progress_bar() as progress:
         done = score(
             photos,
             sheets,
@@ -151,7 +149,7 @@ def score_(
             device=where,
             save=folder / "pictures" if save_pictures else None,
             overlays=folder / "overlays" if overlays else None,
-            report=report,
+            progress=progress,
         )
     files = write_all(done, folder, targets, command=typed(ctx))
     if as_json:
@@ -186,15 +184,15 @@ def simulate_(
     cameras = sweep({name: preset(name) for name in names}, change or [])
     if pages is not None and pages < 1:
         raise WhorlError(f"--pages must be a whole number from 1; got {pages}.")
-    with progress() as report:
-        files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, report=report)
+    with progress_bar() as progress:
+        files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, progress=progress)
     output().print(Text(f"{len(files)} simulated photographs: {out}"), soft_wrap=True)
     output().print(Text(f"Next: whorl physical score {out} --run {run} --model resnet18"), style="dim", soft_wrap=True)
 
 
 def _default_folder(run: Path) -> Path:
     folder = run if run.is_dir() else run.parent
-    # A folder of labelled pictures would take a folder in it for a class.
+    # A folder of labelled images would take a folder in it for a class.
     return folder / "physical" if (folder / "manifest.json").is_file() else Path("physical")
 
 
@@ -213,16 +211,14 @@ def _scale_one(text: str) -> str | float:
         return float(text)
     except ValueError:
         if text.lower() not in ("page", "picture"):
-            raise WhorlError(
-                f"--scale-one must be page, picture, or pixels for each millimetre; got {text!r}."
-            ) from None
+            raise WhorlError(f"--scale-one must be page, image, or pixels for each millimetre; got {text!r}.") from None
         return text.lower()
 
 
 def _show(done: Scored) -> None:
     console = output()
     read = done.photos - len(done.unread)
-    console.print(f"{read} of {done.photos} photographs read, {len(done.captures)} pictures identified", style="bold")
+    console.print(f"{read} of {done.photos} photographs read, {len(done.captures)} images identified", style="bold")
     if done.partly:
         console.print(f"{done.partly} more are seen in part, and left out.")
     for name in done.unbalanced:

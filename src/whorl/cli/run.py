@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress, show_json
+from whorl.cli.console import output, progress_bar, show_json
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
 from whorl.cli.outcome import show_files, show_means
 from whorl.runs.results import COLUMNS
@@ -37,13 +37,13 @@ def run(
 ) -> None:
     """Craft, transform, ask and count what a file declares; run it again to go on, or after changing the file.
 
-    Only what is missing is done. The folder holds the pictures, results.csv, manifest.json and report.html.
+    Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html.
     """
     declared = runs.read_declaration(file)
     if seed is not None:
         declared = declared.model_copy(update={"seed": seed})
     files: dict[str, Path] = {}
-    with progress() as tell:
+    with progress_bar() as progress:
         done = runs.run(
             declared,
             out or Path("runs") / declared.name,
@@ -51,12 +51,12 @@ def run(
             engine=engine,
             workers=workers,
             command=typed(ctx),
-            report=tell,
+            progress=progress,
         )
         if report or figures:
             from whorl.report import report_experiment
 
-            files = report_experiment(done, device=device, figures=figures, report=tell)
+            files = report_experiment(done, device=device, figures=figures, progress=progress)
     if as_json:
         return show_json(_content(done))
     show_means(done)

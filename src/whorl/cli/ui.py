@@ -33,9 +33,9 @@ def ui(
     device: Device = "auto",
     seed: Seed = 0,
 ) -> None:
-    """Open a page to craft pictures, turn, scale and move them, and see what fools a network. Needs the extra ui.
+    """Open a page to craft images, turn, scale and move them, and see what fools a network. Needs the extra ui.
 
-    Works offline. Pictures stay in memory, and are forgotten when the page is closed.
+    Works offline. Images stay in memory, and are forgotten when the page is closed.
     """
     from whorl.ui.guard import is_loopback
     from whorl.ui.playground import Playground, offers

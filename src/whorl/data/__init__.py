@@ -1,4 +1,4 @@
-"""Pictures in, pictures out: folders, lists, single files and the bundled samples."""
+"""Images in, images out: folders, lists, single files and the bundled samples."""
 
 from whorl.data.images import BadImage, Images, iter_images, load_images
 from whorl.data.pictures import MAX_PIXELS, Size, load_image, save_image

@@ -1,4 +1,4 @@
-"""Many pictures at once, with their labels and names: all in memory, or batch by batch."""
+"""Many images at once, with their labels and names: all in memory, or batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whorl.errors import WhorlError
 
 @dataclass(frozen=True, kw_only=True)
 class BadImage:
-    """A picture that was left out.
+    """An image that was left out.
 
     Args:
         path: its file.
@@ -39,7 +39,7 @@ class _Triple(NamedTuple):
 
 
 class Images(_Triple):
-    """Pictures, labels and names, which unpack as ``x, y, ids``.
+    """Images, labels and names, which unpack as ``x, y, ids``.
 
     Attributes:
         x: (N, 3, H, W) float32 in [0, 1].
@@ -52,7 +52,7 @@ class Images(_Triple):
 
     @classmethod
     def of(cls, pixels: list[Pixels], entries: list[Entry], bad: list[BadImage]) -> Images:
-        """Put decoded pictures of one size together."""
+        """Put decoded images of one size together."""
         y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
         images = cls(to_tensor(np.stack(pixels)), y, [entry.id for entry in entries])
         images.bad = tuple(bad)
@@ -60,21 +60,21 @@ class Images(_Triple):
 
 
 def load_images(folder: str | Path, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
-    """Load labelled pictures into memory.
+    """Load labelled images into memory.
 
-    Three layouts are told apart by what the folder holds:
+    Three layouts are distinguished by what the folder holds:
 
-    - NIPS17: ``images.csv`` with the columns ImageId and TrueLabel (1-based), pictures in ``images/<ImageId>.png``.
+    - NIPS17: ``images.csv`` with the columns ImageId and TrueLabel (1-based), images in ``images/<ImageId>.png``.
     - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``folder`` may be the
       file itself. In a folder, the file is ``images.csv`` or the only CSV file.
     - Class folders: ``<class>/*.jpg`` and so on. Whole numbers as names are 0-based labels, WordNet synsets
       (``n01440764``) get ImageNet's labels, and other names are numbered in sorted order.
 
     Args:
-        folder: where the pictures are.
+        folder: where the images are.
         limit: take only the first so many that are listed (CSV order; class by class in class folders).
-        size: side, or (height, width), to resize whole pictures to; needed if they differ in size.
-        skip_bad: leave unreadable pictures and rows without a valid label out, and report them in ``.bad``, instead
+        size: side, or (height, width), to resize whole images to; needed if they differ in size.
+        skip_bad: leave unreadable images and rows without a valid label out, and report them in ``.bad``, instead
             of stopping at the first. They count towards ``limit``.
 
     Returns:
@@ -82,7 +82,7 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
         How a file becomes RGB is described in ``whorl.data.load_image``.
 
     Raises:
-        WhorlError: no such folder, no layout that fits, a bad picture or label, or pictures of different sizes.
+        WhorlError: no such folder, no layout that fits, a bad image or label, or images of different sizes.
 
     >>> import tempfile
     >>> from whorl.data import save_image
@@ -99,17 +99,17 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
 def iter_images(
     folder: str | Path, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
 ) -> Iterator[Images]:
-    """Load labelled pictures batch by batch, holding one batch at a time.
+    """Load labelled images batch by batch, holding one batch at a time.
 
     Args:
-        folder: where the pictures are; see ``load_images`` for this and for the other settings.
-        batch_size: pictures in a batch; the last one may be smaller.
+        folder: where the images are; see ``load_images`` for this and for the other settings.
+        batch_size: images in a batch; the last one may be smaller.
         limit: take only the first so many that are listed.
-        size: side, or (height, width), to resize whole pictures to.
-        skip_bad: leave bad pictures out. Each is reported in ``.bad`` of exactly one batch.
+        size: side, or (height, width), to resize whole images to.
+        skip_bad: leave bad images out. Each is reported in ``.bad`` of exactly one batch.
 
     Returns:
-        An iterator over Images. Settings and layout are checked at once, pictures as they are reached.
+        An iterator over Images. Settings and layout are checked at once, images as they are reached.
 
     Raises:
         WhorlError: as ``load_images``.
@@ -120,7 +120,7 @@ def iter_images(
 
 
 def collect(entries: list[Entry], *, size: tuple[int, int] | None, skip_bad: bool = False) -> Images:
-    """Read listed pictures into memory; see ``load_images``."""
+    """Read listed images into memory; see ``load_images``."""
     (images,) = _batches(entries, batch_size=None, size=size, skip_bad=skip_bad)
     return images
 
@@ -149,21 +149,21 @@ def _batches(
         seen = seen or (entry.path, picture.shape[:2])
         if picture.shape[:2] != seen[1]:
             raise WhorlError(
-                f"expected pictures of one size (height, width), got {seen[0]} of {seen[1]} and {entry.path} of "
+                f"expected images of one size (height, width), got {seen[0]} of {seen[1]} and {entry.path} of "
                 f"{picture.shape[:2]}. Pass size= to resize them all."
             )
-        # A full batch waits for the next good picture, so that bad ones at the very end still find a batch to be in.
+        # A full batch waits for the next good image, so that bad ones at the very end still find a batch to be in.
         if len(good) == batch_size:
             yield Images.of(pixels, good, bad)
             good, pixels, bad = [], [], []
         good.append(entry)
         pixels.append(picture)
     if not good:
-        raise WhorlError(f"none of the {len(bad)} pictures can be used. The first: {bad[0].reason}")
+        raise WhorlError(f"none of the {len(bad)} images can be used. The first: {bad[0].reason}")
     yield Images.of(pixels, good, bad)
 
 
 def _read(entry: Entry, size: tuple[int, int] | None) -> Pixels:
     if entry.fault:
-        raise WhorlError(f"{entry.fault}. Correct it, or leave such pictures out with skip_bad.")
+        raise WhorlError(f"{entry.fault}. Correct it, or leave such images out with skip_bad.")
     return decode(entry.path, size=size)

@@ -1,6 +1,6 @@
-"""Which pictures a folder holds, and under which label: three layouts, told apart by what is there.
+"""Which images a folder holds, and under which label: three layouts, distinguished by what is there.
 
-Listing opens no picture, so it is cheap, and an id does not depend on how many pictures are then read.
+Listing opens no image, so it is cheap, and an id does not depend on how many images are then read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLES = Path("samples")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A listed picture.
+    """A listed image.
 
     Args:
         path: the file, which may turn out to be absent.
@@ -77,7 +77,7 @@ def list_images(source: Path) -> list[Entry]:
     else:
         raise WhorlError(f"{source}: no such folder. {_EXPECTED}")
     if not listed:
-        raise WhorlError(f"{source} lists no pictures. {_EXPECTED}")
+        raise WhorlError(f"{source} lists no images. {_EXPECTED}")
     ids = _unique_ids([item.name for item in listed], source)
     return [
         Entry(path=item.path, label=item.label, id=name, fault=item.fault)
@@ -126,7 +126,7 @@ def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[_Listed]:
 def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
     name = (row[column] or "").strip()
     if "\0" in name or PurePath(name).name in ("", ".."):
-        raise WhorlError(f"{table}, line {line}: expected the name of a picture in column {column!r}, got {name!r}.")
+        raise WhorlError(f"{table}, line {line}: expected the name of an image in column {column!r}, got {name!r}.")
     return name
 
 
@@ -146,7 +146,7 @@ def _from_class_folders(folder: Path) -> list[_Listed]:
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
     if not classes:
         loose = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
-        found = "pictures but no labels" if loose else "no pictures"
+        found = "images but no labels" if loose else "no images"
         raise WhorlError(f"{folder} holds {found}. {_EXPECTED}")
     labels = _class_labels([path.name for path in classes], folder)
     return [
@@ -175,7 +175,7 @@ def _class_labels(names: list[str], folder: Path) -> list[int]:
             if unknown:
                 raise WhorlError(
                     f"{folder}: {unknown[0]!r} is not a class of ImageNet-1k. "
-                    "Name the folders by 0-based label, or list the pictures in a CSV file."
+                    "Name the folders by 0-based label, or list the images in a CSV file."
                 )
             return [imagenet_synsets()[name] for name in names]
         case _:
@@ -200,7 +200,7 @@ def imagenet_synsets() -> dict[str, int]:
 
 
 def _unique_ids(names: list[PurePath], source: Path) -> list[str]:
-    """Name each picture by its path without suffix; with suffix where two would share a name."""
+    """Name each image by its path without suffix; with suffix where two would share a name."""
     # Ids become file names in run folders, so no root and no '..' may get into them.
     safe = [PurePath(*(part for part in name.parts if part not in (name.anchor, ".."))) for name in names]
     stems = [name.with_suffix("").as_posix() for name in safe]
@@ -208,5 +208,5 @@ def _unique_ids(names: list[PurePath], source: Path) -> list[str]:
     ids = [name.as_posix() if seen[stem] > 1 else stem for name, stem in zip(safe, stems, strict=True)]
     twice = [name for name, count in Counter(ids).items() if count > 1]
     if twice:
-        raise WhorlError(f"{source} lists {twice[0]!r} more than once. Keep one row for each picture.")
+        raise WhorlError(f"{source} lists {twice[0]!r} more than once. Keep one row for each image.")
     return ids

@@ -1,6 +1,6 @@
-"""One picture: from a file of any common kind to RGB in 8 bits, and back without loss.
+"""One image: from a file of any common kind to RGB in 8 bits, and back without loss.
 
-Every picture passes through 8 bits, whatever the file holds: what an attack is given, what it saves and what is
+Every image passes through 8 bits, whatever the file holds: what an attack is given, what it saves and what is
 measured later are then the same numbers.
 """
 
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 
 Size = int | tuple[int, int] | None
 Pixels = NDArray[np.uint8]
 
 MAX_PIXELS = 80_000_000
-"""Pictures with more pixels than this are refused before they are decompressed."""
+"""Images with more pixels than this are refused before they are decompressed."""
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -48,12 +48,12 @@ _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV"})
 
 
 def load_image(path: str | Path, *, size: Size = None) -> Tensor:
-    """Read one picture.
+    """Read one image.
 
     Args:
         path: BMP, GIF (first frame), JPEG, PNG, PPM, TIFF or WebP. The EXIF orientation is honoured; gray, palette and
             CMYK become RGB (without colour profiles); transparent parts are laid over white; 16 bits are scaled to 8.
-        size: side, or (height, width), to resize the whole picture to (bilinear, antialiased, no crop).
+        size: side, or (height, width), to resize the whole image to (bilinear, antialiased, no crop).
 
     Returns:
         (3, H, W) float32 in [0, 1], whole multiples of 1/255.
@@ -65,14 +65,14 @@ def load_image(path: str | Path, *, size: Size = None) -> Tensor:
 
 
 def save_image(path: str | Path, x: Tensor) -> None:
-    """Write one picture as an 8-bit PNG, rounded to the nearest level; the file appears whole or not at all.
+    """Write one image as an 8-bit PNG, rounded to the nearest level; the file appears whole or not at all.
 
     Args:
         path: where to write; ends in ``.png``. Missing folders are made, an existing file is replaced.
         x: (3, H, W), floating, in [0, 1].
 
     Raises:
-        WhorlError: the path is no PNG's or cannot be written to, or ``x`` is not such a picture.
+        WhorlError: the path is no PNG's or cannot be written to, or ``x`` is not such an image.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def save_image(path: str | Path, x: Tensor) -> None:
             f"expected a path that ends in .png, got {str(path)!r}. Other formats would change the pixels."
         )
     if x.ndim != 3 or x.shape[0] != 3 or x.numel() == 0 or not x.is_floating_point():
-        raise WhorlError(f"expected one floating (3, H, W) picture, got {x.dtype} of shape {tuple(x.shape)}.")
+        raise WhorlError(f"expected one floating (3, H, W) image, got {x.dtype} of shape {tuple(x.shape)}.")
     levels = x.detach().to("cpu", torch.float32) * 255
     low, high = levels.min().item(), levels.max().item()
     # Half a level may come from arithmetic; NaN fails the comparison too.
@@ -101,7 +101,7 @@ def save_image(path: str | Path, x: Tensor) -> None:
 
 
 def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:
-    """Read one picture as (H, W, 3) uint8; see ``load_image``."""
+    """Read one image as (H, W, 3) uint8; see ``load_image``."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if math.prod(image.size) > MAX_PIXELS:
@@ -115,7 +115,7 @@ def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:
     except FileNotFoundError as error:
         raise WhorlError(f"{path}: no such file. Check the path, or take it off the list.") from error
     except _DAMAGE as error:
-        raise WhorlError(f"{path}: cannot be read as a picture ({error}). Repair or remove it.") from error
+        raise WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.") from error
     if size is not None and (rgb.height, rgb.width) != size:
         rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.asarray(rgb)
@@ -127,7 +127,7 @@ def to_tensor(pixels: Pixels) -> Tensor:
 
 
 def checked_size(size: Size) -> tuple[int, int] | None:
-    """Turn a size setting into (height, width), or None when pictures keep their own.
+    """Turn a size setting into (height, width), or None when images keep their own.
 
     >>> checked_size(224)
     (224, 224)
@@ -145,7 +145,7 @@ def checked_size(size: Size) -> tuple[int, int] | None:
 def _to_rgb(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     # Mode I is 32 bits, of which PNG and PPM fill 16.
     if image.mode.startswith("I;16") or (image.mode == "I" and kind in {"PNG", "PPM"}):
-        # Pillow's own conversion clips at 255 and so turns the picture white.
+        # Pillow's own conversion clips at 255 and so turns the image white.
         wide = np.asarray(image).astype(np.int64)
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:

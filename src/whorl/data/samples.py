@@ -1,4 +1,4 @@
-"""Twenty labelled ImageNet photographs, so that every example and test runs on real pictures without a data set."""
+"""Twenty labelled ImageNet photographs, so that every example and test runs on real images without a data set."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
 
     Args:
         n: take the first n of the 20; None takes all.
-        size: side, or (height, width), to resize whole pictures to. Most are 512 × 512, one is 683 × 1024.
+        size: side, or (height, width), to resize whole images to. Most are 512 × 512, one is 683 × 1024.
 
     Returns:
         Images, to be unpacked: ``x`` (n, 3, H, W) float32 in [0, 1], ``y`` (n,) int64 ImageNet classes, ``ids``.

@@ -1,4 +1,4 @@
-"""Defences that change the picture before a classifier sees it; each is a function, a record of settings, a wrapper."""
+"""Defences that change the image before a classifier sees it; each is a function, a record of settings, a wrapper."""
 
 from whorl.defenses.bit_depth import BitDepth, reduce_bits
 from whorl.defenses.defended import Defended, Defense

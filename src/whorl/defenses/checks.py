@@ -37,7 +37,7 @@ def require_number(name: str, value: object, low: float, high: float = math.inf)
 
 
 def at_least_single(x: Tensor) -> Tensor:
-    """Return half-precision pictures in float32, whose 8-bit levels and squared distances are exact enough."""
+    """Return half-precision images in float32, whose 8-bit levels and squared distances are exact enough."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 

@@ -14,7 +14,7 @@ from whorl.randomness import image_keys, substream
 
 
 class Defense(Protocol):
-    """What is done to pictures before the classifier sees them.
+    """What is done to images before the classifier sees them.
 
     Any object with a name that can be called like this is one; nothing needs registering:
 
@@ -46,7 +46,7 @@ class Defense(Protocol):
 
         Args:
             x: (B, 3, H, W) in [0, 1].
-            keys: (B,) int64, one random key a picture, to draw from with ``whorl.randomness``. Each picture's answer
+            keys: (B,) int64, one random key an image, to draw from with ``whorl.randomness``. Each image's answer
                 must depend on its own pixels and key only.
 
         Returns:
@@ -58,11 +58,11 @@ class Defense(Protocol):
 class Defended(nn.Module):
     """A classifier whose input passes through a defence: RGB NCHW in [0, 1] at any size -> logits.
 
-    The defence acts on the picture at the size it comes in, before the classifier resizes it. Wrappers compose: in
-    ``Defended(Defended(clf, a), b)`` a picture meets ``b``, then ``a``, then ``clf``.
+    The defence acts on the image at the size it comes in, before the classifier resizes it. Wrappers compose: in
+    ``Defended(Defended(clf, a), b)`` an image meets ``b``, then ``a``, then ``clf``.
 
-    Randomness belongs to the picture: the same picture, draw and seed give the same logits, alone or in any batch.
-    An attack that changes the picture changes the draw, as it would on a defence that draws afresh for each query.
+    Randomness belongs to the image: the same image, draw and seed give the same logits, alone or in any batch.
+    An attack that changes the image changes the draw, as it would on a defence that draws afresh for each query.
 
     Like a Classifier it is frozen: in eval mode for good, without parameter gradients.
 
@@ -124,7 +124,7 @@ class Defended(nn.Module):
         return logits / self.samples
 
     def _defend(self, x: Tensor, keys: Tensor) -> Tensor:
-        # Autocast is meant for the network: a picture is made in its own precision.
+        # Autocast is meant for the network: an image is made in its own precision.
         with torch.autocast(x.device.type, enabled=False):
             return self.defense(x, keys)
 

@@ -14,7 +14,7 @@ from whorl.records import Record
 
 
 def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
-    """Compress and decompress pictures with Pillow's JPEG codec, in memory.
+    """Compress and decompress images with Pillow's JPEG codec, in memory.
 
     Args:
         x: (B, 3, H, W) in [0, 1]; rounded to 8 bits first.

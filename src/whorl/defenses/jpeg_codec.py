@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 HEADER = struct.Struct("<5Q")
-"""What stands before the pixels on a pipe: pictures, rows, columns, channels, quality."""
+"""What stands before the pixels on a pipe: images, rows, columns, channels, quality."""
 
 
 def coded(pixels: Iterable[NDArray[np.uint8]], quality: int) -> NDArray[np.uint8]:
-    """Compress and decompress (N, H, W, 3) pictures.
+    """Compress and decompress (N, H, W, 3) images.
 
     >>> coded(np.zeros((2, 8, 16, 3), dtype=np.uint8), 75).shape
     (2, 8, 16, 3)

@@ -1,4 +1,4 @@
-"""RandMix: repaint the picture with a few of its own colours, drawn at random, and vote over several draws.
+"""RandMix: repaint the image with a few of its own colours, drawn at random, and vote over several draws.
 
 Zhang and Liang, "Defending against Whitebox Adversarial Attacks via Randomized Discretization", AISTATS 2019.
 """
@@ -22,11 +22,11 @@ class Draws(NamedTuple):
     place: Tensor  # (B, pixels), uniform in [0, 1): which pixels are candidates
     tint: Tensor  # (B, pixels, 3), normal: noise on the candidates
     choice: Tensor  # (B, colors, pixels), uniform in [0, 1): which candidates become colours
-    grain: Tensor  # (B, 3, H * W), normal: noise on the picture
+    grain: Tensor  # (B, 3, H * W), normal: noise on the image
 
 
 def draw(keys: Tensor, area: int, *, colors: int, pixels: int) -> Draws:
-    """Draw the random numbers for pictures of ``area`` pixels; ``keys`` is (B,) int64."""
+    """Draw the random numbers for images of ``area`` pixels; ``keys`` is (B,) int64."""
     return Draws(
         place=uniform(substream(keys, 0), (pixels,)),
         tint=normal(substream(keys, 1), (pixels, 3)),
@@ -45,16 +45,16 @@ def randmix(
     alpha: float = 10.0,
     noise: float = 32 / 255,
 ) -> Tensor:
-    """Repaint each picture as a soft mixture of a few of its own colours.
+    """Repaint each image as a soft mixture of a few of its own colours.
 
     With values on [-1, 1]: some pixels are picked at random and given noise. From these the colours are chosen one by
     one, each with probability proportional to exp(σ · d²), d being the distance to the nearest colour chosen before.
-    The picture is given noise of its own, and each of its pixels becomes the mean of the colours, weighted by
+    The image is given noise of its own, and each of its pixels becomes the mean of the colours, weighted by
     exp(-α · distance²).
 
     Args:
         x: (B, 3, H, W) in [0, 1].
-        keys: (B,) int64, one random key a picture (``whorl.randomness.image_keys``).
+        keys: (B,) int64, one random key an image (``whorl.randomness.image_keys``).
         colors: how many colours to repaint with.
         pixels: how many pixels the colours are chosen from (with repetition).
         sigma: how strongly colours keep apart. 0 chooses at random, which is what the evaluation platform of

@@ -14,7 +14,7 @@ from whorl.records import Record
 
 
 class Placement(NamedTuple):
-    """Where a shrunken picture goes on a canvas of the original size. All (B,) int64, in pixels."""
+    """Where a shrunken image goes on a canvas of the original size. All (B,) int64, in pixels."""
 
     height: Tensor
     width: Tensor
@@ -23,10 +23,10 @@ class Placement(NamedTuple):
 
 
 def draw_placements(keys: Tensor, size: tuple[int, int], *, min_scale: float = 0.875) -> Placement:
-    """Draw a size and a position for each picture.
+    """Draw a size and a position for each image.
 
     Args:
-        keys: (B,) int64, one random key a picture.
+        keys: (B,) int64, one random key an image.
         size: (height, width) of the canvas.
         min_scale: both sides shrink by one factor, uniform in [min_scale, 1), rounded down to whole pixels.
 
@@ -42,12 +42,12 @@ def draw_placements(keys: Tensor, size: tuple[int, int], *, min_scale: float = 0
 
 
 def resize_pad(x: Tensor, keys: Tensor, *, min_scale: float = 0.875) -> Tensor:
-    """Shrink each picture at random and place it at random on black, at the size it came in.
+    """Shrink each image at random and place it at random on black, at the size it came in.
 
     Args:
         x: (B, 3, H, W) in [0, 1].
-        keys: (B,) int64, one random key a picture (``whorl.randomness.image_keys``).
-        min_scale: the smallest factor, in [0, 1]; 1 leaves pictures as they are.
+        keys: (B,) int64, one random key an image (``whorl.randomness.image_keys``).
+        min_scale: the smallest factor, in [0, 1]; 1 leaves images as they are.
 
     Returns:
         Like ``x``, nearest neighbour with corners aligned. Differentiable: each pixel kept hands its gradient back.

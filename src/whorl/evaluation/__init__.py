@@ -1,11 +1,11 @@
-"""How often attacks succeed when the picture is rotated, scaled and moved."""
+"""How often attacks succeed when the image is rotated, scaled and moved."""
 
 from whorl.evaluation.compare import Comparison, Outcomes, compare
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.grid import evaluate, success_rates, to_8_bits
-from whorl.evaluation.pose import PAPER_POSES, Pose, poses
 from whorl.evaluation.success import SuccessRate
 from whorl.evaluation.tally import Batch, Evaluation
+from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
 __all__ = [
     "PAPER_POSES",

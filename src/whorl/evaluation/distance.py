@@ -1,4 +1,4 @@
-"""How far adversarial pictures lie from the clean ones, as sums and maxima that add up."""
+"""How far adversarial images lie from the clean ones, as sums and maxima that add up."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from whorl.errors import WhorlError
 
 @dataclass(frozen=True)
 class Distance:
-    """Distances of many pictures, in units of the [0, 1] range; ``a + b`` pools two of them.
+    """Distances of many images, in units of the [0, 1] range; ``a + b`` pools two of them.
 
-    L∞ is a picture's largest change of any channel of any pixel, L2 the root of the sum of all squared changes.
+    L∞ is an image's largest change of any channel of any pixel, L2 the root of the sum of all squared changes.
 
     >>> clean = torch.zeros(2, 3, 2, 2)
     >>> adversarial = torch.stack((torch.full((3, 2, 2), 0.25), torch.zeros(3, 2, 2)))
@@ -25,13 +25,13 @@ class Distance:
     """
 
     n: int = 0
-    """Pictures seen."""
+    """Images seen."""
     linf_sum: float = 0.0
-    """Of the pictures' L∞ distances."""
+    """Of the images' L∞ distances."""
     linf_max: float = 0.0
     """The largest of them."""
     l2_sum: float = 0.0
-    """Of the pictures' L2 distances."""
+    """Of the images' L2 distances."""
     l2_max: float = 0.0
     """The largest of them."""
 
@@ -45,14 +45,14 @@ class Distance:
         """
         if clean.shape != adversarial.shape or clean.dim() != 4:
             raise WhorlError(
-                "pictures must be (B, C, H, W) and of one shape; got "
+                "images must be (B, C, H, W) and of one shape; got "
                 f"{tuple(clean.shape)} and {tuple(adversarial.shape)}."
             )
         if not len(clean):
             return cls()
         change = (adversarial - clean).flatten(1)
         linf = torch.linalg.vector_norm(change, math.inf, dim=1).double()
-        # Squares of a large picture lose digits in float32, and sums over a data set more.
+        # Squares of a large image lose digits in float32, and sums over a data set more.
         l2 = torch.linalg.vector_norm(change, dim=1, dtype=torch.float64)
         figures = torch.stack((linf.sum(), linf.max(), l2.sum(), l2.max())).tolist()  # the device is waited for once
         return cls(len(change), *figures)
@@ -68,10 +68,10 @@ class Distance:
 
     @property
     def linf_mean(self) -> float:
-        """Mean L∞ distance of a picture; NaN without pictures."""
+        """Mean L∞ distance of an image; NaN without images."""
         return self.linf_sum / self.n if self.n else math.nan
 
     @property
     def l2_mean(self) -> float:
-        """Mean L2 distance of a picture; NaN without pictures."""
+        """Mean L2 distance of an image; NaN without images."""
         return self.l2_sum / self.n if self.n else math.nan

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation.pose import PAPER_POSES, Pose
 from whorl.evaluation.success import SuccessRate
 from whorl.evaluation.tally import Batch, Evaluation, Tally
+from whorl.geometry.pose import PAPER_POSES, Pose
 
 Targets = Mapping[str, Callable[[Tensor], Tensor]]
 """Name to network, (B, C, H, W) in [0, 1] to logits: classifiers, ensembles, defended ones."""
 
 Precision = Literal["full", "bf16"]
-"""What networks are asked in. Pictures are warped in full precision either way: that is a small share of the time."""
+"""What networks are asked in. Images are warped in full precision either way: that is a small share of the time."""
 
 
 def to_8_bits(x: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def in_precision(target: Callable[[Tensor], Tensor], precision: Precision) -> Ca
         raise WhorlError(f"precision must be 'full' or 'bf16'; got {precision!r}.")
     if precision == "full":
         return target
-    from whorl.fast.network import prepared  # needed here alone
+    from whorl.models.prepared.network import prepared  # needed here alone
 
     @cache
     def quick() -> Callable[[Tensor], Tensor] | None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from whorl.errors import WhorlError
 from whorl.evaluation.compare import Comparison, Outcomes, compare
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.pose import Pose
 from whorl.evaluation.success import SuccessRate
+from whorl.geometry.pose import Pose
 
 
 class Batch(NamedTuple):

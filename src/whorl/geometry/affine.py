@@ -1,4 +1,4 @@
-"""Rotate, scale and shift pictures about their centre."""
+"""Rotate, scale and shift images about their centre."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.fast.warping import warp_on_gpu
+from whorl.geometry.warp_gpu import warp_on_gpu
 
 
 def affine(
@@ -16,9 +16,9 @@ def affine(
     scale: float | Tensor = 1.0,
     shift: tuple[float, float] | Tensor = (0.0, 0.0),
 ) -> Tensor:
-    """Rotate and scale about the picture's centre, then shift: the paper's ``M_t · M_q`` (Eq. 3).
+    """Rotate and scale about the image's centre, then shift: the paper's ``M_t · M_q`` (Eq. 3).
 
-    Axes are (right, down), so a positive angle turns the picture clockwise on screen. Bilinear, zeros outside.
+    Axes are (right, down), so a positive angle turns the image clockwise on screen. Bilinear, zeros outside.
     Differentiable in the images and in every parameter given as a tensor.
 
     Args:
@@ -36,7 +36,7 @@ def affine(
     """
     if x.dim() != 4 or not x.is_floating_point():
         raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {x.dtype} of shape {tuple(x.shape)}.")
-    # Half precision places a pixel of a 299-pixel picture only to within 0.1 px, so coordinates are at least float32.
+    # Half precision places a pixel of a 299-pixel image only to within 0.1 px, so coordinates are at least float32.
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     factor = _per_image(scale, x, dtype, "scale")
     # A tensor on a GPU is not looked at: that would make the host wait for it.

@@ -1,4 +1,4 @@
-"""Polar coordinates around the picture's centre: rotating shifts columns there, and scaling nearly shifts rows."""
+"""Polar coordinates around the image's centre: rotating shifts columns there, and scaling nearly shifts rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Taps(NamedTuple):
 
 
 class PolarPlan(NamedTuple):
-    """Both warps for one picture size, device and dtype."""
+    """Both warps for one image size, device and dtype."""
 
     forward: Taps
     inverse: Taps
 
 
 def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
-    """Resample pictures onto a polar grid around their centre.
+    """Resample images onto a polar grid around their centre.
 
     Args:
         x: (B, C, H, W), float32 or float64.
@@ -37,7 +37,7 @@ def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
 
     Returns:
         (B, C, n, angles): rows are n radii from the centre to the corner pixels' centres, columns angles from 0 (to the
-        right) on towards "down". Zero where the grid leaves the picture.
+        right) on towards "down". Zero where the grid leaves the image.
 
     >>> to_polar(torch.ones(1, 3, 32, 48)).shape
     torch.Size([1, 3, 48, 48])
@@ -54,11 +54,11 @@ def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
 
 
 def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
-    """Go back from the polar grid of :func:`to_polar` to the picture.
+    """Go back from the polar grid of :func:`to_polar` to the image.
 
     Args:
         x: (B, C, n, angles) as :func:`to_polar` gives it.
-        size: (H, W) of the picture, with max(H, W) = n. None: square.
+        size: (H, W) of the image, with max(H, W) = n. None: square.
 
     Returns:
         (B, C, H, W).
@@ -71,7 +71,7 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
     height, width = (n, n) if size is None else size
     if max(height, width) != n:
         raise WhorlError(
-            f"a polar picture of {height}x{width} pixels has {max(height, width)} radii; got {tuple(x.shape[-2:])}."
+            f"a polar image of {height}x{width} pixels has {max(height, width)} radii; got {tuple(x.shape[-2:])}."
         )
     if torch.compiler.is_compiling():
         picture: Tensor = _compiled(x, height, width, around, inverse=True)
@@ -81,7 +81,7 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
 
 @lru_cache(maxsize=32)
 def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype, angles: int) -> PolarPlan:
-    """Build both warps for a picture size, once per (size, device, dtype, angles).
+    """Build both warps for an image size, once per (size, device, dtype, angles).
 
     Coordinates and weights are computed in float64 and rounded once: normalised float32 coordinates, as grid_sample
     takes them, would already cost the 1e-5 of accuracy that the estimator promises.

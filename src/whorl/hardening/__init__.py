@@ -1,4 +1,4 @@
-"""Harden a network against adversarial pictures: recipes, training, and what it bought.
+"""Harden a network against adversarial images: recipes, training, and what it bought.
 
 from whorl.hardening import harden
 

@@ -1,4 +1,4 @@
-"""Random resized crops and flips, on the device and keyed by picture."""
+"""Random resized crops and flips, on the device and keyed by image."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def random_crops(
     area: tuple[float, float] = (0.35, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """Cut a random rectangle out of each picture, resize it, and mirror every other one.
+    """Cut a random rectangle out of each image, resize it, and mirror every other one.
 
-    One bilinear warp a picture. The rectangle always lies inside.
+    One bilinear warp an image. The rectangle always lies inside.
 
     Args:
         x: (B, C, H, W) floating.
-        keys: (B,) int64, one a picture (:mod:`whorl.randomness`).
+        keys: (B,) int64, one an image (:mod:`whorl.randomness`).
         size: (height, width) of the crops, in pixels.
-        area: lowest and highest share of the picture that is kept.
+        area: lowest and highest share of the image that is kept.
         ratio: lowest and highest width divided by height; drawn evenly in its logarithm.
 
     Returns:
@@ -40,7 +40,7 @@ def random_crops(
     share = area[0] + (area[1] - area[0]) * draws[:, 0]
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = torch.exp(low + (high - low) * draws[:, 1])
-    # Sides as shares of the picture's own; one that would be longer than the picture is cut to it.
+    # Sides as shares of the image's own; one that would be longer than the image is cut to it.
     width = (share * aspect).sqrt().clamp(max=1)
     height = (share / aspect).sqrt().clamp(max=1)
     across = (1 - width) * (2 * draws[:, 2] - 1)

@@ -1,6 +1,6 @@
 """Checkpoints: everything that a run needs to go on exactly where it stopped.
 
-Randomness is a function of seed, epoch, step and picture, so there is no generator's state to keep.
+Randomness is a function of seed, epoch, step and image, so there is no generator's state to keep.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.models.weights import StateDict
 
 FILE = "checkpoint.pt"

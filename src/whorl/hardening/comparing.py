@@ -1,4 +1,4 @@
-"""What did hardening buy: a network and its hardened version, asked about the same adversarial pictures."""
+"""What did hardening buy: a network and its hardened version, asked about the same adversarial images."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from whorl.attacks import attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, evaluate
-from whorl.hardening.progress import Report, silent
 from whorl.models.classifier import Classifier
+from whorl.progress import Progress, silent
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
@@ -38,10 +38,10 @@ class Bought:
     Attributes:
         original: name of the network.
         hardened: name of its hardened version.
-        source: name of the network that the pictures were crafted on.
-        n: pictures.
+        source: name of the network that the images were crafted on.
+        n: images.
         poses: how many poses the means are over.
-        clean: accuracy on clean pictures as they are, (original, hardened), in [0, 1].
+        clean: accuracy on clean images as they are, (original, hardened), in [0, 1].
         rows: one an attack.
     """
 
@@ -84,7 +84,7 @@ def what_it_bought(
     eps: float = 16 / 255,
     seed: int = 0,
     total: int = 0,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Bought:
     """Craft on one network, and ask two others, batch by batch.
 
@@ -97,8 +97,8 @@ def what_it_bought(
         poses: to take the mean over; the identity is asked in any case.
         eps: radius of the ball.
         seed: of the attacks.
-        total: pictures in all, for the report.
-        report: told how many pictures are done.
+        total: images in all, for the report.
+        progress: told how many images are done.
     """
     asked = tuple(dict.fromkeys((Pose(), *poses)))
     if not attacks:
@@ -111,7 +111,7 @@ def what_it_bought(
         for x, y, ids in batches:
             yield x, {name: how(source, x, y, seed=seed, ids=ids) for name, how in chosen.items()}, y, ids
             done += len(x)
-            report("crafting and asking", done, max(total, done))
+            progress("crafting and asking", done, max(total, done))
 
     counts = evaluate({"original": original, "hardened": hardened}, crafted(), poses=asked).counts
 
@@ -160,5 +160,5 @@ def draw(bought: Bought, path: Path) -> None:
             title=f"fooled, mean over {bought.poses} poses", bars={row.attack: bars(row.posed) for row in bought.rows}
         ),
     ]
-    subtitle = f"{bought.n} pictures; attacks crafted on {bought.source}. Fooled: success rate, lower is better."
+    subtitle = f"{bought.n} images; attacks crafted on {bought.source}. Fooled: success rate, lower is better."
     draw_bars(blocks, path, title=f"What hardening bought: {bought.hardened}", subtitle=subtitle)

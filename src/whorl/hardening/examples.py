@@ -1,7 +1,7 @@
-"""Adversarial pictures for the student to learn from, made within a training step.
+"""Adversarial images for the student to learn from, made within a training step.
 
 The same parts as :mod:`whorl.attacks`, without its checks: those look at values, which makes a device wait, and a
-radius for each picture has to stay on the device.
+radius for each image has to stay on the device.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def perturb(
         maker: network whose gradient is followed, (B, C, H, W) in [0, 1] to logits.
         x: (B, C, H, W) in [0, 1].
         y: (B,) true labels.
-        keys: (B,) int64, one a picture and step of the training.
+        keys: (B,) int64, one an image and step of the training.
         growth: factor on every radius; a number, or a () tensor on the device.
         like: (B, classes) log-probabilities to leave, where the kind's loss is ``"kl"``.
 
     Returns:
-        (B, C, H, W) in [0, 1], within each picture's radius.
+        (B, C, H, W) in [0, 1], within each image's radius.
     """
     low, high = kind.eps
     eps = (uniform(substream(keys, _RADIUS), (1, 1, 1), low, high) * growth).to(x.dtype)
@@ -62,7 +62,7 @@ def perturb(
     goal = Goal(y, False, 0)  # labels were checked against the classes before the training
     gradient = SampledGradient(maker, goal, leave, kind.input, 1, None)
     adv = x
-    # KL to the student's own answer has no slope at the picture itself.
+    # KL to the student's own answer has no slope at the image itself.
     if kind.random_start:
         noise = uniform(substream(keys, _START), x.shape[1:], -1.0, 1.0).to(x.dtype)
         adv = torch.clamp(x + eps * noise, lower, upper)
@@ -78,7 +78,7 @@ def perturb(
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Places of a batch whose pictures are made alike: (n,) local indices, by which network, and how."""
+    """Places of a batch whose images are made alike: (n,) local indices, by which network, and how."""
 
     places: Tensor
     maker: str
@@ -129,7 +129,7 @@ def make(
     growth: float | Tensor = 1.0,
     like: Tensor | None = None,
 ) -> Tensor:
-    """Make the adversarial version of every picture of a batch, group by group.
+    """Make the adversarial version of every image of a batch, group by group.
 
     Args:
         groups: from :func:`assign`; together they cover the batch.

@@ -1,4 +1,4 @@
-"""Harden a network: from a model and a folder of pictures to weights, a manifest and a report."""
+"""Harden a network: from a model and a folder of images to weights, a manifest and a report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 import whorl
-from whorl.artifacts import atomic_write, sha256_of
 from whorl.errors import WhorlError
+from whorl.files import atomic_write, sha256_of
 from whorl.hardening.checkpoint import FILE, load_checkpoint
+from whorl.hardening.measurements import Say
 from whorl.hardening.pictures import TrainingPictures, load_pictures
 from whorl.hardening.processes import Team, team
-from whorl.hardening.progress import Report, Say, silent
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.report import write_report
@@ -28,6 +28,7 @@ from whorl.hardening.training import NotFiniteError, Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import load_model
+from whorl.progress import Progress, silent
 
 WEIGHTS, MANIFEST, REPORT = "weights.safetensors", "manifest.json", "report.html"
 POOL = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
@@ -44,7 +45,7 @@ class Hardened:
         classifier: the hardened network, frozen, on its device.
         learned: the tensors that training changed, by name, on the CPU.
         history: measurements on the way, oldest first: step, seconds, loss, lr, and shares of right answers on
-            held-out pictures (clean, transfer, white_box).
+            held-out images (clean, transfer, white_box).
         about: what was trained how, each as text.
         training: the settings, with the number of steps that were taken.
         seconds: spent on training, over all sittings.
@@ -74,7 +75,7 @@ def harden(
     side: int | None = None,
     partial: bool = False,
     device: str | torch.device = "auto",
-    report: Report = silent,
+    progress: Progress = silent,
     say: Say | None = None,
     **settings: Any,
 ) -> Hardened:
@@ -85,7 +86,7 @@ def harden(
 
     Args:
         model: the classifier, or its name; it stays as it is.
-        data: folder in any layout of ``whorl.load_images``, or pictures that are loaded already.
+        data: folder in any layout of ``whorl.load_images``, or images that are loaded already.
         recipe: name of a recipe (:func:`recipe_names`), or one of your own.
         out: folder for the checkpoint, the weights and the report; None keeps nothing.
         start: begin with these weights instead of the model's; of the same architecture.
@@ -94,15 +95,15 @@ def harden(
         training: all settings at once; by default those of :class:`Training`.
         seconds: train for about so long instead of ``training.steps`` steps. A few steps are timed first, and the plan
             is changed on the way where they told too little.
-        side: pixels that pictures are kept at in memory; by default the network's own input.
-        partial: whether some of the network's classes may have no picture.
+        side: pixels that images are kept at in memory; by default the network's own input.
+        partial: whether some of the network's classes may have no image.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-        report: told about decoding and steps; of several processes, the first one's alone.
+        progress: told about decoding and steps; of several processes, the first one's alone.
         say: told each measurement, likewise.
         settings: single fields of :class:`Training`, such as ``steps``, ``batch``, ``lr`` and ``seed``.
 
     Raises:
-        WhorlError: bad pictures or settings, fewer pictures than a batch, a checkpoint of another run in ``out``, or a
+        WhorlError: bad images or settings, fewer images than a batch, a checkpoint of another run in ``out``, or a
             loss that became NaN; the last checkpoint is then from before that.
     """
     chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
@@ -114,7 +115,7 @@ def harden(
         pictures = (
             data
             if isinstance(data, TrainingPictures)
-            else _load(data, original, side, report if group.leads else silent)
+            else _load(data, original, side, progress if group.leads else silent)
         )
         pictures.check_classes(original.num_classes, partial=partial)
         makers = _pool(pool, original, where) if chosen.needs_pool else {}
@@ -129,10 +130,10 @@ def harden(
             "start": _identity(begun),
             "pool": ", ".join(map(_identity, makers.values())),
             "teachers": ", ".join(map(_identity, taught)),
-            "pictures": f"{len(pictures)} {pictures.sha256}",
+            "images": f"{len(pictures)} {pictures.sha256}",
         }
         folder = None if out is None else Path(out)
-        job = _Job(trainer, about, folder, group, report, say)
+        job = _Job(trainer, about, folder, group, progress, say)
         job.run(seconds)
         return job.finish(begun, f"{original.name}.{chosen.name}")
 
@@ -149,11 +150,11 @@ class _Job:
         about: dict[str, str],
         folder: Path | None,
         group: Team,
-        report: Report,
+        progress: Progress,
         say: Say | None,
     ) -> None:
         self.trainer, self.about, self.folder, self.group = trainer, about, folder, group
-        self.report, self.say = report, say
+        self.progress, self.say = progress, say
         self.before = 0.0
         self.start = time.perf_counter()
         self.first = self.saved = 0
@@ -196,7 +197,7 @@ class _Job:
         loss = trainer.check()
         self._keep_to_time()
         if self.group.leads:
-            self.report("training", trainer.step, training.steps)
+            self.progress("training", trainer.step, training.steps)
         if reporting:
             entry = {
                 "step": trainer.step,
@@ -293,8 +294,8 @@ def _identity(net: Classifier) -> str:
     return f"{net.name} {state_dict_sha256(net.net)}"
 
 
-def _load(data: str | Path, original: Classifier, side: int | None, report: Report) -> TrainingPictures:
-    return load_pictures(data, side=max(original.size) if side is None else side, report=report)
+def _load(data: str | Path, original: Classifier, side: int | None, progress: Progress) -> TrainingPictures:
+    return load_pictures(data, side=max(original.size) if side is None else side, progress=progress)
 
 
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:

@@ -13,7 +13,7 @@ def soft_targets(answers: Tensor | None, labels: Tensor, *, trust: float) -> Ten
     """Mix a teacher's answers with the labels.
 
     Args:
-        answers: (B, classes) probabilities of the teacher on the clean pictures; None if there is no teacher.
+        answers: (B, classes) probabilities of the teacher on the clean images; None if there is no teacher.
         labels: (B, classes) the labels as probabilities.
         trust: weight of the teacher, in [0, 1]; the labels get the rest.
 
@@ -31,7 +31,7 @@ def objective(recipe: Recipe, clean: Tensor, adversarial: Tensor, targets: Tenso
 
     Args:
         recipe: which objective, and its weights.
-        clean: (B, classes) logits of the clean pictures.
+        clean: (B, classes) logits of the clean images.
         adversarial: (B, classes) logits of their adversarial versions.
         targets: (B, classes) probabilities that both should get.
     """

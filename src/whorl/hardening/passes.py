@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Model
 from whorl.models.classifier import Classifier
-from whorl.models.folding import fold
+from whorl.models.prepared.folding import fold
 
 
 class LowPrecision:
@@ -35,7 +35,7 @@ class LowPrecision:
 
 
 class Learner(nn.Module):
-    """The student's forward pass for learning: pictures at the size they have, and a bare network to compile."""
+    """The student's forward pass for learning: images at the size they have, and a bare network to compile."""
 
     def __init__(self, student: Classifier, *, compiled: bool) -> None:
         super().__init__()
@@ -44,13 +44,13 @@ class Learner(nn.Module):
         self.net: list[Any] = [torch.compile(student.net) if compiled else student.net]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the logits of (B, 3, H, W) pictures in [0, 1], which are not resized."""
+        """Give the logits of (B, 3, H, W) images in [0, 1], which are not resized."""
         logits: Tensor = self.net[0]((x - self.student._mean) / self.student._std)
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def at_size(net: Model, size: tuple[int, int]) -> Model:
-    """A faster copy of a static classifier that takes pictures of this size as they are; anything else as it is."""
+    """A faster copy of a static classifier that takes images of this size as they are; anything else as it is."""
     if not isinstance(net, Classifier):
         return net
     copy = deepcopy(net)

@@ -1,4 +1,4 @@
-"""Training pictures: decoded once, kept as bytes on the device, and cropped there."""
+"""Training images: decoded once, kept as bytes on the device, and cropped there."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from whorl.data.layouts import Entry, list_images
 from whorl.data.pictures import decode
 from whorl.errors import WhorlError
-from whorl.hardening.progress import Report, silent
+from whorl.progress import Progress, silent
 from whorl.randomness import image_keys, substream, uniform
 
-# Streams of a picture's randomness; those of a training step are in whorl.hardening.training.
+# Streams of an image's randomness; those of a training step are in whorl.hardening.training.
 _HELD_OUT, _ORDER = 101, 102
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingPictures:
-    """Labelled pictures of one size, in memory.
+    """Labelled images of one size, in memory.
 
     Attributes:
         pixels: (N, 3, S, S) uint8.
@@ -40,15 +40,15 @@ class TrainingPictures:
 
     @classmethod
     def of(cls, pixels: Tensor, labels: Tensor, ids: Sequence[str]) -> TrainingPictures:
-        """Take pictures that are in memory already, (N, 3, H, W) uint8, with (N,) labels and N names."""
+        """Take images that are in memory already, (N, 3, H, W) uint8, with (N,) labels and N names."""
         if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1] != 3:
             raise WhorlError(f"pixels must be (N, 3, H, W) uint8; got {pixels.dtype} of shape {tuple(pixels.shape)}.")
         if not len(pixels) == len(labels) == len(ids):
             raise WhorlError(
-                f"expected a label and a name for each of {len(pixels)} pictures; got {len(labels)} and {len(ids)}."
+                f"expected a label and a name for each of {len(pixels)} images; got {len(labels)} and {len(ids)}."
             )
         if len(set(ids)) != len(ids):
-            raise WhorlError("the names of pictures must differ from each other; got one name twice.")
+            raise WhorlError("the names of images must differ from each other; got one name twice.")
         digest = hashlib.sha256()
         digest.update("\n".join(ids).encode())
         digest.update(labels.cpu().to(torch.int64).numpy().tobytes())
@@ -59,11 +59,11 @@ class TrainingPictures:
         return len(self.pixels)
 
     def check_classes(self, num_classes: int, *, partial: bool = False) -> None:
-        """Refuse labels that a network has no class for, and classes that have no picture.
+        """Refuse labels that a network has no class for, and classes that have no image.
 
         Args:
             num_classes: how many the network knows.
-            partial: whether classes without a picture are meant to be.
+            partial: whether classes without an image are meant to be.
         """
         highest = int(self.labels.max())
         if highest >= num_classes:
@@ -75,34 +75,34 @@ class TrainingPictures:
         if missing and not partial:
             shown = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             raise WhorlError(
-                f"expected pictures of all {num_classes} classes, got none of class {shown}. A missing class folder "
+                f"expected images of all {num_classes} classes, got none of class {shown}. A missing class folder "
                 "shifts the labels of folders that are not named by label. Add it, or say that it is meant: "
                 "partial=True, --partial."
             )
 
     def split(self, held_out: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Choose pictures to watch the training with, at random but by name: (training, held-out) indices."""
+        """Choose images to watch the training with, at random but by name: (training, held-out) indices."""
         order = uniform(substream(self.keys(seed), _HELD_OUT)).argsort(stable=True)
         return order[held_out:].sort().values, order[:held_out].sort().values
 
     def keys(self, seed: int) -> Tensor:
-        """(N,) random keys on the CPU, one for each picture."""
+        """(N,) random keys on the CPU, one for each image."""
         return image_keys(torch.empty(len(self.ids), 0), seed, self.ids)
 
 
 def load_pictures(
-    folder: str | Path, *, side: int, limit: int | None = None, report: Report = silent
+    folder: str | Path, *, side: int, limit: int | None = None, progress: Progress = silent
 ) -> TrainingPictures:
-    """Decode every picture of a data set once.
+    """Decode every image of a data set once.
 
     Args:
         folder: in any layout of ``whorl.load_images``.
-        side: pictures are resized to a square of this side, in pixels.
+        side: images are resized to a square of this side, in pixels.
         limit: take only so many, spread evenly over the listing (class by class in class folders).
-        report: told how many are done.
+        progress: told how many are done.
 
     Raises:
-        WhorlError: no such folder, no layout that fits, or a bad picture or label.
+        WhorlError: no such folder, no layout that fits, or a bad image or label.
     """
     if side < 1:
         raise WhorlError(f"side must be a whole number of pixels from 1; got {side}.")
@@ -125,7 +125,7 @@ def load_pictures(
         try:
             for done, job in enumerate(waiting, start=1):
                 job.result()
-                report("decoding pictures", done, len(entries))
+                progress("decoding images", done, len(entries))
         except BaseException:
             workers.shutdown(cancel_futures=True)
             raise
@@ -135,12 +135,12 @@ def load_pictures(
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Which pictures each step sees: every epoch a new order, a function of (seed, epoch, picture) and nothing else.
+    """Which images each step sees: every epoch a new order, a function of (seed, epoch, image) and nothing else.
 
     Attributes:
-        indices: (N,) pictures to draw from, on the CPU.
+        indices: (N,) images to draw from, on the CPU.
         keys: (N,) their keys.
-        batch: pictures a step; what is left over at the end of an epoch waits for the next one.
+        batch: images a step; what is left over at the end of an epoch waits for the next one.
     """
 
     indices: Tensor
@@ -150,8 +150,8 @@ class Order:
     def __post_init__(self) -> None:
         if len(self.indices) < self.batch:
             raise WhorlError(
-                f"expected at least a batch of {self.batch} pictures to train on, got {len(self.indices)}. "
-                "Add pictures, or make the batch or the held-out part smaller."
+                f"expected at least a batch of {self.batch} images to train on, got {len(self.indices)}. "
+                "Add images, or make the batch or the held-out part smaller."
             )
 
     @property
@@ -160,11 +160,11 @@ class Order:
         return len(self.indices) // self.batch
 
     def of(self, epoch: int) -> Tensor:
-        """All (N,) pictures in the order of an epoch."""
+        """All (N,) images in the order of an epoch."""
         return self.indices[uniform(substream(self.keys, _ORDER, epoch)).argsort(stable=True)]
 
     def at(self, step: int) -> tuple[Tensor, int]:
-        """The (batch,) pictures of a step, and the epoch that it belongs to.
+        """The (batch,) images of a step, and the epoch that it belongs to.
 
         >>> order = Order(torch.arange(10), torch.arange(10), batch=5)
         >>> sorted(torch.cat([order.at(0)[0], order.at(1)[0]]).tolist()), order.at(2)[1]

@@ -1,4 +1,4 @@
-"""The recipes by name: which adversarial pictures the student meets, and what it learns from them.
+"""The recipes by name: which adversarial images the student meets, and what it learns from them.
 
 A recipe is a line: a composition of parts, not a class.
 """
@@ -20,16 +20,16 @@ Objective = Literal["mixed", "pairing", "trades"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Examples(Record):
-    """One kind of adversarial picture that a recipe shows to the student.
+    """One kind of adversarial image that a recipe shows to the student.
 
     Attributes:
         makers: whose gradient makes them: networks of the static ``"pool"``, the ``"student"`` itself, or ``"both"``
             in turn.
         weight: how often, relative to the recipe's other kinds; a whole number.
-        eps: lowest and highest radius of the ball, drawn uniformly for each picture, in units of the [0, 1] range.
+        eps: lowest and highest radius of the ball, drawn uniformly for each image, in units of the [0, 1] range.
         steps: gradient steps.
         reach: how far the steps lead if all point the same way, as a multiple of the radius.
-        random_start: whether to start anywhere in the ball instead of at the picture.
+        random_start: whether to start anywhere in the ball instead of at the image.
         momentum: decay of the accumulated gradient; 0 is none.
         input: random transform of what the maker sees.
         estimator: gradient to invariant gradient.
@@ -66,14 +66,14 @@ class Recipe(Record):
 
     Attributes:
         name: what to call it; a hardened model is called ``MODEL.NAME``.
-        examples: the kinds of adversarial pictures. Each picture of a batch meets one of them, in turn.
-        objective: ``"mixed"`` (cross entropy on clean and adversarial pictures), ``"pairing"`` (the same, and the two
-            must get the same logits: ALP), ``"trades"`` (cross entropy on clean pictures, and the two must get the same
+        examples: the kinds of adversarial images. Each image of a batch meets one of them, in turn.
+        objective: ``"mixed"`` (cross entropy on clean and adversarial images), ``"pairing"`` (the same, and the two
+            must get the same logits: ALP), ``"trades"`` (cross entropy on clean images, and the two must get the same
             answer).
-        clean: share of the clean pictures in the cross entropy; the rest is the adversarial ones'. Not for TRADES.
+        clean: share of the clean images in the cross entropy; the rest is the adversarial ones'. Not for TRADES.
         strength: weight of the pairing, or of TRADES' second term.
-        pose: random transform of each adversarial picture, after it is made and before the student sees it.
-        posed: share of the adversarial pictures that are transformed.
+        pose: random transform of each adversarial image, after it is made and before the student sees it.
+        posed: share of the adversarial images that are transformed.
         ramp: share of the training over which ``eps`` grows from nothing to its full size.
     """
 
@@ -115,7 +115,7 @@ RECIPES: Mapping[str, Recipe] = {
     "alp": Recipe(
         name="alp",
         # Half come from the pool, so that what transfers is not forgotten for what the student's own gradient finds.
-        # The student's radius is small: at 8/255 a small network that sees few pictures unlearns the clean ones.
+        # The student's radius is small: at 8/255 a small network that sees few images unlearns the clean ones.
         examples=(
             _steps_on_student.with_(eps=(2 / 255, 4 / 255), steps=2, weight=2),
             Examples(makers="pool"),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 
 _ACCURACIES = {
     "clean": "clean",
@@ -50,7 +50,7 @@ def write_report(
     last = history[-1] if history else {}
     told = [f"{text}: {100 * last[key]:.1f}%" for key, text in _ACCURACIES.items() if key in last]
     steps = f"{last['step']:.0f} steps in {seconds:.0f} s." if last else "No measurements yet."
-    summary = f"{steps} Accuracy on held-out pictures at the end: {'; '.join(told)}." if told else steps
+    summary = f"{steps} Accuracy on held-out images at the end: {'; '.join(told)}." if told else steps
     rows = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in about.items())
     page = _PAGE.format(title=html.escape(name), summary=html.escape(summary), curves=_curves(history), rows=rows)
     try:
@@ -67,7 +67,7 @@ def _curves(history: Sequence[Mapping[str, float]]) -> str:
         from plotly.subplots import make_subplots
     except ImportError as error:
         raise WhorlError("the training report needs plotly. Install it: pip install plotly.") from error
-    titles = ("accuracy on held-out pictures (%)", "training loss")
+    titles = ("accuracy on held-out images (%)", "training loss")
     figure: Any = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.12)
     steps = [entry["step"] for entry in history]
     for (key, text), colour in zip(_ACCURACIES.items(), _COLOURS, strict=True):

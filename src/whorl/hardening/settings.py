@@ -18,8 +18,8 @@ class Training(Record):
     """Settings of a training run.
 
     Attributes:
-        steps: optimiser steps; each sees ``batch`` clean pictures and their adversarial versions.
-        batch: pictures a step, over all processes together.
+        steps: optimiser steps; each sees ``batch`` clean images and their adversarial versions.
+        batch: images a step, over all processes together.
         optimizer: ``"sgd"`` (momentum 0.9, Nesterov) or ``"adam"`` (AdamW).
         lr: highest learning rate; None is 0.03 for SGD, which wants ``clip``, and 1.5e-4 for Adam.
         warmup: share of the steps over which the learning rate rises; it then falls along a cosine to zero.
@@ -27,14 +27,14 @@ class Training(Record):
         clip: largest norm of the gradient, which is 20 to 40 at first: unclipped, SGD at 0.03 unlearns everything.
         ema: decay of the running average of the weights, which is what is kept; 0 keeps the last weights.
         trust: weight of the teacher's answers in the targets; the labels get the rest. 0 needs no teacher.
-        area: lowest and highest share of a picture that a random crop keeps.
+        area: lowest and highest share of an image that a random crop keeps.
         crop: side of the crops, in pixels; None is the network's own input. A smaller one is faster, and
-            wise where pictures are smaller than that input: enlarged, they are smoother than what it will meet.
-        mix: share of the pictures that are blended with another one, which shows through by up to a half. The teacher
-            answers for the blend, so that few pictures become many.
+            wise where images are smaller than that input: enlarged, they are smoother than what it will meet.
+        mix: share of the images that are blended with another one, which shows through by up to a half. The teacher
+            answers for the blend, so that few images become many.
         norm: what BatchNorm may learn; see :func:`whorl.hardening.student.make_student`.
         head: whether the last linear layer learns.
-        held_out: pictures to watch the training with, never trained on; at most a fifth of them all.
+        held_out: images to watch the training with, never trained on; at most a fifth of them all.
         seed: all randomness follows from it.
         precision: ``"bf16"`` runs networks in bfloat16 where that is safe; ``"full"`` runs them as they are.
         channels_last: whether bfloat16 networks keep a pixel's channels next to each other.

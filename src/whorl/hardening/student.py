@@ -20,13 +20,13 @@ def make_student(original: Classifier, *, norm: Norm = "affine", head: bool = Fa
     """Copy a classifier so that it can learn.
 
     Like every classifier it stays in eval mode: dropout is off, and BatchNorm uses the statistics of the millions of
-    pictures that it has seen, not those of a few adversarial ones.
+    images that it has seen, not those of a few adversarial ones.
 
     Args:
         original: stays as it is.
         norm: what BatchNorm may learn. ``"frozen"``: nothing; ``"affine"``: scale and shift, with the statistics held;
             ``"batch"``: all, with the statistics of each batch, as in training from scratch.
-        head: whether the last linear layer learns too. With few pictures a class it is better held.
+        head: whether the last linear layer learns too. With few images a class it is better held.
 
     Returns:
         The copy; what may change requires gradients.

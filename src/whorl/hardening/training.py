@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
-from whorl.fast.graph import Recorded
 from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
@@ -29,10 +28,11 @@ from whorl.hardening.settings import Training
 from whorl.hardening.student import Average, Averaged, learned, put, trainable
 from whorl.hardening.watching import Watch
 from whorl.models.classifier import Classifier
-from whorl.models.folding import fold
+from whorl.models.prepared.folding import fold
+from whorl.models.prepared.graph import Recorded
 from whorl.randomness import substream, uniform
 
-# Streams of a picture's randomness in one epoch.
+# Streams of an image's randomness in one epoch.
 _CROP, _EXAMPLE, _POSE, _POSED, _WATCH, _MIX = 0, 1, 2, 3, 4, 5
 # How often the loss is looked at, which makes the device wait.
 _CHECK_EVERY = 20
@@ -46,11 +46,11 @@ class Inputs(NamedTuple):
     """What differs from step to step, in tensors that stay where they are: a recorded step reads them there."""
 
     chosen: Tensor
-    """(b,) pictures, as places in the data."""
+    """(b,) images, as places in the data."""
     keys: Tensor
-    """(b,) random keys, of the picture and epoch."""
+    """(b,) random keys, of the image and epoch."""
     other: Tensor
-    """(b,) the picture that each may be blended with."""
+    """(b,) the image that each may be blended with."""
     other_keys: Tensor
     """(b,) its keys."""
     growth: Tensor
@@ -71,9 +71,9 @@ class Batch(NamedTuple):
     y: Tensor
     """(b,) labels to leave."""
     labels: Tensor
-    """(b, classes) the same as probabilities, blended where the picture is."""
+    """(b, classes) the same as probabilities, blended where the image is."""
     keys: Tensor
-    """(b,) random keys, of the picture and epoch."""
+    """(b,) random keys, of the image and epoch."""
 
 
 class Trainer:
@@ -167,7 +167,7 @@ class Trainer:
         self.inputs.chosen.copy_(order[whole][self.part])
         self.inputs.keys.copy_(keys[whole][self.part])
         if self.training.mix:
-            # The picture before it in the whole batch, whichever process has that.
+            # The image before it in the whole batch, whichever process has that.
             self.inputs.other.copy_(order[whole].roll(1)[self.part])
             self.inputs.other_keys.copy_(substream(keys[whole].roll(1)[self.part], _MIX))
         ramp = self.recipe.ramp * self.training.steps

@@ -1,4 +1,4 @@
-"""Accuracy on held-out pictures while a student learns: clean, against pictures made elsewhere, and white-box."""
+"""Accuracy on held-out images while a student learns: clean, against images made elsewhere, and white-box."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ WHITE_BOX = Examples(eps=(4 / 255, 4 / 255), steps=5, reach=2.5, random_start=Tr
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Held-out pictures, and their adversarial versions from the pool.
+    """Held-out images, and their adversarial versions from the pool.
 
     Attributes:
         x: (N, 3, H, W) float in [0, 1], or empty.
         y: (N,) labels.
         keys: (N,) random keys.
         transferred: (N, 3, H, W), or None where there is no pool.
-        batch: pictures at a time.
+        batch: images at a time.
     """
 
     x: Tensor

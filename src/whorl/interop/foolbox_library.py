@@ -50,7 +50,7 @@ class Foolbox(Library):
             return None
 
     def run(self, job: Job) -> Tensor:
-        """Make it, wrap the network, and take the pictures that are clipped to the bound."""
+        """Make it, wrap the network, and take the images that are clipped to the bound."""
         foolbox, name = self.load(), f"{self.key}:{job.name}"
         attack = make(name, self.attacks()[job.name], **job.settings)
         model = foolbox.PyTorchModel(job.net, bounds=(0, 1), device=job.x.device)

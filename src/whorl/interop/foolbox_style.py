@@ -20,7 +20,7 @@ def as_foolbox(attack: Attack, *, seed: int = 0) -> FoolboxStyle:
 
     Args:
         attack: any of ours, or a peer's.
-        seed: of all randomness; a picture gets the same result in any batch.
+        seed: of all randomness; an image gets the same result in any batch.
 
     Returns:
         A callable on ``(fmodel, images, criterion, epsilons=...)``.
@@ -55,7 +55,7 @@ class FoolboxStyle:
             ids: as our attacks take them.
 
         Returns:
-            ``(raw, clipped, success)``: pictures as the attack gave them, the same brought into the bound, and whether
+            ``(raw, clipped, success)``: images as the attack gave them, the same brought into the bound, and whether
             these fool the model. For several bounds two lists of length K and a (K, N) tensor.
         """
         x, low, high = _raw(inputs), float(model.bounds.lower), float(model.bounds.upper)

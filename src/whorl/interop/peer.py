@@ -40,8 +40,8 @@ class Peer(Attack):
         estimator: gradient to invariant gradient, put behind the network's input.
         settings: pairs, in the library's words, sorted; whatever is not there is the library's default.
         batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make a
-            picture depend on the batch that it is in: by one draw for all, or by generators that run on.
-        version: of the library, which the pictures depend on.
+            image depend on the batch that it is in: by one draw for all, or by generators that run on.
+        version: of the library, which the images depend on.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Peer(Attack):
         return made
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
-        """Hand the network and each picture, or the whole batch, to the library."""
+        """Hand the network and each image, or the whole batch, to the library."""
         classes = answers(model, x, goal).shape[1]
         keys = image_keys(x, seed, ids).tolist()
         size = len(x) if self.batched else 1
@@ -99,7 +99,7 @@ class Peer(Attack):
     def _one_call(
         self, model: Model, x: Tensor, labels: Tensor, targeted: bool, classes: int, seed: int
     ) -> tuple[Tensor, int | None]:
-        """Run the library's attack; give its pictures, and the input gradients spent on each where all had as many."""
+        """Run the library's attack; give its images, and the input gradients spent on each where all had as many."""
         net = Seen(model, self.estimator, x)
         job = Job(
             name=self.name.partition(":")[2],
@@ -123,19 +123,19 @@ class Peer(Attack):
                 error.add_note(f"raised inside {self.name}")
                 raise
         if adv.shape != x.shape:
-            raise WhorlError(f"{self.name} must return pictures of shape {tuple(x.shape)}; got {tuple(adv.shape)}.")
+            raise WhorlError(f"{self.name} must return images of shape {tuple(x.shape)}; got {tuple(adv.shape)}.")
         if len(x) == 1:
             return adv.to(x.dtype), sum(net.passes)
         even = all(rows == len(x) for rows in net.passes)
         return adv.to(x.dtype), len(net.passes) if even else None
 
     def _checked(self, adv: Tensor, x: Tensor) -> Tensor:
-        """Pictures in [0, 1] and in the ball, to the last bit; what is further out than rounding is an error."""
+        """Images in [0, 1] and in the ball, to the last bit; what is further out than rounding is an error."""
         if not bool(adv.isfinite().all()):
-            raise WhorlError(f"{self.name} must return finite pictures; got NaN or infinity.")
+            raise WhorlError(f"{self.name} must return finite images; got NaN or infinity.")
         low, high = (float(value) for value in adv.aminmax())
         if low < -RANGE_TOLERANCE or high > 1 + RANGE_TOLERANCE:
-            raise WhorlError(f"{self.name} must return pictures in [0, 1]; got values in [{low:.4g}, {high:.4g}].")
+            raise WhorlError(f"{self.name} must return images in [0, 1]; got values in [{low:.4g}, {high:.4g}].")
         adv = adv.clamp(0, 1)
         if self.norm is None or self.eps is None:
             return adv
@@ -163,7 +163,7 @@ def peer(
             else is not given is the library's default.
 
     Returns:
-        A frozen attack, called like any of ours. Randomness follows from the seed and each picture's id.
+        A frozen attack, called like any of ours. Randomness follows from the seed and each image's id.
 
     Raises:
         WhorlError: no such library, attack or setting, or the library is not installed.

@@ -38,7 +38,7 @@ class PyAutoAttack(Library):
         return named_norm(settings.get("norm", "linf"))
 
     def run(self, job: Job) -> Tensor:
-        """Make it, tell it which attacks to run, and run them; a picture that resists comes back as it was."""
+        """Make it, tell it which attacks to run, and run them; an image that resists comes back as it was."""
         name = f"{self.key}:{job.name}"
         if job.targeted:
             raise refuse_target(name)

@@ -35,7 +35,7 @@ class Torchattack(Library):
         """Make it for the network, where it takes one, and call it."""
         made_by = self.attacks()[job.name]
         settings = arguments(job, made_by)
-        # The network takes pictures in [0, 1] and normalises them itself.
+        # The network takes images in [0, 1] and normalises them itself.
         ours = {"model": job.net, "normalize": None, "device": job.x.device}
         settings |= {word: value for word, value in ours.items() if takes(made_by, word)}
         for word in _LOOKING:

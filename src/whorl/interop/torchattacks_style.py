@@ -24,7 +24,7 @@ def as_torchattacks(attack: Attack, model: Model, *, seed: int = 0) -> Torchatta
     Args:
         attack: any of ours, or a peer's.
         model: from (B, C, H, W) images in [0, 1] to (B, classes) logits.
-        seed: of all randomness; a picture gets the same result in any batch and any call.
+        seed: of all randomness; an image gets the same result in any batch and any call.
 
     Returns:
         ``atk(images, labels)``, with torchattacks' modes and normalisation, and the attack's settings as attributes.
@@ -136,7 +136,7 @@ class TorchattacksStyle:
         self._set_mode(BY_FUNCTION, target_map_function)
 
     def set_mode_targeted_random(self, quiet: bool = False) -> None:  # noqa: ARG002
-        """Reach a class drawn for each picture, other than its label."""
+        """Reach a class drawn for each image, other than its label."""
         self._set_mode(RANDOM, self._random_target)
 
     def set_mode_targeted_least_likely(self, kth_min: int = 1, quiet: bool = False) -> None:  # noqa: ARG002

@@ -40,7 +40,7 @@ class Backward(Record):
         late: share of the rectifiers, from the first on, that are left alone all the same.
         pool: sharpness t > 0; the gradient of max pooling, which reaches one pixel of each window, is shared among all
             by softmax(t·x) (Wang et al., 2023). None leaves it.
-        ghost: every residual branch is scaled in the forward pass by a factor drawn for each picture and pass from
+        ghost: every residual branch is scaled in the forward pass by a factor drawn for each image and pass from
             [1 - ghost, 1 + ghost] (ghost networks, Li et al., 2020); 0 is none.
         decay: factor in (0, 1] on what the perturbation changes in an intermediate activation, before the rest of the
             network sees it (intermediate-level perturbation decay, Li et al., 2023). Costs a forward pass without
@@ -82,7 +82,7 @@ class Backward(Record):
 
         Args:
             model: what is attacked.
-            x: (B, C, H, W) pictures, of which one is shown to the network to find its branches.
+            x: (B, C, H, W) images, of which one is shown to the network to find its branches.
 
         Yields:
             What must be told of each forward pass beforehand.
@@ -141,8 +141,8 @@ class Changed:
         """Announce a forward pass.
 
         Args:
-            keys: (B,) int64, one for each picture of the pass.
-            clean: gives the pictures without perturbation, as the network would see them.
+            keys: (B,) int64, one for each image of the pass.
+            clean: gives the images without perturbation, as the network would see them.
         """
         self.keys = keys
         if self.model is None:
@@ -243,7 +243,7 @@ class _SharedPool(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         batch, channels, height, width = x.shape
         (gradient,) = gradients
-        # Channels as pictures of one channel; a pixel outside is below all others, as pooling has it.
+        # Channels as images of one channel; a pixel outside is below all others, as pooling has it.
         side = _pair(ctx.window["padding"])
         padded = F.pad(x, (side[1], side[1], side[0], side[0]), value=torch.finfo(x.dtype).min)
         inner = {**ctx.window, "padding": 0}
@@ -284,7 +284,7 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _windows_fit(module: nn.MaxPool2d) -> bool:
-    """Whether a pooling layer returns its maxima alone, over windows that all begin inside the padded picture."""
+    """Whether a pooling layer returns its maxima alone, over windows that all begin inside the padded image."""
     return not module.return_indices and not module.ceil_mode
 
 

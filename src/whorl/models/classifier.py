@@ -1,4 +1,4 @@
-"""A network together with everything needed to show it a picture."""
+"""A network together with everything needed to show it an image."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Branch:
 def residual_branches(model: nn.Module, x: Tensor) -> tuple[Branch, ...]:
     """Find where a network adds a branch to a shortcut.
 
-    The network runs once on one picture while its additions are watched. An addition of two activations that come from
+    The network runs once on one image while its additions are watched. An addition of two activations that come from
     a common ancestor is a residual one; the operand with more work behind it is the branch, the other the shortcut.
     So blocks of torchvision, timm or your own are found alike, with or without a convolution in the shortcut.
 
@@ -118,7 +118,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _activation(value: Any) -> bool:
-    """Whether something is the picture's (B, C, H, W) or (B, tokens, channels) activation."""
+    """Whether something is the image's (B, C, H, W) or (B, tokens, channels) activation."""
     return isinstance(value, Tensor) and value.dim() >= 3 and value.grad_fn is not None
 
 

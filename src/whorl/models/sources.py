@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl
 import torch
 from torch import nn
 
-from whorl.artifacts import sha256_of
 from whorl.errors import WhorlError, unknown_name
+from whorl.files import sha256_of
 from whorl.models import _torchvision
 from whorl.models.architectures import Input, build, check_torchvision_name, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, Resize, count_classes

@@ -13,15 +13,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from whorl.artifacts import (
-    atomic_write,
-    cache_home,
-    exclusive,
-    has_sha256,
-    remove_leftovers,
-    writing_to_cache,
-)
+from whorl.artifacts import cache_home, writing_to_cache
 from whorl.errors import WhorlError
+from whorl.files import atomic_write, exclusive, has_sha256, remove_parts
 
 StateDict = dict[str, Tensor]
 
@@ -124,7 +118,7 @@ def converted(name: str, source_sha256: str, convert: Callable[[], StateDict]) -
     if digest := _recorded(path, record):
         return path, digest
     with writing_to_cache(), exclusive(path.parent):
-        remove_leftovers(path.parent)
+        remove_parts(path.parent)
         if digest := _recorded(path, record):  # another process was faster
             return path, digest
         from safetensors.torch import save

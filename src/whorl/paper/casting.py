@@ -26,7 +26,7 @@ class Profile(BaseModel):
     Attributes:
         name: a short name.
         about: a line.
-        size: side in pixels that pictures are resized to; None leaves them as they are.
+        size: side in pixels that images are resized to; None leaves them as they are.
         networks: by role, as ``whorl.load_model`` takes them, with defences as in ``resnet18+jpeg``; ``a+b`` for an
             ensemble. ``*.ens-at`` is every network of such a name that is there.
         notes: by role, what to know about the choice.
@@ -46,7 +46,7 @@ class Cast:
     """The players of one table or figure.
 
     Attributes:
-        sources: the paper's networks that pictures are crafted on, each with what stands for it.
+        sources: the paper's networks that images are crafted on, each with what stands for it.
         targets: the paper's networks that are asked, each with what stands for it: one or more.
         notes: who is missing and why, and what a profile says of its choice.
     """

@@ -16,7 +16,7 @@ class Value:
         ours: percent, or mean queries; None if there is no rate.
         printed: the paper's; None if it printed none.
         interval: Wilson's of ours, 95%, percent; None for a mean over poses.
-        n: clean pictures that the target recognised, over all poses that the figure is about.
+        n: clean images that the target recognised, over all poses that the figure is about.
         marks: one of ``verdicts.MARKS`` for each pair of rows in which this row is the first.
     """
 
@@ -58,13 +58,13 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What an attack's pictures cost to craft.
+    """What an attack's images cost to craft.
 
     Attributes:
         attack: its label.
         source: network that was attacked.
-        gradients: for a picture.
-        seconds: for 1,000 pictures.
+        gradients: for an image.
+        seconds: for 1,000 images.
         printed_seconds: the paper's; None if it printed none.
     """
 

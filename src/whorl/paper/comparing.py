@@ -36,7 +36,7 @@ class Measured(Protocol):
         ...
 
     def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
-        """Compare two attacks on the same pictures, in one pose or over all."""
+        """Compare two attacks on the same images, in one pose or over all."""
         ...
 
 
@@ -165,7 +165,7 @@ class _View:
                     yield self._ordering(first, second, column)
 
     def costs(self) -> Iterator[Cost]:
-        """What each attack's pictures cost."""
+        """What each attack's images cost."""
         for row, printed in self.item.printed_seconds.items():
             for _, source in self.who.sources:
                 made = (self.labels.get(row), source)
@@ -261,8 +261,8 @@ def _remarks(item: Item, declared: Declaration, pictures: int) -> Iterator[str]:
     if missing:
         yield f"Not run: {', '.join(missing)}."
     if any(spec.title.endswith(QUICK_SUFFIX) for spec in declared.attacks):
-        yield "eot-quick is EOT with 100 gradients a picture instead of 2,500: weaker, and not the paper's."
+        yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
     if pictures:
-        yield f"{pictures} pictures; the paper has {_PAPER_PICTURES:,}."
+        yield f"{pictures} images; the paper has {_PAPER_PICTURES:,}."
     if 0 < pictures < _FEW:
         yield f"That is few: each counts for {100 / pictures:.1f} points or more, so read directions, not digits."

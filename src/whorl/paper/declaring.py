@@ -12,7 +12,7 @@ from whorl.runs.declaration import SAMPLES, AttackSpec, Data, Declaration
 
 QUICK_SUFFIX = "-quick"
 QUICK_EOT = {"samples": 10, "steps": 10}
-"""100 gradients a picture instead of 2,500."""
+"""100 gradients an image instead of 2,500."""
 
 
 def declaration(
@@ -34,14 +34,14 @@ def declaration(
     Args:
         item: the table or figure.
         profile: who stands for the paper's networks.
-        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
         seed: of all randomness.
-        batch_size: pictures at a time.
+        batch_size: images at a time.
         attacks: rows to run; all if empty.
         without: rows to leave out.
-        quick: whether EOT takes 100 gradients a picture instead of 2,500; its row is then called ``eot-quick``.
+        quick: whether EOT takes 100 gradients an image instead of 2,500; its row is then called ``eot-quick``.
         present: names of networks that are there; ``whorl.model_names()`` if None.
 
     Raises:

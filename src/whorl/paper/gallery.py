@@ -1,4 +1,4 @@
-"""Red and green examples: what a network says of a few pictures, plain and attacked, in every pose."""
+"""Red and green examples: what a network says of a few images, plain and attacked, in every pose."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from whorl.data import Images
 from whorl.paper.item import Item
+from whorl.report.sheet import Panel, Tile, draw
 from whorl.runs.declaration import SAMPLES
 from whorl.runs.experiment import Done
-from whorl.runs.figure import Panel, Tile, draw
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import Pictures
@@ -29,7 +29,7 @@ def draw_gallery(
 ) -> list[str]:
     """Draw the examples of a gallery as a PNG file.
 
-    Shown are the first pictures that the target recognises clean in every pose, whatever the attacks make of them. If
+    Shown are the first images that the target recognises clean in every pose, whatever the attacks make of them. If
     there are too few, those follow that it recognises in most poses.
 
     Args:
@@ -37,10 +37,10 @@ def draw_gallery(
         done: what came of running its declaration.
         path: the file.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        examples: how many pictures to show, at most.
+        examples: how many images to show, at most.
 
     Returns:
-        The ids of the pictures that are shown.
+        The ids of the images that are shown.
     """
     declared = done.declaration
     [source], [target] = declared.sources, declared.targets
@@ -63,14 +63,14 @@ def draw_gallery(
         panels,
         Path(path),
         title=f"{item.title}: crafted on {source}, shown to {target}",
-        subtitle="The first pictures that it recognises clean in every pose, or in most.",
+        subtitle="The first images that it recognises clean in every pose, or in most.",
         columns=("perturbation", *poses),
     )
     return shown
 
 
 def _best_recognised(item: Item, done: Done, net: nn.Module, device: torch.device, examples: int) -> list[Images]:
-    """The pictures that the network gets right in most poses, the earlier before the later, one by one."""
+    """The images that the network gets right in most poses, the earlier before the later, one by one."""
     data, used = done.declaration.data, set(done.ids)
     folder = None if data.folder == SAMPLES else Path(data.folder)
     pictures = Pictures(folder=folder, limit=data.limit, size=data.size, skip_bad=data.skip_bad)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from whorl.runs.declaration import Declaration
 
 Kind = Literal["table", "mean", "surface", "gallery", "queries", "photographs"]
-"""What an item shows: a figure for each pose (table), or the mean over all; success over a grid (surface); pictures
-(gallery); success and queries of score-based attacks (queries); or recognition of pictures that were
+"""What an item shows: a figure for each pose (table), or the mean over all; success over a grid (surface); images
+(gallery); success and queries of score-based attacks (queries); or recognition of images that were
 photographed (photographs)."""
 Groups = tuple[tuple[float, ...], ...]
 """What the paper printed in one row: for each pose, a figure for each target."""
@@ -57,7 +57,7 @@ class Shown(_Table):
         label: the heading.
         angle: degrees, clockwise on screen.
         scale: factor.
-        shift: right and down alike, in pixels of a 299-pixel picture.
+        shift: right and down alike, in pixels of a 299-pixel image.
     """
 
     label: str
@@ -116,7 +116,7 @@ class Item(_Table):
         kind: what it shows, see ``Kind``.
         title: a line.
         about: what is asked, and where the paper is unclear.
-        sources: networks that pictures are crafted on.
+        sources: networks that images are crafted on.
         targets: networks that are asked.
         attacks: its rows. Affine-invariant ones have the kernel of the authors' code unless they say another.
         orderings: pairs of rows of which the paper says that the first is above the second.
@@ -124,8 +124,8 @@ class Item(_Table):
         grid: the angles and scales of a surface.
         cuts: lines through it.
         axis: what changes from row to row, where that is a number.
-        printed: by source's role and row, what the paper printed, in percent. Empty where it printed a picture.
-        printed_seconds: by row, what 1,000 pictures cost the authors.
+        printed: by source's role and row, what the paper printed, in percent. Empty where it printed an image.
+        printed_seconds: by row, what 1,000 images cost the authors.
         printed_queries: by row, likewise shaped, mean queries.
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whorl.errors import WhorlError
 from whorl.paper.compared import Compared
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -98,14 +98,14 @@ def draw_panels(compared: Compared) -> Figure:
     return figure
 
 
-def write_panels(compared: Compared, folder: Path, *, files_too: bool, report: Report = silent) -> dict[str, Path]:
+def write_panels(compared: Compared, folder: Path, *, files_too: bool, progress: Progress = silent) -> dict[str, Path]:
     """Write the curves as a page, and as PNG and PDF if they are wanted.
 
     Args:
         compared: with an axis.
         folder: where to.
         files_too: whether to have a browser draw PNG and PDF, into ``<name>-figures``.
-        report: told of each file.
+        progress: called with each file.
 
     Returns:
         What was written, by what it is.
@@ -115,7 +115,7 @@ def write_panels(compared: Compared, folder: Path, *, files_too: bool, report: R
     name, figure = compared.item.name, draw_panels(compared)
     written = {"curves": save_page(figure, folder / f"{name}-panels.html")}
     if files_too:
-        written["panels"] = save_figure(figure, folder / f"{name}-figures" / "panels", report=report)[0]
+        written["panels"] = save_figure(figure, folder / f"{name}-figures" / "panels", progress=progress)[0]
     return written
 
 

@@ -1,4 +1,4 @@
-"""Table 5: recognition of pictures that were printed and photographed, with a simulated printer and camera."""
+"""Table 5: recognition of images that were printed and photographed, with a simulated printer and camera."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from whorl.paper.item import Item
 from whorl.paper.reporting import report_tables
 from whorl.paper.verdicts import MARKS, Ordering, difference, judge
 from whorl.paper.writing import heading
+from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.page import write_report
 from whorl.report.saving import save_figures
@@ -22,7 +23,6 @@ from whorl.runs.crafting import craft
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
-from whorl.runs.progress import Report, silent
 from whorl.runs.settings import read_settings
 from whorl.runs.setup import find_device, load_source
 from whorl.runs.targets import Target, load_targets
@@ -50,28 +50,28 @@ def reproduce_photographs(
     command: Sequence[str] = (),
     page: Path | None = None,
     figures: Path | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Compared:
-    """Craft table 5's pictures, print and photograph them in effect, and put recognition beside what the paper printed.
+    """Craft table 5's images, print and photograph them in effect, and put recognition beside what the paper printed.
 
     Args:
         item: table 5.
-        out: run folder of its pictures; crafting and photographing go on where an earlier run stopped.
+        out: run folder of its images; crafting and photographing go on where an earlier run stopped.
         profile: who stands for the paper's networks.
-        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
         seed: of all randomness.
-        batch_size: pictures at a time.
+        batch_size: images at a time.
         attacks: rows to run; all if empty.
         without: rows to leave out.
-        quick: whether EOT takes 100 gradients a picture instead of 2,500.
+        quick: whether EOT takes 100 gradients an image instead of 2,500.
         device: "auto", "cpu", "cuda" or "cuda:1".
         workers: processes that photograph; one if None.
         command: what the user typed, for the manifest and the report.
         page: HTML file for the report; None for no such file.
         figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
-        report: told of each batch and of each page.
+        progress: called with each batch and of each page.
     """
     from whorl.physical import Layout, arrange, collect, table5
 
@@ -82,7 +82,7 @@ def reproduce_photographs(
     pictures = Pictures(folder=folder, limit=limit, size=size or profile.size)
     # An address, such as that of a file, may hold a "+" of its own.
     model = load_source([source] if ":" in source else source.split("+"), where)
-    common: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "command": command, "report": report}
+    common: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "command": command, "progress": progress}
     for spec in specs:
         # A folder for each row: two rows may share an attack's name.
         craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
@@ -91,7 +91,7 @@ def reproduce_photographs(
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=seed)
     notes = out / "photographs.jsonl"
-    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, notes=notes, report=report)
+    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, notes=notes, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
@@ -117,7 +117,7 @@ def photographs_content(
         compared: ours beside the paper's.
         done: the simulated photographs.
         targets: the networks that were asked.
-        crafted: by row, what a manifest says of its pictures.
+        crafted: by row, what a manifest says of its images.
         command: what the user typed.
     """
     from whorl.physical.captures import together
@@ -196,7 +196,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
     notes += ["Rows are held against each other by accuracy, lower being better: +1 is a point lower."]
     notes += [f"Not run: {', '.join(missing)}."] if missing else []
     if any(row.endswith(QUICK_SUFFIX) for row in rows):
-        notes.append("eot-quick is EOT with 100 gradients a picture instead of 2,500: weaker, and not the paper's.")
+        notes.append("eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's.")
     return Compared(
         item=item,
         profile=profile,
@@ -210,7 +210,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
 
 
 def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> list[Print]:
-    """One clean picture, and each row's version of it under the row's name."""
+    """One clean image, and each row's version of it under the row's name."""
     attacked = [replace(group[1], attack=spec.title) for group, spec in zip(rows, specs, strict=True)]
     return [rows[0][0], *attacked]
 
@@ -241,7 +241,7 @@ def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) ->
 
 
 def _accuracy_interval(counts: SuccessRate) -> tuple[float, float] | None:
-    """Wilson's interval of the accuracy, in percent: that of a rate whose trials are all pictures."""
+    """Wilson's interval of the accuracy, in percent: that of a rate whose trials are all images."""
     if not counts.n:
         return None
     low, high = SuccessRate(counts.n, counts.n, counts.n_adversarial_correct).interval()

@@ -14,8 +14,8 @@ from whorl.paper.compared import Block, Compared, Line, Value
 from whorl.paper.declaring import chosen_rows
 from whorl.paper.item import Item, Part, as_in_the_paper
 from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
-from whorl.runs.progress import Report, silent
 from whorl.runs.settings import read_settings
 from whorl.runs.setup import find_device
 
@@ -28,7 +28,7 @@ NO_START = "none"
 BUDGET = 10_000
 
 _Spent = Mapping[str, Mapping[str, int]]
-"""By "row target" and picture, queries; a failure counts one more than the budget."""
+"""By "row target" and image, queries; a failure counts one more than the budget."""
 
 
 def reproduce_queries(
@@ -44,7 +44,7 @@ def reproduce_queries(
     without: Sequence[str] = (),
     budget: int = BUDGET,
     device: str = "auto",
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Compared:
     """Run table 7, going on where an earlier run stopped, and put it beside what the paper printed.
 
@@ -52,15 +52,15 @@ def reproduce_queries(
         item: table 7.
         out: folder of its results.
         profile: who stands for the paper's networks.
-        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
         seed: of all randomness.
         attacks: rows to run; all if empty.
         without: rows to leave out.
-        budget: most queries for each picture.
+        budget: most queries for each image.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        report: told of each attack that is done.
+        progress: called with each attack that is done.
     """
     from whorl.runs.query_table import table7
 
@@ -83,7 +83,7 @@ def reproduce_queries(
             budget=budget,
             seed=seed,
             device=find_device(device),
-            report=report,
+            progress=progress,
         )
         rows += made.rows
     return compare_queries(item, rows, _spent(out / "images.jsonl", budget), who, profile.name, budget=budget)
@@ -94,16 +94,16 @@ def compare_queries(
 ) -> Compared:
     """Put success rates and queries beside the paper's.
 
-    Rows are ordered by queries: on each picture that both were tried on, the one that took fewer has its vote.
+    Rows are ordered by queries: on each image that both were tried on, the one that took fewer has its vote.
 
     Args:
         item: table 7.
         rows: ours.
-        spent: by row and target (``"nes-ai-dim efficientnet_lite0+jpeg"``) and picture, queries; one more than the
+        spent: by row and target (``"nes-ai-dim efficientnet_lite0+jpeg"``) and image, queries; one more than the
             budget for a failure.
         who: the players.
         profile: its name.
-        budget: most queries for each picture.
+        budget: most queries for each image.
     """
     ours = {(row.label, row.target): row for row in rows}
     labels = [row for row in item.rows if any(label == row for label, _ in ours)]
@@ -111,7 +111,7 @@ def compare_queries(
     missing = [row for row in item.rows if row not in labels]
     notes = [*who.notes, "Rows are held against each other by queries, fewer being better: +100 is 100 queries fewer."]
     notes += [f"Not run: {', '.join(missing)}."] if missing else []
-    notes += [f"At most {budget:,} queries a picture, not {BUDGET:,}."] if budget != BUDGET else []
+    notes += [f"At most {budget:,} queries an image, not {BUDGET:,}."] if budget != BUDGET else []
     return Compared(
         item=item,
         profile=profile,
@@ -190,7 +190,7 @@ def _orderings(item: Item, ours: Mapping[tuple[str, str], QueryRow], spent: _Spe
 
 
 def _fewer(first: Mapping[str, int], second: Mapping[str, int]) -> Comparison:
-    """Let each picture vote for the attack that took fewer queries.
+    """Let each image vote for the attack that took fewer queries.
 
     >>> _fewer({"a": 1, "b": 5, "c": 9}, {"a": 3, "b": 5, "d": 1})
     Comparison(n=2, b=1, c=0)
@@ -226,7 +226,7 @@ def _start_settings(start: str) -> dict[str, Any]:
 
 
 def _spent(path: Path, budget: int) -> _Spent:
-    """Read what each picture took, from the lines that the table's run leaves."""
+    """Read what each image took, from the lines that the table's run leaves."""
     spent: dict[str, dict[str, int]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record: dict[str, Any] = json.loads(line) if line.endswith("}") else {}  # the last one may be torn

@@ -70,5 +70,5 @@ def _note(line: Line) -> str:
     marks = "".join(value.marks for value in line.values)
     wrong, level = marks.count(MARKS["differs"]), marks.count(MARKS["level"])
     parts = [f"{wrong} of {len(marks)} the other way round"] if wrong else []
-    parts += [f"{level} not told apart"] if level else []
+    parts += [f"{level} not distinguished"] if level else []
     return ", ".join(parts)

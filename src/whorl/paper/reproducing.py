@@ -20,8 +20,8 @@ from whorl.paper.photographing import reproduce_photographs
 from whorl.paper.querying import reproduce_queries
 from whorl.paper.reporting import write_paper_report
 from whorl.paper.writing import markdown, write_csv, write_text
+from whorl.progress import Progress, silent
 from whorl.runs.experiment import Done, run
-from whorl.runs.progress import Report, silent
 from whorl.runs.results import write_results
 
 
@@ -43,7 +43,7 @@ class Reproduced:
 
 
 def default_folder(profile: str | Path | Profile, data: str | Path | None = None, limit: int | None = None) -> Path:
-    """Where a run goes unless told otherwise: one folder for all tables on the same pictures, so that they share them.
+    """Where a run goes unless told otherwise: one folder for all tables on the same images, so that they share them.
 
     >>> default_folder("offline", "photos/nips17", 8).as_posix()
     'runs/paper-offline-nips17-8'
@@ -71,32 +71,32 @@ def reproduce(
     command: Sequence[str] = (),
     page: bool = False,
     figures: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Reproduced:
     """Run a table or figure of the paper, going on where an earlier run stopped.
 
     Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown and CSV, the
-    cells in long form, and for a gallery the picture.
+    cells in long form, and for a gallery the image.
 
     Args:
         name: as in ``table1``.
-        out: the run folder; see :func:`default_folder`. Tables that are given the same one share their pictures.
+        out: the run folder; see :func:`default_folder`. Tables that are given the same one share their images.
         profile: who stands for the paper's networks: "offline", "paper" or a TOML file.
-        data: folder of labelled pictures, or a CSV list; the bundled samples if None.
+        data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
         seed: of all randomness.
-        batch_size: pictures at a time.
+        batch_size: images at a time.
         attacks: rows to run; all if empty.
         without: rows to leave out.
-        quick: whether EOT takes 100 gradients a picture instead of 2,500.
+        quick: whether EOT takes 100 gradients an image instead of 2,500.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
         workers: of the engine ray.
         command: what the user typed, for the manifest.
         page: whether to write an HTML report too, and of an item with an axis its curves; it needs plotly.
         figures: whether to write the report's figures as PNG and PDF too; they need a browser.
-        report: told of each task.
+        progress: called with each task.
 
     Raises:
         WhorlError: there is no such table or figure, it cannot be run yet, or the input is bad.
@@ -115,7 +115,7 @@ def reproduce(
                 f"{item.name} counts queries, for which there is no HTML report. Leave report and figures out."
             )
         files["queries"] = folder / item.name / "images.jsonl"
-        compared = reproduce_queries(item, folder / item.name, chosen, **common, device=device, report=report)
+        compared = reproduce_queries(item, folder / item.name, chosen, **common, device=device, progress=progress)
         done = None
     elif item.kind == "photographs":
         if engine != "local":
@@ -124,11 +124,11 @@ def reproduce(
         files |= {"report": place / f"{item.name}.html"} if page else {}
         files |= {"drawings": place / f"{item.name}-figures"} if figures else {}
         common |= {"page": files.get("report"), "figures": files.get("drawings")}
-        compared = reproduce_photographs(item, folder / item.name, chosen, **common, device=device, report=report)
+        compared = reproduce_photographs(item, folder / item.name, chosen, **common, device=device, progress=progress)
         done = None
     else:
         declared = declaration(item, chosen, **common, batch_size=batch_size, quick=quick)
-        done = run(declared, folder, device=device, engine=engine, workers=workers, command=command, report=report)
+        done = run(declared, folder, device=device, engine=engine, workers=workers, command=command, progress=progress)
         compared = compare_with_printed(item, done, chosen)
         files["cells"] = place / f"{item.name}-results.csv"
         write_results(files["cells"], done.cells)
@@ -138,7 +138,7 @@ def reproduce(
         files["gallery"] = place / f"{item.name}.png"
         draw_gallery(item, done, files["gallery"], device=device)
     if page and item.axis is not None:
-        files |= write_panels(compared, place, files_too=figures, report=report)
+        files |= write_panels(compared, place, files_too=figures, progress=progress)
     if page and done is not None:
         files["report"] = place / f"{item.name}.html"
         drawn = place / f"{item.name}-figures" if figures else None

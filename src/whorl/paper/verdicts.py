@@ -13,7 +13,7 @@ Verdict = Literal["agrees", "differs", "level", "unprinted", "undefined"]
 MARKS: dict[Verdict, str] = {"agrees": "✓", "differs": "✗", "level": "~", "unprinted": "", "undefined": "?"}
 """What a table shows beside the first row of a pair."""
 LEVEL_ABOVE = 0.05
-"""Two attacks are told apart if the paired test's p-value is below this."""
+"""Two attacks are distinguished if the paired test's p-value is below this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Ordering:
         where: the column, in words.
         ours: how far the first is above the second, in points; None if there is no rate.
         printed: the same in the paper; None if it printed no figures.
-        comparison: of the two on the same pictures, exact; None if there is no rate.
+        comparison: of the two on the same images, exact; None if there is no rate.
         verdict: see :func:`judge`.
     """
 
@@ -40,7 +40,7 @@ class Ordering:
 
     @property
     def direction(self) -> int:
-        """1 if our first row is above the second, -1 if below, 0 if the two are not told apart."""
+        """1 if our first row is above the second, -1 if below, 0 if the two are not distinguished."""
         if self.comparison is None or not self.comparison.differs(LEVEL_ABOVE):
             return 0
         return 1 if self.comparison.b > self.comparison.c else -1
@@ -87,7 +87,7 @@ def summarise(orderings: Iterable[Ordering]) -> str:
         count = {verdict: sum(one.verdict == verdict for one in printed) for verdict in MARKS}
         lines.append(
             f"{count['agrees']} of {len(printed)} orderings agree with the paper, {count['differs']} differ, "
-            f"{count['level']} are not told apart (paired test, p ≥ {LEVEL_ABOVE:g})"
+            f"{count['level']} are not distinguished (paired test, p ≥ {LEVEL_ABOVE:g})"
             + (f", {count['undefined']} have no rate" if count["undefined"] else "")
             + "."
         )
@@ -97,7 +97,7 @@ def summarise(orderings: Iterable[Ordering]) -> str:
         undefined = len(own) - len(signs)
         lines.append(
             f"{first} is above {second} in {signs.count(1)} of {len(own)} poses, below in {signs.count(-1)}, "
-            f"and not told apart in {signs.count(0)} (paired test, p ≥ {LEVEL_ABOVE:g})"
+            f"and not distinguished in {signs.count(0)} (paired test, p ≥ {LEVEL_ABOVE:g})"
             + (f"; {undefined} have no rate" if undefined else "")
             + ". The paper printed no figures."
         )

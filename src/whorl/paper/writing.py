@@ -9,15 +9,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.paper.compared import Compared, Cost, Value
 from whorl.paper.item import spaced
 from whorl.paper.verdicts import LEVEL_ABOVE, MARKS
 
 LEGEND = (
     f"Ours / the paper's, in percent. {MARKS['agrees']} the row stands to the one it is held against as in the paper, "
-    f"{MARKS['differs']} the other way round, {MARKS['level']} ours are not told apart (paired test, "
+    f"{MARKS['differs']} the other way round, {MARKS['level']} ours are not distinguished (paired test, "
     f"p ≥ {LEVEL_ABOVE:g}), {MARKS['undefined']} no rate."
 )
 CSV_COLUMNS = (
@@ -56,7 +56,7 @@ def cost_lines(costs: Iterable[Cost]) -> Iterator[str]:
     listed = list(costs)
     for cost in listed:
         paper = "" if cost.printed_seconds is None else f" (the paper: {cost.printed_seconds:,.0f} s)"
-        yield f"{cost.attack}: {cost.gradients:,.0f} gradients a picture, {cost.seconds:,.1f} s for 1,000{paper}."
+        yield f"{cost.attack}: {cost.gradients:,.0f} gradients an image, {cost.seconds:,.1f} s for 1,000{paper}."
     if len(listed) == 2:
         dear, cheap = sorted(listed, key=lambda cost: -cost.gradients)
         if cheap.gradients and cheap.seconds:

@@ -1,4 +1,4 @@
-"""The physical test: print pictures, photograph them, score the photographs; or rehearse it with a simulated camera.
+"""The physical test: print images, photograph them, score the photographs; or rehearse it with a simulated camera.
 
 from whorl.physical import Layout, arrange, collect, read_sheets, score, write_pdf
 

@@ -39,7 +39,7 @@ class Camera(Record):
         field_of_view: degrees along the diagonal; the narrower, the weaker the perspective.
         angle: degrees that the page is turned, clockwise on screen.
         scale: 1 where the page just fills the photograph.
-        offset: the page is off the middle by up to so many pixels of a 299-pixel picture, right and down.
+        offset: the page is off the middle by up to so many pixels of a 299-pixel image, right and down.
         tilt: degrees between the paper and the sensor.
         tilt_direction: degrees, clockwise from the right: which side of the page is farther away. None: any.
         covered: share of the page that something lies on, from a random side.
@@ -169,7 +169,7 @@ class Shot:
         return ".jpg" if self.file[:2] == b"\xff\xd8" else ".png"
 
     def shows(self, points: Points) -> bool:
-        """Whether the hull of some places of the page, (N, 2) millimetres, is wholly in the picture and uncovered."""
+        """Whether the hull of some places of the page, (N, 2) millimetres, is wholly in the image and uncovered."""
         height, width = self.photo.shape[:2]
         there = move(self.paper, points)
         inside = (there >= 0).all() and (there[:, 0] <= width - 1).all() and (there[:, 1] <= height - 1).all()

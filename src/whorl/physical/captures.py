@@ -19,12 +19,12 @@ View = Literal["as seen", "rectified"]
 
 VIEWS: tuple[View, ...] = ("as seen", "rectified")
 SHOWN = 6
-"""So many pictures does a contact sheet show, each with all its versions."""
+"""So many images does a contact sheet show, each with all its versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capture:
-    """One printed picture in one photograph.
+    """One printed image in one photograph.
 
     Attributes:
         photo: the photograph's name.
@@ -53,9 +53,9 @@ class Photographed:
 
     Attributes:
         photo: its name.
-        captures: every picture that is wholly visible.
+        captures: every image that is wholly visible.
         partly: how many are not.
-        reason: why there are no pictures; empty if there are.
+        reason: why there are no images; empty if there are.
         unbalanced: whether colours were to be put right, and no patch strip could be seen for some page.
     """
 
@@ -84,12 +84,12 @@ class Settings:
     """How photographs are looked at.
 
     Args:
-        views: ways to cut pictures out.
+        views: ways to cut images out.
         scale_one: what counts as scale 1 in a photograph; see ``extraction.unit``.
-        offset: windows of the view as seen are off the picture's middle by up to so many pixels of a 299-pixel picture,
-            at random, as a camera that is held by hand is. Cut out of a photograph of a whole page, pictures would
+        offset: windows of the view as seen are off the image's middle by up to so many pixels of a 299-pixel image,
+            at random, as a camera that is held by hand is. Cut out of a photograph of a whole page, images would
             always be in the middle.
-        surroundings: what is seen beyond a picture's edge, "black" or "photo".
+        surroundings: what is seen beyond an image's edge, "black" or "photo".
         white_balance: whether to put colours right by the patch strip.
         seed: of the offsets.
     """
@@ -110,7 +110,7 @@ class Settings:
             raise WhorlError(f"surroundings must be {' or '.join(SURROUNDINGS)}; got {self.surroundings!r}.")
 
     def shift(self, photo: str, number: int) -> tuple[float, float]:
-        """Draw the offset of one picture in one photograph."""
+        """Draw the offset of one image in one photograph."""
         if not self.offset:
             return (0.0, 0.0)
         digest = hashlib.blake2b(f"{self.seed}/{photo}/{number}".encode(), digest_size=16).digest()
@@ -127,11 +127,11 @@ class Scored:
         settings: how they were looked at.
         targets: names of the networks that were asked.
         photos: how many photographs there were.
-        captures: every picture that was identified.
+        captures: every image that was identified.
         unread: photographs that gave nothing, with the reason.
-        partly: how many pictures were seen in part only, and left out.
+        partly: how many images were seen in part only, and left out.
         unbalanced: photographs, of those to be balanced, in which no patch strip could be seen for some page.
-        shown: a few pictures as they were cut out, by photograph, id, version and view.
+        shown: a few images as they were cut out, by photograph, id, version and view.
     """
 
     settings: Settings
@@ -145,7 +145,7 @@ class Scored:
 
 
 def together(parts: Sequence[Scored]) -> Scored:
-    """Put several scores into one, with a few pictures of each to show. All must have the same settings and targets."""
+    """Put several scores into one, with a few images of each to show. All must have the same settings and targets."""
     whole = Scored(settings=parts[0].settings, targets=parts[0].targets)
     for part in parts:
         whole.photos += part.photos

@@ -1,4 +1,4 @@
-"""Which pictures go on paper: those of a run folder with the clean ones they were made from, or any labelled folder."""
+"""Which images go on paper: those of a run folder with the clean ones they were made from, or any labelled folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apa
 from whorl.runs.folder import RunFolder, folder_name, pixels_sha256
 
 Group = tuple[Print, ...]
-"""The versions of one picture, the clean one first."""
+"""The versions of one image, the clean one first."""
 
 
 def collect(
@@ -29,19 +29,19 @@ def collect(
     limit: int | None = None,
     size: int | None = None,
 ) -> list[Group]:
-    """List the pictures to print.
+    """List the images to print.
 
     Args:
-        folder: a run folder; or adversarial pictures named by the clean ones' ids (then ``clean`` is needed); or
-            labelled pictures, which are then printed as they are.
-        clean: labelled pictures that the adversarial ones were made from; a run folder knows them by itself, if they
+        folder: a run folder; or adversarial images named by the clean ones' ids (then ``clean`` is needed); or
+            labelled images, which are then printed as they are.
+        clean: labelled images that the adversarial ones were made from; a run folder knows them by itself, if they
             are still where they were.
         attacks: print only these of a run folder.
-        limit: take only the first so many pictures, each with all its versions.
-        size: side in pixels to print labelled pictures at; adversarial ones, and the clean ones with them, keep theirs.
+        limit: take only the first so many images, each with all its versions.
+        size: side in pixels to print labelled images at; adversarial ones, and the clean ones with them, keep theirs.
 
     Raises:
-        WhorlError: nothing to print, or clean pictures that are not the ones that were attacked.
+        WhorlError: nothing to print, or clean images that are not the ones that were attacked.
     """
     folder = Path(folder)
     if limit is not None and limit < 1:
@@ -65,7 +65,7 @@ def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], li
             raise unknown_name("attack", name, known, hint=f"{folder} holds: {', '.join(known)}.")
     chosen = [entry for entry in crafted.values() if not attacks or entry["attack"] in attacks]
     if not chosen:
-        raise WhorlError(f"{folder} holds no adversarial pictures. Craft some with `whorl attack` first.")
+        raise WhorlError(f"{folder} holds no adversarial images. Craft some with `whorl attack` first.")
     places = [folder / "adv" / entry["attack"] / folder_name(entry["source"]) for entry in chosen]
     opened = told_apart(open_adversarial(place) for place in places)
     listed = _labelled(Path(clean)) if clean is not None else _where_crafted(chosen)
@@ -76,14 +76,14 @@ def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
     [place, *others] = dict.fromkeys(str(entry["data"]["folder"]) for entry in entries)
     if others:
         raise WhorlError(
-            f"the attacks of this run were crafted from different pictures, {place} and {others[0]}. "
+            f"the attacks of this run were crafted from different images, {place} and {others[0]}. "
             "Choose attacks of one data set."
         )
     if place == "samples":
         files = fetch(SAMPLES).values()
         return {path.stem: Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in files}
     if place == "None" or not Path(place).exists():
-        raise WhorlError(f"the clean pictures of this run are not at {place} any more. Say where they are (clean).")
+        raise WhorlError(f"the clean images of this run are not at {place} any more. Say where they are (clean).")
     return _labelled(Path(place))
 
 
@@ -92,13 +92,13 @@ def _labelled(folder: Path) -> dict[str, Entry]:
 
 
 def _paired(adversarial: Sequence[AdversarialFolder], clean: Mapping[str, Entry], limit: int | None) -> list[Group]:
-    """Put all versions of a picture side by side; only pictures of which all versions are there can be compared."""
+    """Put all versions of an image side by side; only images of which all versions are there can be compared."""
     ids = [name for name in clean if all(name in folder.files for folder in adversarial)][:limit]
     if not ids:
         some = next(iter(adversarial[0].files))
         raise WhorlError(
-            f"no clean picture has all its adversarial versions; {adversarial[0].path} holds {some!r} and others. "
-            "Their names must be the clean pictures' ids."
+            f"no clean image has all its adversarial versions; {adversarial[0].path} holds {some!r} and others. "
+            "Their names must be the clean images' ids."
         )
     return [_group(clean[name], adversarial) for name in ids]
 
@@ -133,7 +133,7 @@ def _group(entry: Entry, adversarial: Sequence[AdversarialFolder]) -> Group:
 def _check_same(entry: Entry, size: tuple[int, int], digest: str, file: Path) -> None:
     if pixels_sha256(to_tensor(decode(entry.path, size=size))) != digest:
         raise WhorlError(
-            f"{entry.path} is not the picture that {file} was made from. Say where the clean pictures are (clean)."
+            f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
         )
 
 
@@ -156,4 +156,4 @@ def _size_of(file: Path) -> tuple[int, int]:
         with Image.open(file) as image:
             return image.height, image.width
     except OSError as error:
-        raise WhorlError(f"{file}: cannot be read as a picture ({error}). Repair or remove it.") from error
+        raise WhorlError(f"{file}: cannot be read as an image ({error}). Repair or remove it.") from error

@@ -1,4 +1,4 @@
-"""Cut a printed picture out of a photograph: as the camera saw it, or set straight."""
+"""Cut a printed image out of a photograph: as the camera saw it, or set straight."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
+from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical.finding import Found
 from whorl.physical.homography import Matrix, jacobian, move
 from whorl.physical.libraries import opencv
-from whorl.transforms import REFERENCE_SIDE
 
 Pixels = NDArray[np.uint8]
 SCALE_ONE = ("page", "picture")
@@ -24,7 +24,7 @@ _MOST_SAMPLES = 6  # along each side of a printed pixel
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """How a picture lies in a photograph.
+    """How an image lies in a photograph.
 
     Attributes:
         pose: rotation, scale and shift in the terms of ``whorl.affine``; the scale is relative to ``scale one``.
@@ -38,13 +38,13 @@ class Seen:
 
 
 def unit(found: Found, shape: tuple[int, ...], scale_one: str | float = "page") -> float:
-    """Say how many photograph pixels make a picture pixel at scale 1.
+    """Say how many photograph pixels make an image pixel at scale 1.
 
     Args:
-        found: the picture.
+        found: the image.
         shape: (H, W, ...) of the photograph.
-        scale_one: what counts as scale 1: "page", the page just fills the photograph; "picture", the picture's longer
-            side is as long as the photograph's shorter side, as where each picture is photographed alone; or a number
+        scale_one: what counts as scale 1: "page", the page just fills the photograph; "image", the image's longer
+            side is as long as the photograph's shorter side, as where each image is photographed alone; or a number
             of photograph pixels for each millimetre of paper.
     """
     layout, (height, width) = found.sheet.layout, shape[:2]
@@ -59,16 +59,16 @@ def unit(found: Found, shape: tuple[int, ...], scale_one: str | float = "page") 
         return printed * min(max(height, width) / long, min(height, width) / short)
     if scale_one == "picture":
         return printed * min(height, width) / max(box.width, box.height)
-    raise WhorlError(f"scale one must be 'page', 'picture' or pixels for each millimetre; got {scale_one!r}.")
+    raise WhorlError(f"scale one must be 'page', 'image' or pixels for each millimetre; got {scale_one!r}.")
 
 
 def measure(found: Found, per_pixel: float, shift: tuple[float, float] = (0.0, 0.0)) -> Seen:
-    """Measure rotation, scale and tilt of a picture at its centre.
+    """Measure rotation, scale and tilt of an image at its centre.
 
     Args:
-        found: the picture.
-        per_pixel: photograph pixels for each picture pixel at scale 1; see ``unit``.
-        shift: (right, down) of the picture in the window that it is seen through, pixels of a 299-pixel picture.
+        found: the image.
+        per_pixel: photograph pixels for each image pixel at scale 1; see ``unit``.
+        shift: (right, down) of the image in the window that it is seen through, pixels of a 299-pixel image.
     """
     height, width = found.item.size
     slope = jacobian(found.picture, np.array([(width - 1) / 2, (height - 1) / 2]))
@@ -80,14 +80,14 @@ def measure(found: Found, per_pixel: float, shift: tuple[float, float] = (0.0, 0
 
 
 def rectified(photo: Pixels, found: Found) -> Pixels:
-    """Set a picture straight: what was printed, pixel for pixel.
+    """Set an image straight: what was printed, pixel for pixel.
 
     Args:
         photo: (H, W, 3) uint8.
-        found: the picture.
+        found: the image.
 
     Returns:
-        (h, w, 3) uint8, size of the picture as it was printed.
+        (h, w, 3) uint8, size of the image as it was printed.
     """
     height, width = found.item.size
     return _rounded(_sample(photo, found.picture, _grid(height, width)))
@@ -101,21 +101,21 @@ def as_seen(
     *,
     surroundings: str = "black",
 ) -> Pixels:
-    """Cut a picture out as the camera saw it: rotation, scale and perspective stay.
+    """Cut an image out as the camera saw it: rotation, scale and perspective stay.
 
-    The window is upright in the photograph, and as large as the picture is at scale 1. Beyond the picture's edge it is
+    The window is upright in the photograph, and as large as the image is at scale 1. Beyond the image's edge it is
     black, as ``whorl.affine`` has it: without tilt and whatever cameras do to colours, the result *is* ``whorl.affine``
     of the original.
 
     Args:
         photo: (H, W, 3) uint8.
-        found: the picture.
-        per_pixel: photograph pixels for each picture pixel at scale 1; see ``unit``.
-        shift: (right, down) by which the picture lies off the window's middle, in pixels of a 299-pixel picture.
-        surroundings: "black", or "photo" to see paper, markers and neighbours where the window goes beyond the picture.
+        found: the image.
+        per_pixel: photograph pixels for each image pixel at scale 1; see ``unit``.
+        shift: (right, down) by which the image lies off the window's middle, in pixels of a 299-pixel image.
+        surroundings: "black", or "photo" to see paper, markers and neighbours where the window goes beyond the image.
 
     Returns:
-        (h, w, 3) uint8, size of the picture as it was printed.
+        (h, w, 3) uint8, size of the image as it was printed.
     """
     if surroundings not in SURROUNDINGS:
         raise WhorlError(f"surroundings must be {' or '.join(SURROUNDINGS)}; got {surroundings!r}.")
@@ -143,7 +143,7 @@ def _grid(height: int, width: int) -> NDArray[np.float64]:
 
 
 def _sample(photo: Pixels, picture: Matrix, points: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Average the photograph over the area of one printed pixel around each point (picture pixels).
+    """Average the photograph over the area of one printed pixel around each point (image pixels).
 
     A printer draws a pixel as a square. Its average over a square of the same size, anywhere between pixels, is exactly
     what bilinear interpolation of the original gives there.

@@ -64,12 +64,12 @@ class Found:
 
     @property
     def picture(self) -> Matrix:
-        """Pixels of the printed picture to pixels of the photograph, centres at whole numbers."""
+        """Pixels of the printed image to pixels of the photograph, centres at whole numbers."""
         return self.paper @ pixels_to_box(self.sheet.box(self.item), self.item.size)
 
     @property
     def outline(self) -> Points:
-        """(4, 2) pixels of the photograph: the picture's corners."""
+        """(4, 2) pixels of the photograph: the image's corners."""
         return move(self.paper, self.sheet.box(self.item).corners)
 
 
@@ -79,7 +79,7 @@ class Findings:
 
     Attributes:
         cells: wholly visible ones, in the order of their sheets.
-        partly: pictures of which some markers are hidden, unreadable, or not in one plane.
+        partly: images of which some markers are hidden, unreadable, or not in one plane.
         strangers: markers of sheets that are not ours, by the sheet's fingerprint.
     """
 
@@ -96,7 +96,7 @@ def find_cells(grey: Grey, sheets: Iterable[Sheet]) -> Findings:
         sheets: that may be in it. Several pages, several sheets and several copies of one page may be seen at once.
 
     Returns:
-        What was found. A cell counts only if all four of its markers are seen, so that its picture is not half hidden.
+        What was found. A cell counts only if all four of its markers are seen, so that its image is not half hidden.
     """
     known = {sheet.fingerprint: sheet for sheet in sheets}
     ours: dict[tuple[int, int], list[Marker]] = defaultdict(list)

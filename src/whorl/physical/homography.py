@@ -60,11 +60,11 @@ def jacobian(matrix: Matrix, point: NDArray[Any]) -> Matrix:
 
 
 def pixels_to_box(box: Box, size: tuple[int, int]) -> Matrix:
-    """Take a picture's pixels to millimetres on paper.
+    """Take an image's pixels to millimetres on paper.
 
     Args:
-        box: where the picture is printed.
-        size: (height, width) of the picture; centres of pixels are whole numbers.
+        box: where the image is printed.
+        size: (height, width) of the image; centres of pixels are whole numbers.
 
     Returns:
         (3, 3).

@@ -72,9 +72,9 @@ class Layout(Record):
     Args:
         width: of the page.
         height: of the page.
-        picture: side of the square that each picture fills or fits into.
+        picture: side of the square that each image fills or fits into.
         marker: side of a marker, its dark border included.
-        gap: white space between a marker and its picture: at least a module, or the marker is hard to find.
+        gap: white space between a marker and its image: at least a module, or the marker is hard to find.
         margin: nothing is printed nearer than this to the page's edge, so that printers and scissors can do no harm.
 
     >>> Layout().columns, Layout().rows
@@ -97,13 +97,13 @@ class Layout(Record):
             raise WhorlError(f"a marker must be at least {MODULES * 2 * DOT:.1f} mm wide; got {self.marker:g} mm.")
         if self.picture < 2 * self.marker + self.gap:
             raise WhorlError(
-                f"a picture must be at least {2 * self.marker + self.gap:g} mm wide, for two markers beside it; got "
-                f"{self.picture:g} mm. Choose a larger picture, or smaller markers."
+                f"an image must be at least {2 * self.marker + self.gap:g} mm wide, for two markers beside it; got "
+                f"{self.picture:g} mm. Choose a larger image, or smaller markers."
             )
         if not 1 <= self.places <= _MOST_PLACES:
             raise WhorlError(
-                f"a page must hold 1 to {_MOST_PLACES} pictures; of {self.picture:g} mm, with markers, {self.places} "
-                f"fit on {self.width:g} x {self.height:g} mm. Choose another picture size or page."
+                f"a page must hold 1 to {_MOST_PLACES} images; of {self.picture:g} mm, with markers, {self.places} "
+                f"fit on {self.width:g} x {self.height:g} mm. Choose another image size or page."
             )
 
     @property
@@ -136,7 +136,7 @@ class Layout(Record):
 
     @property
     def _reach(self) -> float:
-        """How far a cell reaches beyond its picture, left and right."""
+        """How far a cell reaches beyond its image, left and right."""
         return self._marker + whole_dots(self.gap)
 
     @property
@@ -152,14 +152,14 @@ class Layout(Record):
         return self.height - self.margin - _STRIP - _GAP
 
     def square(self, place: int) -> Box:
-        """Give the square of a picture, by the cell's place on its page: row by row, from 0."""
+        """Give the square of an image, by the cell's place on its page: row by row, from 0."""
         row, column = divmod(place, self.columns)
         across, down = self._pitch
         left = whole_dots((self.width - self.columns * across + _GAP) / 2) + column * across
         return Box(left + self._reach, self._top + row * down, self._picture, self._picture)
 
     def markers(self, place: int) -> tuple[Box, ...]:
-        """Give the four markers of a cell, in the order of ``codes.CORNERS``, left and right of its picture."""
+        """Give the four markers of a cell, in the order of ``codes.CORNERS``, left and right of its image."""
         square, side = self.square(place), self._marker
         left, right = square.left - self._reach, square.left + square.width + self._reach - side
         top, bottom = square.top, square.top + square.height - side
@@ -168,7 +168,7 @@ class Layout(Record):
         return tuple(Box(x, y, side, side) for x, y in places)
 
     def cell(self, place: int) -> Box:
-        """Give the whole cell: picture and markers."""
+        """Give the whole cell: image and markers."""
         square, reach = self.square(place), self._reach
         return Box(square.left - reach, square.top, square.width + 2 * reach, square.height)
 

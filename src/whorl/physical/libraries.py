@@ -22,7 +22,7 @@ def reportlab_canvas() -> Any:
 
 
 def reportlab_utils() -> Any:
-    """The module of reportlab that reads pictures."""
+    """The module of reportlab that reads images."""
     return _needed("reportlab.lib.utils", "reportlab", "physical")
 
 

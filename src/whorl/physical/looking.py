@@ -1,4 +1,4 @@
-"""Look at a photograph: find its pictures, cut them out, put their colours right. No network is asked."""
+"""Look at a photograph: find its images, cut them out, put their colours right. No network is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whorl.physical.sheet import Sheet
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cut:
-    """One picture, cut out of a photograph.
+    """One image, cut out of a photograph.
 
     Attributes:
         sheet: fingerprint of its sheet.
@@ -40,9 +40,9 @@ class Looked:
 
     Attributes:
         photo: its name.
-        cuts: every picture that is wholly visible.
+        cuts: every image that is wholly visible.
         partly: how many are not.
-        reason: why there are no pictures; empty if there are.
+        reason: why there are no images; empty if there are.
         unbalanced: whether colours were to be put right, and no patch strip could be seen for some page.
     """
 
@@ -54,7 +54,7 @@ class Looked:
 
 
 def look(photo: Pixels, name: str, sheets: Sequence[Sheet], settings: Settings) -> tuple[Looked, Findings]:
-    """Find the pictures of a photograph, and cut them out.
+    """Find the images of a photograph, and cut them out.
 
     Args:
         photo: (H, W, 3) RGB, uint8.
@@ -77,7 +77,7 @@ def look(photo: Pixels, name: str, sheets: Sequence[Sheet], settings: Settings) 
                 cut = as_seen(photo, cell, per_pixel, shift, surroundings=settings.surroundings)
             curve = curves.get((cell.sheet.fingerprint, cell.item.page))
             if curve is not None:
-                # Black around the picture is no part of the photograph, and stays black.
+                # Black around the image is no part of the photograph, and stays black.
                 cut = np.where(cut.any(axis=-1, keepdims=True), balanced(cut, curve), cut)
             pictures[view] = cut
         seen = measure(cell, per_pixel, shift)
@@ -96,7 +96,7 @@ def why_nothing(found: Findings) -> str:
     """Say why a photograph has no cell that counts."""
     if found.partly:
         return (
-            f"{len(found.partly)} pictures are seen in part only: a picture counts if all four markers are seen. "
+            f"{len(found.partly)} images are seen in part only: an image counts if all four markers are seen. "
             "Move back, or uncover the page."
         )
     if found.strangers:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import whorl
-from whorl.artifacts import atomic_write, sha256_of
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
+from whorl.files import atomic_write, sha256_of
 from whorl.physical.captures import Capture, Photographed
 from whorl.physical.extraction import Seen
 from whorl.physical.sheet import Sheet
@@ -98,7 +98,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def identity_of(sheet: Sheet, targets: Sequence[Target], **settings: object) -> str:
-    """Write down in one line all that answers depend on: the pictures on paper, the networks, and settings."""
+    """Write down in one line all that answers depend on: the images on paper, the networks, and settings."""
     prints = hashlib.sha256(repr(sheet.layout).encode())
     for item in sheet.prints:
         prints.update(f"{item.id} {item.label} {item.version} {item.size} {sheet.number(item)} ".encode())

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.physical.finding import Findings
 from whorl.physical.libraries import opencv
 from whorl.physical.sheet import CLEAN
@@ -19,7 +19,7 @@ _CLEAN, _ATTACKED, _MARKER = (26, 142, 84), (207, 34, 46), (30, 110, 220)
 
 
 def draw_overlay(photo: Pixels, found: Findings, *, side: int = 1200) -> Pixels:
-    """Draw outlines of pictures (green: clean, red: attacked) and of markers, and what each picture is.
+    """Draw outlines of images (green: clean, red: attacked) and of markers, and what each image is.
 
     Args:
         photo: (H, W, 3) RGB, uint8.

@@ -1,4 +1,4 @@
-"""Pages as PDF: pictures without loss, markers, patches and text as vectors, every place exact."""
+"""Pages as PDF: images without loss, markers, patches and text as vectors, every place exact."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from whorl.artifacts import atomic_write
 from whorl.data.pictures import decode
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.physical.codes import MODULES, Code, modules_of
 from whorl.physical.layout import PATCHES, Box
 from whorl.physical.libraries import pdfium, reportlab_canvas, reportlab_utils
 from whorl.physical.sheet import Print, Sheet
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 
 Pixels = NDArray[np.uint8]
 
@@ -31,7 +31,7 @@ _OVERLAP = 0.02  # mm; without it, hairlines of the black beneath show between l
 _HAIR = 0.002
 
 
-def write_pdf(sheet: Sheet, path: Path, *, report: Report = silent) -> None:
+def write_pdf(sheet: Sheet, path: Path, *, progress: Progress = silent) -> None:
     """Write a sheet as PDF; the file appears whole or not at all.
 
     The same sheet gives the same bytes.
@@ -39,16 +39,16 @@ def write_pdf(sheet: Sheet, path: Path, *, report: Report = silent) -> None:
     Args:
         sheet: what to print.
         path: the file.
-        report: told of each page.
+        progress: called with each page.
     """
     try:
         with atomic_write(path) as file:
-            draw_pages(sheet, range(sheet.pages), file, report=report)
+            draw_pages(sheet, range(sheet.pages), file, progress=progress)
     except OSError as error:
         raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
 
 
-def draw_pages(sheet: Sheet, pages: Sequence[int], file: IO[bytes], *, report: Report = silent) -> None:
+def draw_pages(sheet: Sheet, pages: Sequence[int], file: IO[bytes], *, progress: Progress = silent) -> None:
     """Draw some pages of a sheet into an open file."""
     # Renderers round a page up to whole pixels, and a page that is larger by the last digit would get one more.
     size = tuple(length * _POINTS - 1e-3 for length in sheet.layout.paper)
@@ -56,11 +56,11 @@ def draw_pages(sheet: Sheet, pages: Sequence[int], file: IO[bytes], *, report: R
     canvas = reportlab_canvas().Canvas(file, pagesize=size, pageCompression=1, invariant=1)
     canvas.setTitle(f"whorl sheet {sheet.name}")
     for done, page in enumerate(pages):
-        report("drawing pages", done, len(pages))
+        progress("drawing pages", done, len(pages))
         _Pen(canvas, sheet.layout.paper[1]).page(sheet, page)
         canvas.showPage()
     canvas.save()
-    report("drawing pages", len(pages), len(pages))
+    progress("drawing pages", len(pages), len(pages))
 
 
 def render_pages(sheet: Sheet, pages: Sequence[int] | None = None, *, dpi: float = DPI) -> Iterator[Pixels]:
@@ -102,9 +102,7 @@ class _Pen:
             for box, colour in zip(strip, PATCHES, strict=True):
                 self.rectangle(box, colour)
         header = layout.header()
-        line = (
-            f"whorl   sheet {sheet.name}   page {page + 1} of {pages}   pictures {layout.picture:g} mm   print at 100%"
-        )
+        line = f"whorl   sheet {sheet.name}   page {page + 1} of {pages}   images {layout.picture:g} mm   print at 100%"
         self.text(header.left, header.top + 3.5, line, 8)
         self.ruler(header)
         for item in sheet.on_page(page):

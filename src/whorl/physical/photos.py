@@ -70,7 +70,7 @@ def _read_heic(path: Path) -> Pixels:
         # Pillow's image has had its orientation applied by the decoder.
         pixels = None if large else np.asarray(image.to_pillow().convert("RGB"))
     except (OSError, ValueError, RuntimeError, SyntaxError, EOFError) as error:
-        raise WhorlError(f"{path}: cannot be read as a picture ({error}). Repair or remove it.") from error
+        raise WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.") from error
     if pixels is None:
         raise WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {image.size}.")
     return pixels

@@ -11,7 +11,7 @@ from whorl.physical.contents import collect
 from whorl.physical.layout import Layout
 from whorl.physical.pdf import write_pdf
 from whorl.physical.sheet import FILE, Sheet, arrange, write_sheets
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,9 @@ def print_sheet(
     attacks: Sequence[str] = (),
     limit: int | None = None,
     size: int | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Printed:
-    """Make a PDF of the pictures of a run folder, or of any labelled folder.
+    """Make a PDF of the images of a run folder, or of any labelled folder.
 
     ``sheet.json`` goes into the folder, so that scoring needs only to know the folder, and beside the PDF, so that the
     two can be handed to somebody else. It keeps earlier prints of the same folder.
@@ -48,21 +48,21 @@ def print_sheet(
     Args:
         folder: see ``contents.collect`` for this, ``clean``, ``attacks``, ``limit`` and ``size``.
         out: the PDF file.
-        layout: of the pages; A4 with pictures of 38 mm by default.
-        clean: where the clean pictures are.
+        layout: of the pages; A4 with images of 38 mm by default.
+        clean: where the clean images are.
         attacks: print only these.
-        limit: take only the first so many pictures.
+        limit: take only the first so many images.
         size: side in pixels.
-        report: told of each page.
+        progress: called with each page.
     """
     folder, out = Path(folder), Path(out)
     if out.suffix.lower() != ".pdf":
         raise WhorlError(f"expected a path that ends in .pdf, got {str(out)!r}.")
     if not folder.is_dir():
-        raise WhorlError(f"{folder}: no such folder. Expected a run folder, or a folder of labelled pictures.")
+        raise WhorlError(f"{folder}: no such folder. Expected a run folder, or a folder of labelled images.")
     groups = collect(folder, clean=clean, attacks=attacks, limit=limit, size=size)
     sheet = arrange(groups, layout or Layout())
-    write_pdf(sheet, out, report=report)
+    write_pdf(sheet, out, progress=progress)
     places = dict.fromkeys(place.resolve() for place in (folder / FILE, out.with_name(FILE)))
     for place in places:
         write_sheets(place, [sheet])

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import whorl
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.evaluation import SuccessRate
+from whorl.files import atomic_write
 from whorl.physical.captures import Scored, View
 from whorl.physical.section import contact_sheet, photographs
 from whorl.physical.summary import Line, cells, pooled, summarise
@@ -75,7 +75,7 @@ def content(scored: Scored, targets: Sequence[Target], *, command: Sequence[str]
     """
     return Content(
         title="Photographs of prints",
-        about="Pictures that were printed and photographed, found by their markers, cut out and shown to networks.",
+        about="Images that were printed and photographed, found by their markers, cut out and shown to networks.",
         command=tuple(command),
         photographs=photographs(scored, targets),
         settings=vars(scored.settings),
@@ -96,8 +96,8 @@ def provenance(scored: Scored, targets: Sequence[Target]) -> dict[str, Any]:
 def as_json(scored: Scored) -> dict[str, Any]:
     """Everything that was counted, as plain JSON; undefined rates are null.
 
-    ``accuracy`` and ``asr`` at the top are those of the attacked pictures, in the first view, asked of the first
-    target; without attacked pictures, of the clean ones.
+    ``accuracy`` and ``asr`` at the top are those of the attacked images, in the first view, asked of the first
+    target; without attacked images, of the clean ones.
     """
     lines = summarise(scored)
     first = [line for line in lines if (line.view, line.target) == (scored.settings.views[0], scored.targets[0])]
@@ -121,7 +121,7 @@ def as_json(scored: Scored) -> dict[str, Any]:
 
 
 def draw_contact(scored: Scored, path: Path, target: Target) -> None:
-    """Draw a few pictures as they were cut out, with what a network says of each, as a PNG file."""
+    """Draw a few images as they were cut out, with what a network says of each, as a PNG file."""
     save_gallery(path.with_suffix(""), contact_sheet(scored, target), ["png"])
 
 

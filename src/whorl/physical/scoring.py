@@ -1,4 +1,4 @@
-"""Score photographs: look at each, ask the networks about its pictures, count."""
+"""Score photographs: look at each, ask the networks about its images, count."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from whorl.artifacts import sha256_of
 from whorl.data import save_image
 from whorl.data.pictures import to_tensor
 from whorl.errors import WhorlError
+from whorl.files import sha256_of
 from whorl.physical.captures import SHOWN, Capture, Photographed, Pixels, Scored, Settings, Unread, View
 from whorl.physical.finding import Findings
 from whorl.physical.looking import Looked, look
 from whorl.physical.overlay import save_overlay
 from whorl.physical.photos import list_photos, read_photo
 from whorl.physical.sheet import Print, Sheet
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 from whorl.runs.targets import Target
 
 _BATCH = 32
@@ -32,7 +32,7 @@ class Scorer:
         targets: networks to ask.
         settings: how to look.
         device: of the networks.
-        save: folder for the pictures that are cut out; None keeps none.
+        save: folder for the images that are cut out; None keeps none.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Scorer:
         self.count(Photographed(photo=name, reason=reason))
 
     def take(self, looked: Looked) -> Photographed:
-        """Ask the networks about the pictures of one photograph, and count what they say."""
+        """Ask the networks about the images of one photograph, and count what they say."""
         answers = {
             (view, target.name): self._ask(target, [cut.pictures[view] for cut in looked.cuts])
             for view in self.result.settings.views
@@ -107,7 +107,7 @@ class Scorer:
 
     @torch.no_grad()
     def _ask(self, target: Target, pictures: Sequence[Pixels]) -> list[int]:
-        """Ask a network about pictures, those of one size together."""
+        """Ask a network about images, those of one size together."""
         answers = [0] * len(pictures)
         by_size: dict[tuple[int, ...], list[int]] = {}
         for place, picture in enumerate(pictures):
@@ -140,7 +140,7 @@ def score(
     device: torch.device | None = None,
     save: Path | None = None,
     overlays: Path | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Scored:
     """Score photographs, one in memory at a time. What cannot be scored is listed, and the others go on.
 
@@ -150,9 +150,9 @@ def score(
         targets: networks to ask.
         settings: how to look.
         device: of the networks.
-        save: folder for the pictures that are cut out; None keeps none.
+        save: folder for the images that are cut out; None keeps none.
         overlays: folder for small copies of the photographs with what was found drawn in; None keeps none.
-        report: told of each photograph.
+        progress: called with each photograph.
 
     Raises:
         WhorlError: nothing to score.
@@ -162,7 +162,7 @@ def score(
     scorer = Scorer(sheets, targets, settings, device=device, save=save)
     seen: dict[str, str] = {}
     for done, path in enumerate(paths):
-        report("scoring photographs", done, len(paths))
+        progress("scoring photographs", done, len(paths))
         name = names[done]
         try:
             digest = sha256_of(path)
@@ -178,7 +178,7 @@ def score(
         if overlays is not None:
             save_overlay(overlays / f"{done + 1:04d}-{path.stem}.jpg", photo, found)
         del photo  # or two would be in memory while the next is read
-    report("scoring photographs", len(paths), len(paths))
+    progress("scoring photographs", len(paths), len(paths))
     return scorer.result
 
 

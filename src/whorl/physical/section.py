@@ -18,8 +18,8 @@ from whorl.runs.targets import Target
 
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
 _RATES = (
-    "Success rate: of the pictures whose clean version in the same photograph is recognised, the share whose attacked "
-    "version is not. Accuracy: of all pictures, the share that is recognised."
+    "Success rate: of the images whose clean version in the same photograph is recognised, the share whose attacked "
+    "version is not. Accuracy: of all images, the share that is recognised."
 )
 
 
@@ -41,7 +41,7 @@ def photographs(
         about=(*about, *_notes(scored)),
         facts=(
             ("photographs read", f"{scored.photos - len(scored.unread):,} of {scored.photos:,}"),
-            ("pictures identified", f"{len(scored.captures):,}"),
+            ("images identified", f"{len(scored.captures):,}"),
             ("attack" if len(attacks) == 1 else "attacks", str(len(attacks))),
             ("network" if len(targets) == 1 else "networks", str(len(targets))),
         ),
@@ -58,7 +58,7 @@ def photographs(
 
 
 def contact_sheet(scored: Scored, target: Target) -> Gallery:
-    """Show the first pictures that were cut out, all versions of each, with what a network says."""
+    """Show the first images that were cut out, all versions of each, with what a network says."""
     versions = list(by_version(scored.captures))
     labels = getattr(target.net, "labels", ())
     captures = {(capture.photo, capture.item.id, capture.item.version): capture for capture in scored.captures}
@@ -80,7 +80,7 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     truth = {capture.item.id: capture.item.label for capture in scored.captures}
     return Gallery(
         title=f"Contact sheet: cut out of photographs, shown to {target.name}",
-        about="The first pictures that were found, whatever the network says of them.",
+        about="The first images that were found, whatever the network says of them.",
         poses=tuple(versions),
         examples=tuple(
             Example(
@@ -110,7 +110,7 @@ def _scale_one(setting: str | float) -> str:
     if setting == "page":
         return "the page just fills the photograph"
     if setting == "picture":
-        return "a picture is as long as the photograph's shorter side"
+        return "an image is as long as the photograph's shorter side"
     return f"a millimetre of paper is {setting:g} pixels of the photograph"
 
 

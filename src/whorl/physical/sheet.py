@@ -11,8 +11,8 @@ from math import floor
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, Layout, whole_dots
 
@@ -20,22 +20,22 @@ FORMAT = 1
 _NEARLY = 0.9
 FILE = "sheet.json"
 CLEAN = "clean"
-"""The attack's name of a picture that nobody attacked."""
+"""The attack's name of an image that nobody attacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Print:
-    """One picture on paper.
+    """One image on paper.
 
     Args:
-        id: of the clean picture; all versions of it share it.
+        id: of the clean image; all versions of it share it.
         label: its 0-based class.
         attack: which made this version, or "clean".
         source: network that it was crafted on; empty for a clean one, or if unknown.
         eps: radius of the ball; None if there is none.
         grad_evals: input gradients spent on it; None if unknown.
         seconds: time spent on it; None if unknown.
-        file: where the picture lies.
+        file: where the image lies.
         size: (height, width) in pixels that it is printed at; the file may be larger.
         page: from 0.
         place: the cell on that page, row by row, from 0.
@@ -73,9 +73,9 @@ class Sheet:
 
     def __post_init__(self) -> None:
         if not self.prints:
-            raise WhorlError("a sheet needs at least one picture; got none.")
+            raise WhorlError("a sheet needs at least one image; got none.")
         if self.pages * self.layout.places > 1 << CELL_BITS:
-            raise WhorlError(f"a sheet holds at most {1 << CELL_BITS:,} cells; got {len(self.prints):,} pictures.")
+            raise WhorlError(f"a sheet holds at most {1 << CELL_BITS:,} cells; got {len(self.prints):,} images.")
 
     @property
     def pages(self) -> int:
@@ -109,11 +109,11 @@ class Sheet:
         return tuple(Code(sheet=self.fingerprint, cell=self.number(item), corner=corner) for corner in range(4))
 
     def on_page(self, page: int) -> Iterator[Print]:
-        """Give the pictures of one page."""
+        """Give the images of one page."""
         return (item for item in self.prints if item.page == page)
 
     def box(self, item: Print) -> Box:
-        """Give the place of a picture in millimetres: it fits into its cell's square, and keeps its shape.
+        """Give the place of an image in millimetres: it fits into its cell's square, and keeps its shape.
 
         Where a whole number of dots for each pixel nearly fills the square, that is taken: no printer need resample it.
         """
@@ -128,14 +128,14 @@ class Sheet:
 
 
 def arrange(groups: Sequence[Sequence[Print]], layout: Layout) -> Sheet:
-    """Put pictures on pages, all versions of one picture beside each other so that light falls on them alike.
+    """Put images on pages, all versions of one image beside each other so that light falls on them alike.
 
     Args:
-        groups: the versions of each picture.
+        groups: the versions of each image.
         layout: of the pages.
 
     Returns:
-        The sheet. Which version comes first changes from picture to picture, so that none has the better places. A
+        The sheet. Which version comes first changes from image to image, so that none has the better places. A
         group is not split between two pages if a page can hold it.
     """
     placed: list[Print] = []
@@ -186,13 +186,13 @@ def read_sheets(path: str | Path) -> tuple[Sheet, ...]:
     except FileNotFoundError as error:
         raise WhorlError(f"{path} holds no {FILE}. Print it first with `whorl physical print`.") from error
     except (OSError, ValueError) as error:
-        raise WhorlError(f"{file} cannot be read ({error}). Print the pictures again to make a new one.") from error
+        raise WhorlError(f"{file} cannot be read ({error}). Print the images again to make a new one.") from error
     try:
         if content["format"] != FORMAT:
-            raise WhorlError(f"{file} is of format {content['format']!r}; expected {FORMAT}. Print the pictures again.")
+            raise WhorlError(f"{file} is of format {content['format']!r}; expected {FORMAT}. Print the images again.")
         return tuple(_from_json(sheet, file.parent) for sheet in content["sheets"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise WhorlError(f"{file} is not a sheet of whorl ({error!r}). Print the pictures again.") from error
+        raise WhorlError(f"{file} is not a sheet of whorl ({error!r}). Print the images again.") from error
 
 
 def _to_json(sheet: Sheet, folder: Path) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError, unknown_name
+from whorl.files import atomic_write
 from whorl.physical.camera import Camera, Shot, photograph, printed, setting_names
 from whorl.physical.ink import Linear
 from whorl.physical.pdf import render_pages
 from whorl.physical.sheet import Sheet
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 
 RENDERED = 600.0
 """Dots per inch of the simulated print."""
@@ -56,7 +56,7 @@ def simulate(
     *,
     seed: int = 0,
     pages: int | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> list[Path]:
     """Photograph sheets into a folder, with the truth about each photograph beside them in ``truth.json``.
 
@@ -66,7 +66,7 @@ def simulate(
         out: the folder.
         seed: of all randomness.
         pages: take only the first so many of each sheet.
-        report: told of each photograph.
+        progress: called with each photograph.
 
     Returns:
         The photographs.
@@ -74,7 +74,7 @@ def simulate(
     total = sum(min(sheet.pages, pages or sheet.pages) for sheet in sheets) * len(cameras)
     files: list[Path] = []
     truth: dict[str, Any] = {}
-    report("photographing", 0, total)
+    progress("photographing", 0, total)
     try:
         for sheet in sheets:
             for name, page, shot in shoot(sheet, cameras, seed=seed, pages=range(sheet.pages)[:pages]):
@@ -83,7 +83,7 @@ def simulate(
                     opened.write(shot.file)
                 files.append(file)
                 truth[file.name] = {"sheet": sheet.name, "page": page + 1, **_true(sheet, page, shot)}
-                report("photographing", len(files), total)
+                progress("photographing", len(files), total)
         settings = {name: {key: getattr(camera, key) for key in setting_names()} for name, camera in cameras.items()}
         with atomic_write(out / TRUTH) as opened:
             opened.write(json.dumps({"seed": seed, "cameras": settings, "photos": truth}, indent=1).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""From captures to counts: recognition and success, overall and by how pictures lay in the photographs."""
+"""From captures to counts: recognition and success, overall and by how images lay in the photographs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY: dict[str, Callable[[Capture], float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One version of the pictures, seen in one way by one network.
+    """One version of the images, seen in one way by one network.
 
     Attributes:
         view: how it was cut out.
@@ -112,7 +112,7 @@ def by_version(captures: Sequence[Capture]) -> dict[str, list[Capture]]:
 def compared(scored: Scored, view: View, first: str, second: str, target: str) -> Comparison:
     """Compare two versions on the photographs that show both and the clean one: McNemar's test, exact.
 
-    A picture that was photographed several times has one vote; see ``whorl.evaluation.compare``.
+    An image that was photographed several times has one vote; see ``whorl.evaluation.compare``.
     """
     seen: dict[str, dict[tuple[str, tuple[str, str]], bool]] = {CLEAN: {}, first: {}, second: {}}
     for capture in scored.captures:
@@ -189,7 +189,7 @@ def _unlike(one: Capture, other: Capture) -> tuple[bool, float]:
 
 
 def _spent(captures: Sequence[Capture]) -> dict[str, float]:
-    """What crafting the captured pictures took, each counted once; nothing if it is not known of all."""
+    """What crafting the captured images took, each counted once; nothing if it is not known of all."""
     items: dict[str, Print] = {capture.item.id: capture.item for capture in captures}
     if any(item.grad_evals is None or item.seconds is None for item in items.values()):
         return {}

@@ -1,6 +1,6 @@
 """The paper's table 5, with a simulated printer and camera in place of real ones.
 
-The paper printed a thousand pictures and photographed them by hand. Nothing here was printed or photographed: the
+The paper printed a thousand images and photographed them by hand. Nothing here was printed or photographed: the
 numbers say how attacks fare with the camera of :mod:`whorl.physical.camera`, and that is all that they say.
 """
 
@@ -27,7 +27,7 @@ from whorl.physical.scoring import Scorer
 from whorl.physical.sheet import Sheet
 from whorl.physical.simulating import shoot
 from whorl.physical.summary import Line, compared, summarise
-from whorl.runs.progress import Report, silent
+from whorl.progress import Progress, silent
 from whorl.runs.targets import Target
 
 ATTACKS = ("eot", "dim", "ti-dim", "ai-dim", "ai-ram")
@@ -53,8 +53,8 @@ class Table5:
 
     Attributes:
         scored: by setting: every capture, its pose and its answers.
-        printed: how many pictures each setting should show.
-        view: how pictures were cut out.
+        printed: how many images each setting should show.
+        view: how images were cut out.
     """
 
     scored: dict[str, Scored]
@@ -66,11 +66,11 @@ class Table5:
         return {(line.version, line.target): line for line in summarise(self.scored[setting]) if line.view == self.view}
 
     def identified(self, setting: str) -> float:
-        """Share of the printed pictures that were found."""
+        """Share of the printed images that were found."""
         return len(self.scored[setting].captures) / self.printed
 
     def compared(self, setting: str, first: str, second: str, target: str) -> Comparison:
-        """Whether two versions differ, on the pictures that both were captured of: McNemar's test."""
+        """Whether two versions differ, on the images that both were captured of: McNemar's test."""
         return compared(self.scored[setting], self.view, first, second, target)
 
     def counts(self, setting: str, version: str, target: str) -> SuccessRate:
@@ -89,23 +89,23 @@ def table5(
     seed: int = 0,
     workers: int = 1,
     notes: Path | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Table5:
     """Print (in effect) a sheet, photograph it under each setting, and score what comes back.
 
     One page is in memory at a time, in each process.
 
     Args:
-        sheet: clean and attacked pictures, interleaved.
+        sheet: clean and attacked images, interleaved.
         targets: networks to ask; the paper asks the one that was attacked.
         settings: presets of the camera.
         size: (width, height) of the photographs, of an upright page.
-        view: how to cut pictures out.
+        view: how to cut images out.
         device: of the networks.
         seed: of all randomness.
         workers: processes that photograph and cut out; networks are asked by this one. The result is the same.
         notes: file for what was said of each page; with it, a run that was interrupted goes on where it stopped.
-        report: told of each photograph.
+        progress: called with each photograph.
     """
     if workers < 1:
         raise WhorlError(f"workers must be a whole number from 1; got {workers}.")
@@ -114,12 +114,12 @@ def table5(
     scorers = {name: Scorer([sheet], targets, looking, device=device) for name in cameras}
     told = identity_of(sheet, targets, cameras=cameras, looking=looking) if notes else ""
     known = Notes(notes, told, sheet)
-    # The first pages are photographed again: a contact sheet shows pictures of them, and pictures are not noted.
+    # The first pages are photographed again: a contact sheet shows images of them, and images are not noted.
     shown = list(dict.fromkeys(item.id for item in sheet.prints))[:SHOWN]
     again = {item.page for item in sheet.prints if item.id in shown}
     left = [page for page in range(sheet.pages) if page not in known.pages or page in again]
     total = sheet.pages * len(cameras)
-    report("photographing and scoring", 0, total)
+    progress("photographing and scoring", 0, total)
     work = partial(_photograph, sheet, cameras, looking, seed)
     with _pool(workers) as spread:
         fresh = zip(left, spread(work, left), strict=True)
@@ -130,7 +130,7 @@ def table5(
             else:
                 for setting, found in known.pages[page].items():
                     scorers[setting].count(found)
-            report("photographing and scoring", (page + 1) * len(cameras), total)
+            progress("photographing and scoring", (page + 1) * len(cameras), total)
     results = {name: scorer.result for name, scorer in scorers.items()}
     return Table5(scored=results, printed=len(sheet.prints), view=view)
 
@@ -138,7 +138,7 @@ def table5(
 def _photograph(
     sheet: Sheet, cameras: Mapping[str, Camera], looking: Settings, seed: int, page: int
 ) -> list[tuple[str, Looked]]:
-    """Photograph one page under every setting, and cut its pictures out."""
+    """Photograph one page under every setting, and cut its images out."""
     shots = zip(cameras, shoot(sheet, cameras, seed=seed, pages=[page]), strict=True)
     return [(setting, look(shot.photo, title, [sheet], looking)[0]) for setting, (title, _, shot) in shots]
 

@@ -17,7 +17,7 @@ CLEAN = "clean"
 
 @dataclass(frozen=True)
 class Encoded:
-    """A picture as a file's bytes.
+    """An image as a file's bytes.
 
     >>> Encoded(b"abc", "image/png").uri
     'data:image/png;base64,YWJj'
@@ -29,13 +29,13 @@ class Encoded:
 
     @property
     def uri(self) -> str:
-        """The whole picture as an address that needs no network."""
+        """The whole image as an address that needs no network."""
         return f"data:{self.media};base64,{base64.b64encode(self.data).decode('ascii')}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """One version of a picture in one pose, and what a network says of it.
+    """One version of an image in one pose, and what a network says of it.
 
     Attributes:
         picture: as the network saw it.
@@ -54,7 +54,7 @@ class Shot:
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """A row of a gallery: a picture, clean or attacked, in every pose; or all its versions in one photograph.
+    """A row of a gallery: an image, clean or attacked, in every pose; or all its versions in one photograph.
 
     Attributes:
         name: "clean", or the attack's name; or how it was cut out.
@@ -71,10 +71,10 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One picture in all its versions.
+    """One image in all its versions.
 
     Attributes:
-        id: the picture's name.
+        id: the image's name.
         truth: what it shows.
         versions: the clean one first.
     """
@@ -86,7 +86,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """A few pictures, clean and attacked, as one network sees them; see ``whorl.report.gallery``.
+    """A few images, clean and attacked, as one network sees them; see ``whorl.report.gallery``.
 
     Attributes:
         title: what it shows.
@@ -94,7 +94,7 @@ class Gallery:
         poses: headings of the columns of shots.
         magnified: by how much the perturbations are; None if none are shown.
         zoom: by how much their middle is enlarged.
-        examples: the pictures.
+        examples: the images.
     """
 
     title: str
@@ -139,7 +139,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Grouped:
-    """What was counted, by one thing that was measured of each photographed picture.
+    """What was counted, by one thing that was measured of each photographed image.
 
     Attributes:
         by: what, as in "rotation".
@@ -154,11 +154,11 @@ class Grouped:
 
 @dataclass(frozen=True, kw_only=True)
 class CutOut:
-    """What networks say of pictures that were cut out of photographs in one way.
+    """What networks say of images that were cut out of photographs in one way.
 
     Attributes:
         way: as in "as seen".
-        cells: a cell for each version and target, over all photographs. Clean pictures are an attack called "clean"
+        cells: a cell for each version and target, over all photographs. Clean images are an attack called "clean"
             from no source. The cells' poses say nothing.
         groups: the same by what was measured.
     """
@@ -176,7 +176,7 @@ class Photographs:
         title: what they are.
         about: what to know, a sentence or two each.
         facts: figures to show large, by what they count.
-        cut_out: by the way in which pictures were cut out; the headline is about the first.
+        cut_out: by the way in which images were cut out; the headline is about the first.
         repeats: how often each print was photographed, or nearly so. Intervals are as wide as the prints alone make
             them.
         comparisons: as in ``Content``, of the first way.
@@ -208,7 +208,7 @@ class Content:
         galleries: examples to look at.
         settings: what was asked for, nested as in JSON.
         provenance: weights, versions, seeds and whatever else tells where the figures come from, likewise.
-        left_out: pictures that were not measured, and why.
+        left_out: images that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.
         photographs: what came of photographs of prints. Without cells the headline is about them.
 

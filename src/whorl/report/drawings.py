@@ -100,7 +100,7 @@ def _cost_figures(found: Mapping[Line, Sequence[Cell]]) -> Iterator[Drawing]:
             kind="cost",
             name="cost",
             title="Success rate against cost",
-            alt="Points: mean success rate of each attack against the input gradients that a picture costs.",
+            alt="Points: mean success rate of each attack against the input gradients that an image costs.",
             figure=cost(spent),
         )
 

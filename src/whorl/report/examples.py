@@ -1,4 +1,4 @@
-"""Galleries: a few pictures, clean and attacked, in several poses, with what a network says of each."""
+"""Galleries: a few images, clean and attacked, in several poses, with what a network says of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSES = {
 }
 """The paper's columns, by their headings."""
 SIDE = 320
-"""Pictures are shrunk to so many pixels at most, and never enlarged."""
+"""Images are shrunk to so many pixels at most, and never enlarged."""
 ZOOM = 3
 """The close-up shows the middle third of the perturbation."""
 
@@ -60,23 +60,23 @@ def gallery(
     source: str = "",
     batch_size: int = 16,
 ) -> Gallery:
-    """Show what a network makes of a few pictures, clean and attacked, in several poses.
+    """Show what a network makes of a few images, clean and attacked, in several poses.
 
-    Shown are the pictures whose clean version the network recognises in most poses, and of those the ones on which the
-    first and the last attack differ most. Adversarial pictures are rounded to 8 bits first.
+    Shown are the images whose clean version the network recognises in most poses, and of those the ones on which the
+    first and the last attack differ most. Adversarial images are rounded to 8 bits first.
 
     Args:
         model: the network that is asked.
-        x: (N, 3, H, W) clean pictures in [0, 1], on the network's device.
+        x: (N, 3, H, W) clean images in [0, 1], on the network's device.
         adversarial: attack's name to (N, 3, H, W), from the weaker to the stronger.
         y: (N,) true labels.
         ids: N names.
         poses: heading to pose.
-        count: how many pictures to show at most.
+        count: how many images to show at most.
         eps: bound of the attacks, in units of the [0, 1] range: a pixel that changed by so much becomes black or white
-            in the close-up. Without it, the largest change of any picture takes its place.
+            in the close-up. Without it, the largest change of any image takes its place.
         source: name of the network that the attacks were crafted on, for the title.
-        batch_size: pictures per forward pass.
+        batch_size: images per forward pass.
 
     Raises:
         WhorlError: the parts do not fit together, or there is nothing to show.
@@ -101,7 +101,7 @@ def gallery(
     made = f"Made to fool {source}, shown" if source and source != model.name else "Shown"
     return Gallery(
         title=f"{made} to {model.name}",
-        about=f"{len(examples)} of {len(x)} pictures: those that {model.name} recognises in most poses while clean, "
+        about=f"{len(examples)} of {len(x)} images: those that {model.name} recognises in most poses while clean, "
         f"and of those the ones {telling} They are no fair sample.",
         poses=tuple(poses),
         magnified=0.5 / bound,
@@ -111,11 +111,11 @@ def gallery(
 
 
 def encode(picture: Tensor, *, side: int = SIDE) -> Encoded:
-    """Make a small file of a picture.
+    """Make a small file of an image.
 
     Args:
         picture: (3, H, W) in [0, 1].
-        side: longest side in pixels; larger pictures are shrunk.
+        side: longest side in pixels; larger images are shrunk.
 
     >>> encode(torch.zeros(3, 8, 8)).media in ("image/webp", "image/jpeg")
     True
@@ -136,17 +136,17 @@ def _check(
     x: Tensor, adversarial: Mapping[str, Tensor], y: Tensor, ids: Sequence[str], poses: Mapping[str, Pose]
 ) -> None:
     if x.dim() != 4 or x.shape[1] != 3 or not len(x):
-        raise WhorlError(f"pictures must be (N, 3, H, W), N at least 1; got {tuple(x.shape)}.")
+        raise WhorlError(f"images must be (N, 3, H, W), N at least 1; got {tuple(x.shape)}.")
     if not adversarial or not poses:
         raise WhorlError("a gallery needs at least one attack and one pose; got none.")
     if CLEAN in adversarial:
         raise WhorlError(f"no attack may be called {CLEAN!r}: that is the clean version's name. Rename it.")
     for name, images in adversarial.items():
         if images.shape != x.shape:
-            raise WhorlError(f"pictures of {name!r} must match x, {tuple(x.shape)}; got {tuple(images.shape)}.")
+            raise WhorlError(f"images of {name!r} must match x, {tuple(x.shape)}; got {tuple(images.shape)}.")
     if y.shape != x.shape[:1] or len(ids) != len(x):
         raise WhorlError(
-            f"expected a label and an id for each of {len(x)} pictures; got {tuple(y.shape)} and {len(ids)}."
+            f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
         )
 
 
@@ -160,7 +160,7 @@ def _answers(model: Labelled, x: Tensor, poses: Mapping[str, Pose], batch_size: 
 
 
 def _telling(answers: Mapping[str, Tensor], y: Tensor) -> list[int]:
-    """All pictures, by index, those most worth showing first. ``answers`` are (poses, N) by version."""
+    """All images, by index, those most worth showing first. ``answers`` are (poses, N) by version."""
     right = {name: given == y for name, given in answers.items()}
     first, last = list(right)[1], list(right)[-1]
     recognised = right[CLEAN].sum(0).tolist()

@@ -11,6 +11,7 @@ import torch
 
 from whorl.data import Images
 from whorl.evaluation import Comparison
+from whorl.progress import Progress, silent
 from whorl.report.content import Content, Gallery, Photographs, Table
 from whorl.report.examples import gallery
 from whorl.report.page import write_report
@@ -20,7 +21,6 @@ from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import Pictures
-from whorl.runs.progress import Report, silent
 from whorl.runs.setup import find_device
 from whorl.runs.targets import split_target
 
@@ -36,7 +36,7 @@ def report_experiment(
     tables: Sequence[Table] = (),
     photographs: Photographs | None = None,
     figures: bool = False,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> dict[str, Path]:
     """Write ``report.html`` into an experiment's folder, and the figures as files if they are wanted.
 
@@ -44,20 +44,20 @@ def report_experiment(
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables to show.
-        photographs: what came of photographs of the same pictures, printed; ``whorl.physical.section`` makes it.
+        photographs: what came of photographs of the same images, printed; ``whorl.physical.section`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
-        report: told how far it is.
+        progress: told how far it is.
 
     Returns:
         What was written, by what it is.
     """
     stage = "writing the report"
-    report(stage, 0, 1)
+    progress(stage, 0, 1)
     content = experiment_content(done, device=device, tables=tables, photographs=photographs)
     written = {"report": write_report(done.folder / "report.html", content)}
-    report(stage, 1, 1)
+    progress(stage, 1, 1)
     if figures:
-        save_figures(done.folder / "figures", content, report=report)
+        save_figures(done.folder / "figures", content, progress=progress)
         written["figures"] = done.folder / "figures"
     return written
 
@@ -71,7 +71,7 @@ def experiment_content(
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables.
-        photographs: what came of photographs of the same pictures, printed.
+        photographs: what came of photographs of the same images, printed.
     """
     declared, manifest = done.declaration, RunFolder(done.folder).read()
     return Content(
@@ -122,7 +122,7 @@ def _galleries(done: Done, device: str) -> Iterator[Gallery]:
 
 
 def _first(done: Done) -> Images:
-    """The first pictures of the experiment, as many as are looked at."""
+    """The first images of the experiment, as many as are looked at."""
     data, used = done.declaration.data, set(done.ids[:_LOOKED_AT])
     folder = None if data.folder == SAMPLES else Path(data.folder)
     pictures = Pictures(folder=folder, limit=data.limit, size=data.size, skip_bad=data.skip_bad)

@@ -148,7 +148,7 @@ def profile(found: Mapping[Line, Sequence[Cell]], view: View, sweep: Sweep) -> F
 
 
 def costs(found: Mapping[Line, Sequence[Cell]]) -> list[tuple[str, float, float]]:
-    """What each attack costs and brings: (name, input gradients a picture, mean success rate in [0, 1]).
+    """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
 
     The rate is the mean over views that the attack was not crafted on, or over all where there are no others. Attacks
     without gradients, or whose cost nobody recorded, are left out.
@@ -165,7 +165,7 @@ def costs(found: Mapping[Line, Sequence[Cell]]) -> list[tuple[str, float, float]
 
 
 def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
-    """Success rate against input gradients a picture, on a logarithmic axis; see ``costs``."""
+    """Success rate against input gradients an image, on a logarithmic axis; see ``costs``."""
     go = _graph_objects()
     figure = _figure(go, height=420)
     names = [name for name, _, _ in rows]
@@ -181,7 +181,7 @@ def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
                 textposition="middle right",
                 cliponaxis=False,
                 marker={"color": colour, "symbol": symbol, "size": 12},
-                hovertext=[_hover(name, f"{100 * rate:.1f}% for {gradients:g} input gradients a picture")],
+                hovertext=[_hover(name, f"{100 * rate:.1f}% for {gradients:g} input gradients an image")],
                 hoverinfo="text",
             )
         )
@@ -193,7 +193,7 @@ def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
     ticks = _decades(*reach)
     figure.update_xaxes(
         type="log",
-        title="input gradients a picture",
+        title="input gradients an image",
         range=reach,
         tickvals=ticks,
         ticktext=[f"{tick:,.10g}" for tick in ticks],
@@ -268,7 +268,7 @@ def _hover(name: str, *rest: str) -> str:
 def _cell_words(cell: Cell) -> tuple[str, str]:
     counts = cell.counts
     if not counts.n_clean_correct:
-        return str(cell.pose), "no clean picture recognised"
+        return str(cell.pose), "no clean image recognised"
     rate = _interval_words(counts.rate, counts.interval())
     return str(cell.pose), f"{rate}, {counts.n_success} of {counts.n_clean_correct} recognised"
 

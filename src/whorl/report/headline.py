@@ -12,7 +12,7 @@ from whorl.report.lines import Line, View, attacks, lines, pairs, target_name, v
 from whorl.runs.results import Cell, mean_rate
 
 FEW = 100
-"""Below so many pictures, an interval is some twenty points wide, and the words say so."""
+"""Below so many images, an interval is some twenty points wide, and the words say so."""
 _NAMED = 4  # of so many targets at most are the names written out
 
 
@@ -29,18 +29,18 @@ def headline(content: Content) -> Headline:
 
     Attacks are ranked by their mean success rate over the poses and targets that all of them were measured on. Targets
     that an attack was crafted on count only where there are no others. A report that has nothing but photographs is
-    about the first way in which pictures were cut out of them.
+    about the first way in which images were cut out of them.
     """
     shown = content.photographs
     if content.cells or shown is None:
         return _ranked(content.cells, content.comparisons)
     if not shown.cut_out or not shown.cut_out[0].cells:
-        return Headline(statement="No picture could be identified in the photographs.")
+        return Headline(statement="No image could be identified in the photographs.")
     first = shown.cut_out[0]
     attacked = tuple(cell for cell in first.cells if cell.attack != CLEAN)
     if not attacked:
         known = [f"{target_name(cell)} {_percent(cell.counts.accuracy, first.cells)}" for cell in first.cells]
-        statement = f"{shown.title}: of clean pictures, cut out {first.way}, are recognised: {', '.join(known)}."
+        statement = f"{shown.title}: of clean images, cut out {first.way}, are recognised: {', '.join(known)}."
         return Headline(statement=statement, details=_few(first.cells, shown.repeats))
     place = f"in {shown.title[0].lower()}{shown.title[1:]} (cut out {first.way})"
     return _ranked(attacked, shown.comparisons, place=place, repeats=shown.repeats)
@@ -67,7 +67,7 @@ def _ranked(
         return Headline(statement=statement, details=notes)
     means_by_name = {name: _mean(_of(shared, name)) for name in names}
     if all(math.isnan(mean) for mean in means_by_name.values()):
-        statement = "No target recognised any clean picture, so there is no success rate to report."
+        statement = "No target recognised any clean image, so there is no success rate to report."
         return Headline(statement=statement, details=few)
     where = _where(scope, shared, place)
     ranked = sorted(names, key=lambda name: -means_by_name[name])
@@ -153,12 +153,12 @@ def _tested(
     if real:
         parts.append(f"{best} is ahead beyond chance on {_named(real)}")
     if open_:
-        parts.append(f"the two cannot be told apart on {_named(open_)}")
+        parts.append(f"the two cannot be distinguished on {_named(open_)}")
     if against:
         parts.append(f"{second} is ahead beyond chance on {_named(against)}")
     if not parts:
         return ("Whether the two differ by more than chance was not tested.",)
-    return (f"Compared picture by picture (McNemar's exact test, 5%), {'; '.join(parts)}.",)
+    return (f"Compared image by image (McNemar's exact test, 5%), {'; '.join(parts)}.",)
 
 
 def _compared(
@@ -205,7 +205,7 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
     if not without:
         return ()
     return (
-        f"In {without} of {len(cells)} cells the target recognised no clean picture: they have no success rate "
+        f"In {without} of {len(cells)} cells the target recognised no clean image: they have no success rate "
         "and no part in a mean.",
     )
 
@@ -213,16 +213,16 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
 def _few(cells: Sequence[Cell], repeats: int) -> tuple[str, ...]:
     least, most = min(cell.counts.n for cell in cells), max(cell.counts.n for cell in cells)
     span = f"{least}" if least == most else f"{least} to {most}"
-    count = f"{span} picture{'s' if most != 1 else ''}"
+    count = f"{span} image{'s' if most != 1 else ''}"
     if repeats > 1:
         count += f" in photographs, about {repeats} of each print"
     if least >= FEW * repeats:
         return (f"Measured on {count}.",)
-    return (f"Few pictures: measured on {count}, so a handful of answers decides. Take the figures as a first look.",)
+    return (f"Few images: measured on {count}, so a handful of answers decides. Take the figures as a first look.",)
 
 
 def _digits(cells: Sequence[Cell]) -> int:
-    """Tenths of a point mean nothing where one picture weighs more than a point."""
+    """Tenths of a point mean nothing where one image weighs more than a point."""
     return 1 if min(cell.counts.n for cell in cells) >= FEW else 0
 
 

@@ -41,12 +41,12 @@ class Overall:
     """One line over all its poses.
 
     Attributes:
-        mean: success rate, each pose counting the same; NaN if no clean picture was recognised in any.
-        interval: Wilson's, 95%, of the pooled counts; as wide as the pictures alone make it, however many the poses.
-        accuracy: share of all pictures that are still recognised, each pose counting the same; NaN without pictures.
-        clean_accuracy: the same of the clean pictures.
+        mean: success rate, each pose counting the same; NaN if no clean image was recognised in any.
+        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
+        accuracy: share of all images that are still recognised, each pose counting the same; NaN without images.
+        clean_accuracy: the same of the clean images.
         poses: how many there are.
-        n: pictures in a pose, at most.
+        n: images in a pose, at most.
     """
 
     mean: float
@@ -94,7 +94,7 @@ def bound(eps: float | None) -> str:
 
 
 def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
-    """Sum up one line; ``repeats`` is how often each picture was counted within a cell."""
+    """Sum up one line; ``repeats`` is how often each image was counted within a cell."""
     with_rate = sum(1 for cell in cells if cell.counts.n_clean_correct)
     pooled = sum((cell.counts for cell in cells), SuccessRate())
     return Overall(

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
 from whorl.report.content import Content, Photographs
 from whorl.report.drawings import Drawing, Kind, drawings
 from whorl.report.escaping import inline_script, script_json, source_hash

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
-from whorl.runs.progress import Report
+from whorl.files import atomic_write
+from whorl.progress import Progress
 
 PATIENCE = 90.0
 """Seconds for the browser to start, or to draw one figure, which takes it a second or two."""
@@ -24,12 +24,12 @@ TRIES = 2
 Answer = TypeVar("Answer")
 
 
-def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -> None:
+def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], progress: Progress) -> None:
     """Draw all in one browser, and write each as it is done.
 
     Args:
         figures: a plotly figure and kaleido's options for each file.
-        report: told of each file.
+        progress: called with each file.
 
     Raises:
         WhorlError: kaleido or a browser is missing, or the browser does not answer.
@@ -50,14 +50,14 @@ def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], report: Report) -
         try:
             await _in_time(browser.open())
             for path, (figure, options) in list(left.items()):
-                report("drawing figures", len(figures) - len(left), len(figures))
+                progress("drawing figures", len(figures) - len(left), len(figures))
                 data = await _in_time(browser.calc_fig(figure, opts=options))
                 with atomic_write(path) as file:
                     file.write(data)
                 del left[path]
         finally:
             await _close(browser)
-        report("drawing figures", len(figures), len(figures))
+        progress("drawing figures", len(figures), len(figures))
 
     # In a thread of its own, since a notebook already runs a loop in this one.
     with ThreadPoolExecutor(1) as pool:

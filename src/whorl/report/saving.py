@@ -12,14 +12,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
+from whorl.files import atomic_write
+from whorl.progress import Progress, silent
 from whorl.report.content import Content, Encoded, Example, Gallery, Shot
 from whorl.report.drawings import Drawing, drawings
 from whorl.report.escaping import figure_text
 from whorl.report.rendering import render
-from whorl.runs.figure import Panel, Tile, draw
-from whorl.runs.progress import Report, silent
+from whorl.report.sheet import Panel, Tile, draw
 
 FORMATS = ("png", "pdf", "svg")
 WIDTH, SURFACE_WIDTH = 760, 820
@@ -32,7 +32,7 @@ _PAPER: tuple[str, ...] = ("png", "pdf")
 
 
 def save_figures(
-    folder: str | Path, content: Content, formats: Sequence[str] = _PAPER, *, report: Report = silent
+    folder: str | Path, content: Content, formats: Sequence[str] = _PAPER, *, progress: Progress = silent
 ) -> list[Path]:
     """Write every figure of a report, and every gallery, as files.
 
@@ -43,7 +43,7 @@ def save_figures(
         folder: where to; made if it is not there.
         content: the report.
         formats: any of "png", "pdf" and "svg".
-        report: told of each file.
+        progress: called with each file.
 
     Returns:
         The files, figures first, in the report's order.
@@ -59,7 +59,7 @@ def save_figures(
     contact = content.photographs.galleries if content.photographs else ()
     try:
         place.mkdir(parents=True, exist_ok=True)
-        render(figures, report)
+        render(figures, progress)
         sheets = [
             path
             for number, gallery in enumerate((*content.galleries, *contact), start=1)
@@ -120,7 +120,7 @@ def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = _PAPER) 
 
 
 def _rows(example: Example, *, changes: bool) -> dict[str, tuple[Tile | None, ...]]:
-    """A row for each version; the picture's name goes where the tile is None, in the first row."""
+    """A row for each version; the image's name goes where the tile is None, in the first row."""
     blank = Tile(picture=torch.ones(3, 1, 1))
     rows: dict[str, tuple[Tile | None, ...]] = {}
     for version in example.versions:

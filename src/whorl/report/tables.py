@@ -39,9 +39,9 @@ class MeanTable:
         source: what the attacks were crafted on; "" if unknown.
         columns: the targets.
         over: what the figures are over, in words.
-        success: rows of success rates, of the pictures whose clean version is recognised.
-        accuracy: rows of accuracies, of all pictures.
-        clean: the accuracies of clean pictures.
+        success: rows of success rates, of the images whose clean version is recognised.
+        accuracy: rows of accuracies, of all images.
+        clean: the accuracies of clean images.
     """
 
     source: str
@@ -62,7 +62,7 @@ class DetailTable:
         group: heading over the columns that say what a row is about.
         keys: headings of these.
         attacks: headings.
-        rows: what it is about, success rates by attack, accuracy of clean pictures, accuracies by attack.
+        rows: what it is about, success rates by attack, accuracy of clean images, accuracies by attack.
     """
 
     view: View
@@ -75,7 +75,7 @@ class DetailTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow:
-    """Two attacks on the same pictures: who succeeded where the other did not, and whether that may be chance."""
+    """Two attacks on the same images: who succeeded where the other did not, and whether that may be chance."""
 
     attack: str
     other: str
@@ -88,7 +88,7 @@ class ComparisonRow:
 
 
 def mean_tables(cells: Sequence[Cell], *, repeats: int = 1) -> list[MeanTable]:
-    """A table for each source; ``repeats`` is how often each picture was counted within a cell."""
+    """A table for each source; ``repeats`` is how often each image was counted within a cell."""
     found = lines(cells)
     return [_mean_table(found, source, repeats) for source in dict.fromkeys(view.source for view in views(found))]
 
@@ -154,7 +154,7 @@ def _pose_keys(pose: Pose) -> tuple[Entry, ...]:
 
 
 def cut_out_tables(cut: CutOut, *, repeats: int = 1) -> list[MeanTable]:
-    """Over all photographs: a table for each source, or one of clean pictures alone."""
+    """Over all photographs: a table for each source, or one of clean images alone."""
     clean = _clean_shares(cut.cells)
     attacked = [cell for cell in cut.cells if cell.attack != CLEAN]
     over = "over all photographs"
@@ -189,7 +189,7 @@ def group_tables(group: Grouped) -> list[DetailTable]:
 
 
 def _clean_shares(cells: Iterable[Cell]) -> dict[str, float]:
-    """By target: the share of clean pictures that it recognises."""
+    """By target: the share of clean images that it recognises."""
     return {target_name(cell): cell.counts.accuracy for cell in cells if cell.attack == CLEAN}
 
 
@@ -200,7 +200,7 @@ def _detail_table(
     names: tuple[str, ...],
     given: Iterable[tuple[tuple[Entry, ...], Sequence[Cell | None], float]],
 ) -> DetailTable:
-    """Lay rows out: what each is about, its cells by attack, and the accuracy of clean pictures."""
+    """Lay rows out: what each is about, its cells by attack, and the accuracy of clean images."""
     rows = []
     for keys, cells, clean in given:
         top = _top([cell.counts.rate for cell in cells if cell is not None])
@@ -236,7 +236,7 @@ def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison])
                 ahead=b,
                 behind=c,
                 p_value="< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
-                verdict=f"{first} is ahead" if found.differs() else "cannot be told apart",
+                verdict=f"{first} is ahead" if found.differs() else "cannot be distinguished",
             )
         )
     return rows

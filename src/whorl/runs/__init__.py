@@ -1,14 +1,13 @@
-"""What the commands do, as functions that a notebook can call: craft pictures into a run folder, run the demo.
+"""What the commands do, as functions that a notebook can call: craft images into a run folder, run experiments.
 
 from whorl import runs, load_model
 
-done = runs.craft("ai-dim", load_model("resnet18"), runs.Pictures(limit=8), "runs/mine")
+done = runs.craft("ai-dim", load_model("resnet18"), runs.Images(limit=8), "runs/mine")
 print(done.counts["resnet18"].rate)
 """
 
 from whorl.runs.crafting import Crafted, Interrupted, craft
 from whorl.runs.declaration import AttackSpec, Data, Declaration, Grid, declare, read_declaration
-from whorl.runs.demo import Demo, demo
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Loaded, Pictures
@@ -21,7 +20,6 @@ __all__ = [
     "Crafted",
     "Data",
     "Declaration",
-    "Demo",
     "Done",
     "Grid",
     "Interrupted",
@@ -31,7 +29,6 @@ __all__ = [
     "RunFolder",
     "craft",
     "declare",
-    "demo",
     "find_device",
     "load_source",
     "query",

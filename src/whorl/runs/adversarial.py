@@ -1,4 +1,4 @@
-"""A folder of adversarial pictures, whoever made them: which picture belongs to which clean one."""
+"""A folder of adversarial images, whoever made them: which image belongs to which clean one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from whorl.runs.folder import Json, RunFolder, folder_name
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialFolder:
-    """Adversarial pictures by the ids of the clean ones, and what is known of how they were made.
+    """Adversarial images by the ids of the clean ones, and what is known of how they were made.
 
     Attributes:
         path: the folder.
-        files: id to picture.
+        files: id to image.
         attack: its name, if a manifest has it; else the folder's.
         source: network that it was crafted on; empty if unknown.
         eps: radius of the ball; None if unknown, or if nothing bounds the attack.
-        crafted: what the manifest says of each picture; empty if there is none.
+        crafted: what the manifest says of each image; empty if there is none.
     """
 
     path: Path
@@ -41,30 +41,30 @@ class AdversarialFolder:
         return f"{self.attack} on {self.source}" if self.source else self.attack
 
     def spent(self, fact: str, ids: Sequence[str]) -> float | None:
-        """Add up what crafting some pictures took; None unless it is known of all of them."""
+        """Add up what crafting some images took; None unless it is known of all of them."""
         if not all(fact in self.crafted.get(name, ()) for name in ids):
             return None
         return float(sum(self.crafted[name][fact] for name in ids))
 
 
 def open_adversarial(path: Path) -> AdversarialFolder:
-    """List the adversarial pictures of a folder; none is opened.
+    """List the adversarial images of a folder; none is opened.
 
     Args:
-        path: any folder of pictures whose paths in it, without suffix, are the clean pictures' ids, as ``whorl attack``
+        path: any folder of images whose paths in it, without suffix, are the clean images' ids, as ``whorl attack``
             writes them below ``adv/<attack>/<source>/``, and as class folders have them; or the NIPS17 layout.
 
     Raises:
-        WhorlError: there is no such folder, or no picture in it.
+        WhorlError: there is no such folder, or no image in it.
     """
     if not path.is_dir():
-        raise WhorlError(f"{path}: no such folder. Expected a folder of adversarial pictures.")
+        raise WhorlError(f"{path}: no such folder. Expected a folder of adversarial images.")
     if (path / "images.csv").is_file():
         files = {entry.id: entry.path for entry in list_images(path)}
     else:
         files = _pictures(path)
     if not files:
-        raise WhorlError(f"{path} holds no pictures. Expected adversarial ones, named by the clean pictures' ids.")
+        raise WhorlError(f"{path} holds no images. Expected adversarial ones, named by the clean images' ids.")
     return _with_manifest(AdversarialFolder(path=path, files=files, attack=path.resolve().name))
 
 
@@ -78,7 +78,7 @@ def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
     labels, paths = Counter(folder.label for folder in listed), Counter(folder.path.resolve() for folder in listed)
     for folder in listed:
         if paths[folder.path.resolve()] > 1:
-            raise WhorlError(f"{folder.path} is given more than once. Name each folder of adversarial pictures once.")
+            raise WhorlError(f"{folder.path} is given more than once. Name each folder of adversarial images once.")
     return [replace(folder, attack=str(folder.path)) if labels[folder.label] > 1 else folder for folder in listed]
 
 
@@ -94,7 +94,7 @@ def _pictures(folder: Path) -> dict[str, Path]:
 
 
 def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
-    """Add what the manifest of a run folder says, if the pictures lie in one."""
+    """Add what the manifest of a run folder says, if the images lie in one."""
     place = folder.path.resolve()
     if len(place.parents) < 3 or place.parents[1].name != "adv":
         return folder
@@ -115,7 +115,7 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
 
 
 def _facts(cells: Path) -> Json:
-    """What an experiment's records say of each picture."""
+    """What an experiment's records say of each image."""
     facts: Json = {}
     for record in records_below(cells):
         each = {"seconds": record["seconds"] / max(1, len(record["ids"]))}

@@ -23,7 +23,7 @@ _DEFENSES = {
     "jpeg": "compress as JPEG and decompress",
     "bitdepth": "round each channel to a few levels",
     "resize-pad": "shrink at random and pad with black at random",
-    "randmix": "repaint with a few of the picture's own colours, at random",
+    "randmix": "repaint with a few of the image's own colours, at random",
 }
 
 
@@ -48,7 +48,7 @@ class ModelEntry:
     """"offline" if a package index has the weights, "defended" if it is a hardened one of these that comes with whorl,
     "paper" if it is of the paper and comes from a hub."""
     size: tuple[int, int]
-    """(height, width) that it works at; pictures of another size are resized."""
+    """(height, width) that it works at; images of another size are resized."""
     source: str
     """Where the weights come from."""
     cached: bool

@@ -1,10 +1,10 @@
-"""What is known of some pictures in one version: how they were made, and who recognises them in which pose.
+"""What is known of some images in one version: how they were made, and who recognises them in which pose.
 
-    DIR/cells/<attack>/<source>/<number>.json     of adversarial pictures
+    DIR/cells/<attack>/<source>/<number>.json     of adversarial images
     DIR/cells/_clean/<number>.json                of the clean ones
 
 A file holds one chunk of the data set. It carries the hash of everything that can change what it says, so that it
-counts only while that hash is what the plan expects; and it appears whole or not at all, after the pictures it lists.
+counts only while that hash is what the plan expects; and it appears whole or not at all, after the images it lists.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose
+from whorl.files import atomic_write
 from whorl.runs.folder import Json
 
 _FORMAT = 1
@@ -29,15 +29,15 @@ class Record:
     """One chunk in one version.
 
     Attributes:
-        key: hash of everything that the pictures depend on.
-        ids: the pictures that could be used, in order.
+        key: hash of everything that the images depend on.
+        ids: the images that could be used, in order.
         bad: those that could not: id and reason.
-        files: SHA-256 of each picture's PNG file; empty for clean ones.
-        grad_evals: input gradients spent on each picture; empty for clean ones.
-        queries: queries spent on each picture; empty unless the attack asks queries.
+        files: SHA-256 of each image's PNG file; empty for clean ones.
+        grad_evals: input gradients spent on each image; empty for clean ones.
+        queries: queries spent on each image; empty unless the attack asks queries.
         seconds: spent on all of them.
-        distance: of the adversarial pictures to the clean ones.
-        answers: by the target's key, then by pose: for each picture "1" if it is recognised and "0" if not.
+        distance: of the adversarial images to the clean ones.
+        answers: by the target's key, then by pose: for each image "1" if it is recognised and "0" if not.
     """
 
     key: str
@@ -56,7 +56,7 @@ class Record:
         return tuple(pose for pose in poses if pose_key(pose) not in known)
 
     def recognised(self, target: str, pose: Pose) -> str:
-        """A digit for each picture."""
+        """A digit for each image."""
         return self.answers[target][pose_key(pose)]
 
 
@@ -80,7 +80,7 @@ def hashed(value: Any) -> str:
 
 
 def read_record(path: Path, key: str) -> Record | None:
-    """Read a record; None if there is none, or if it speaks of other pictures than the key.
+    """Read a record; None if there is none, or if it speaks of other images than the key.
 
     Raises:
         WhorlError: the file is there but cannot be read.
@@ -90,7 +90,7 @@ def read_record(path: Path, key: str) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise WhorlError(f"{path} cannot be read ({error}). Remove it to have its pictures made again.") from error
+        raise WhorlError(f"{path} cannot be read ({error}). Remove it to have its images made again.") from error
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT or content.get("key") != key:
         return None
     content["distance"] = Distance(**content["distance"])

@@ -1,4 +1,4 @@
-"""Craft adversarial pictures into a run folder, going on where an earlier run stopped."""
+"""Craft adversarial images into a run folder, going on where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from whorl.data import BadImage, Images, save_image
 from whorl.evaluation import SuccessRate
 from whorl.models import Classifier, Ensemble
 from whorl.models.weights import state_dict_sha256
+from whorl.progress import Progress, silent
 from whorl.runs.entry import Entry
 from whorl.runs.folder import RunFolder, as_json, attack_label, environment, pixels_sha256
 from whorl.runs.pictures import Source
-from whorl.runs.progress import Report, silent
 from whorl.runs.setup import device_of, members
 
 # On a CPU a larger batch is no faster, and an interruption costs a batch.
 _CPU_BATCH, _GPU_BATCH = 4, 64
-# The manifest grows with the pictures, so it is not written after every batch.
+# The manifest grows with the images, so it is not written after every batch.
 _SECONDS_BETWEEN_WRITES = 2.0
 
 
@@ -41,14 +41,14 @@ class Crafted:
     Attributes:
         attack: the attack's name.
         source: name of the network, or networks, that was attacked.
-        folder: where the pictures lie.
-        ids: all pictures, in order.
+        folder: where the images lie.
+        ids: all images, in order.
         kept: how many of them an earlier run had made.
-        counts: successes on the saved pictures as they are, by name: the source and, if it is an ensemble, each of its
+        counts: successes on the saved images as they are, by name: the source and, if it is an ensemble, each of its
             members.
         reached: how many the source takes for the target; None if the attack is untargeted.
-        left_out: pictures that could not be used.
-        grad_evals: input gradients spent on the pictures, by whichever run made them.
+        left_out: images that could not be used.
+        grad_evals: input gradients spent on the images, by whichever run made them.
         seconds: time spent likewise.
     """
 
@@ -65,7 +65,7 @@ class Crafted:
 
     @property
     def made(self) -> int:
-        """How many pictures were crafted now."""
+        """How many images were crafted now."""
         return len(self.ids) - self.kept
 
 
@@ -81,11 +81,11 @@ def craft(
     batch_size: int | None = None,
     overwrite: bool = False,
     command: Sequence[str] = (),
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Crafted:
-    """Attack pictures and save what comes out as 8-bit PNG files, with a manifest.
+    """Attack images and save what comes out as 8-bit PNG files, with a manifest.
 
-    A picture that the folder already holds, made with the same settings, weights and seed from the same pixels, is
+    An image that the folder already holds, made with the same settings, weights and seed from the same pixels, is
     kept. Run again with the same batch size, an interrupted run ends with the same files as one that never was.
 
     Args:
@@ -96,10 +96,10 @@ def craft(
         settings: of the attack, such as ``{"eps": 8 / 255}``.
         target: class to reach; None to leave the true one.
         seed: of all randomness.
-        batch_size: pictures at a time; None for 4 on a CPU and 64 on a GPU.
-        overwrite: whether to replace pictures of the same attack and source that were made with other settings.
+        batch_size: images at a time; None for 4 on a CPU and 64 on a GPU.
+        overwrite: whether to replace images of the same attack and source that were made with other settings.
         command: what the user typed, for the manifest.
-        report: told of each batch.
+        progress: called with each batch.
 
     Raises:
         WhorlError: bad input, or a folder that holds the same attack and source with other settings.
@@ -115,7 +115,7 @@ def craft(
         "models": [_identify(member) for member in members(model)],
         "target": target,
         "seed": seed,
-        # Another version may make another picture of the same settings, and the two must not be mixed.
+        # Another version may make another image of the same settings, and the two must not be mixed.
         "whorl_version": whorl.__version__,
     }
     details = {
@@ -130,16 +130,16 @@ def craft(
     entry = Entry.open(RunFolder(out), identity, details, overwrite=overwrite)
     done = Crafted(attack=name, source=model.name, folder=entry.folder.pictures(name, model.name))
     stage = f"{name} on {model.name}"
-    report(stage, 0, total)
+    progress(stage, 0, total)
     try:
         for batch in batches:
             _craft_missing(attack, model, batch, entry, done, target=target, seed=seed)
             _count(model, batch, entry, done, target=target)
             entry.write(_SECONDS_BETWEEN_WRITES)
-            report(stage, len(done.ids) + len(done.left_out), total)
+            progress(stage, len(done.ids) + len(done.left_out), total)
     except KeyboardInterrupt as error:
         raise Interrupted(
-            f"{len(entry.content['images'])} pictures are in {done.folder}. Run the same command again to go on."
+            f"{len(entry.content['images'])} images are in {done.folder}. Run the same command again to go on."
         ) from error
     finally:
         entry.write()
@@ -165,7 +165,7 @@ def _craft_missing(
         goal: dict[str, Tensor] = {"y": y} if target is None else {"target": torch.full_like(y, target)}
         start = time.perf_counter()
         # The whole batch, even if a part is done: convolutions round differently in batches of different size, and an
-        # attack that takes signs makes another picture of it. So an interrupted run ends exactly like any other.
+        # attack that takes signs makes another image of it. So an interrupted run ends exactly like any other.
         adv, info = attack(model, x.to(device_of(model)), **goal, seed=seed, ids=ids, return_info=True)
         adv = adv.cpu()  # waits for the device, so that the time is the attack's
         seconds = round((time.perf_counter() - start) / len(ids), 4)
@@ -180,7 +180,7 @@ def _craft_missing(
 
 @torch.no_grad()
 def _count(model: Classifier | Ensemble, batch: Images, entry: Entry, done: Crafted, *, target: int | None) -> None:
-    """Ask the source, and each member of an ensemble, about the pictures as they were saved."""
+    """Ask the source, and each member of an ensemble, about the images as they were saved."""
     device = device_of(model)
     saved = entry.folder.load(done.attack, done.source, batch.ids).to(device)
     x, y = batch.x.to(device), batch.y.to(device)

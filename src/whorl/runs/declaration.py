@@ -29,13 +29,13 @@ class _Table(BaseModel):
 
 
 class Data(_Table):
-    """Which pictures.
+    """Which images.
 
     Attributes:
         folder: a data set in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
         limit: take only the first so many.
         size: side in pixels to resize to; None leaves data sets as they are, and samples at 224.
-        skip_bad: leave unreadable pictures out instead of stopping at the first.
+        skip_bad: leave unreadable images out instead of stopping at the first.
     """
 
     folder: str = SAMPLES
@@ -45,7 +45,7 @@ class Data(_Table):
 
 
 class Grid(_Table):
-    """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel picture)."""
+    """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel image)."""
 
     angles: tuple[float, ...] = (0.0,)
     scales: tuple[float, ...] = (1.0,)
@@ -101,12 +101,12 @@ class Declaration(_Table):
         title: a line for the report.
         about: a paragraph for the report.
         seed: of all randomness.
-        data: which pictures.
+        data: which images.
         sources: networks to craft on; ``a+b`` is an ensemble of equal weights.
         attacks: what to craft with.
         targets: networks to ask; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
-        poses: in which to show the pictures: "paper" for its twelve, and grids; each pose counts once.
-        batch_size: pictures at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so a picture, may depend on
+        poses: in which to show the images: "paper" for its twelve, and grids; each pose counts once.
+        batch_size: images at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so an image, may depend on
             it.
         precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.evaluate``.
     """

@@ -1,4 +1,4 @@
-"""One attack on one source in a run folder: what was asked for, and which pictures are done."""
+"""One attack on one source in a run folder: what was asked for, and which images are done."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Entry:
 
     @classmethod
     def open(cls, folder: RunFolder, identity: Json, details: Json, *, overwrite: bool) -> Entry:
-        """Take up the pictures of an earlier run if it is the same work, or start anew.
+        """Take up the images of an earlier run if it is the same work, or start anew.
 
         Args:
             folder: the run folder.
-            identity: what the pictures depend on, as JSON.
+            identity: what the images depend on, as JSON.
             details: what else is worth keeping.
-            overwrite: whether to remove the pictures of other work that lies in the same place.
+            overwrite: whether to remove the images of other work that lies in the same place.
         """
         entry = cls(folder, {**identity, **details, "images": {}})
         earlier = folder.read()["crafted"].get(entry.key)
@@ -47,27 +47,27 @@ class Entry:
                 f"{folder.path} already holds {entry.key}, made with another {' and another '.join(other)}. "
                 "Choose another folder (out), or replace it (overwrite)."
             )
-        # The manifest forgets the old pictures before any new one is written: at no time do both count as one.
+        # The manifest forgets the old images before any new one is written: at no time do both count as one.
         entry.write()
         for path in folder.pictures(identity["attack"], identity["source"]).rglob("*.png"):
             path.unlink()
         return entry
 
     def picture(self, name: str) -> Path:
-        """The path of a picture, by its id."""
+        """The path of an image, by its id."""
         return self.folder.picture(self.content["attack"], self.content["source"], name)
 
     def has(self, name: str, clean_sha256: str) -> bool:
-        """Whether the picture is done, and was made from these pixels."""
+        """Whether the image is done, and was made from these pixels."""
         known = self.content["images"].get(name)
         return known is not None and known["clean_sha256"] == clean_sha256 and self.picture(name).is_file()
 
     def add(self, name: str, **facts: str | int | float) -> None:
-        """List a picture that has been written."""
+        """List an image that has been written."""
         self.content["images"][name] = facts
 
     def total(self, fact: str, names: list[str]) -> float:
-        """Add up a number that was listed with each picture."""
+        """Add up a number that was listed with each image."""
         return float(sum(self.content["images"][name][fact] for name in names))
 
     def write(self, every: float = 0.0) -> None:

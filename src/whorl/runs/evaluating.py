@@ -1,4 +1,4 @@
-"""Score adversarial pictures that lie in folders, whoever made them."""
+"""Score adversarial images that lie in folders, whoever made them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from itertools import combinations
 from whorl.data import BadImage
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Distance, Evaluation, Pose, SuccessRate, evaluate
+from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.pairing import PairedPictures
-from whorl.runs.progress import Report, silent
 from whorl.runs.results import Cell, mean_rate
 from whorl.runs.targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnrecordedCell(Cell):
-    """A cell of pictures without a manifest: what they cost to craft is unknown, and stays empty."""
+    """A cell of images without a manifest: what they cost to craft is unknown, and stays empty."""
 
     grad_evals: int = 0
     seconds: float = 0.0
@@ -36,12 +36,12 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        mean: success rate, each pose counting the same; NaN if the target recognised no clean picture in any.
+        mean: success rate, each pose counting the same; NaN if the target recognised no clean image in any.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
-        interval: Wilson's, 95%, of the pooled counts; as wide as the pictures alone make it, however many the poses.
+        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
         pooled: counts of all poses.
-        distance: of the adversarial pictures to the clean ones.
+        distance: of the adversarial images to the clean ones.
         versus_first: paired comparison with the first folder; None of that folder itself.
     """
 
@@ -61,12 +61,12 @@ class Evaluated:
     """What came of evaluating folders.
 
     Attributes:
-        ids: the pictures that were scored.
+        ids: the images that were scored.
         poses: in which they were shown.
         cells: one for each attack, target and pose: the rows of ``results.csv``.
         summaries: one for each attack and target.
         comparisons: of every two attacks over all poses, by (one, other, target).
-        left_out: pictures that were not scored.
+        left_out: images that were not scored.
     """
 
     ids: list[str]
@@ -85,7 +85,7 @@ class Evaluated:
         for summary in self.summaries:
             if math.isnan(summary.mean):
                 raise WhorlError(
-                    f"{summary.target} recognises no clean picture in any pose, so there is no success rate to judge. "
+                    f"{summary.target} recognises no clean image in any pose, so there is no success rate to judge. "
                     "Check the labels, and that it is the right network."
                 )
         return [summary for summary in self.summaries if 100 * summary.mean > percent]
@@ -96,21 +96,21 @@ def evaluate_pictures(
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Evaluated:
-    """Score folders of adversarial pictures against the clean ones, in one pass, a batch in memory at a time.
+    """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
 
     Args:
         pictures: clean and adversarial ones.
-        targets: networks to ask, on the pictures' device.
-        poses: in which to show the pictures.
-        report: told of each batch.
+        targets: networks to ask, on the images' device.
+        poses: in which to show the images.
+        progress: called with each batch.
 
     Raises:
-        WhorlError: a picture is unreadable or of another size, and is not to be left out.
+        WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
     folders, asked = pictures.folders, {target.name: target.net for target in targets}
-    done = evaluate(asked, pictures.batches(report), poses=poses, keep_outcomes=True)
+    done = evaluate(asked, pictures.batches(progress), poses=poses, keep_outcomes=True)
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
-from whorl.artifacts import exclusive
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, compare
+from whorl.files import exclusive
+from whorl.progress import Progress, silent
 from whorl.runs.cells import Record
 from whorl.runs.crafting import Interrupted
 from whorl.runs.declaration import Declaration
@@ -22,7 +23,6 @@ from whorl.runs.folder import Json, RunFolder, environment
 from whorl.runs.listing import list_pictures
 from whorl.runs.loading import Networks
 from whorl.runs.plan import Plan, Task, Version, make_plan
-from whorl.runs.progress import Report, silent
 from whorl.runs.results import Cell, write_results
 from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, split_target
@@ -37,10 +37,10 @@ class Done:
 
     Attributes:
         plan: all that it consisted of.
-        ids: the pictures that were used, in order.
+        ids: the images that were used, in order.
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
-        distances: of the adversarial pictures to the clean ones, by (attack, source).
-        left_out: pictures that could not be used: id and reason.
+        distances: of the adversarial images to the clean ones, by (attack, source).
+        left_out: images that could not be used: id and reason.
         computed: tasks that were done now.
         seconds: how long it took now.
     """
@@ -106,18 +106,18 @@ def run(
     engine: str = "local",
     workers: int | None = None,
     command: Sequence[str] = (),
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Done:
     """Run an experiment, going on where an earlier run stopped.
 
     Args:
         declaration: what to do.
-        out: the run folder. Whatever it holds that the same settings, weights, pictures and versions made is kept.
+        out: the run folder. Whatever it holds that the same settings, weights, images and versions made is kept.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
         workers: of the engine ray; None for one on each CPU or GPU of the cluster.
         command: what the user typed, for the manifest.
-        report: told of each task.
+        progress: called with each task.
 
     Raises:
         WhorlError: bad input, or a folder that cannot be written to.
@@ -128,9 +128,9 @@ def run(
     networks = Networks(find_device(device), declaration.seed)
     try:
         with exclusive(folder.path / ".run"):
-            report("reading the data set", 0, 1)
+            progress("reading the data set", 0, 1)
             pictures = list_pictures(declaration.data, folder.path / ".pictures.json")
-            report("reading the data set", 1, 1)
+            progress("reading the data set", 1, 1)
             plan = make_plan(declaration, folder.path, pictures, networks)
             left = plan.left()
             _note(folder, plan, networks, command, begun)
@@ -142,7 +142,7 @@ def run(
                 target_keys=plan.target_keys,
                 precision=declaration.precision,
             )
-            _work(chosen(job, left, networks, workers), plan, left, report)
+            _work(chosen(job, left, networks, workers), plan, left, progress)
             done = _collected(plan, computed=len(left), seconds=time.perf_counter() - start)
             write_results(done.results, done.cells)
     except OSError as error:
@@ -153,14 +153,14 @@ def run(
     return done
 
 
-def _work(finished: Iterator[int], plan: Plan, left: list[Task], report: Report) -> None:
+def _work(finished: Iterator[int], plan: Plan, left: list[Task], progress: Progress) -> None:
     stage, total = f"crafting and asking, {len(plan.versions) - 1} attacks", sum(len(t.pictures) for t in plan.tasks)
     seen = total - sum(len(task.pictures) for task in left)
-    report(stage, seen, total)
+    progress(stage, seen, total)
     try:
         for count in finished:
             seen += count
-            report(stage, seen, total)
+            progress(stage, seen, total)
     except KeyboardInterrupt as error:
         raise Interrupted(f"What was finished is in {plan.folder}. Run the same command again to go on.") from error
 
@@ -202,7 +202,7 @@ def _note(folder: RunFolder, plan: Plan, networks: Networks, command: Sequence[s
 
 
 def _forget_strangers(folder: RunFolder, plan: Plan) -> None:
-    """Remove records that cut the same pictures into other chunks; those of pictures beyond the limit stay."""
+    """Remove records that cut the same images into other chunks; those of images beyond the limit stay."""
     known = {task.record(plan.folder) for task in plan.tasks}
     count = max(task.number + len(task.pictures) for task in plan.tasks)
     for version in plan.versions:
@@ -230,7 +230,7 @@ def _collected(plan: Plan, *, computed: int, seconds: float) -> Done:
             left_out += record.bad
             continue
         if clean is None or clean.ids != record.ids:
-            raise WhorlError(f"{task.record(plan.folder)} is about other pictures than the clean ones. Run it again.")
+            raise WhorlError(f"{task.record(plan.folder)} is about other images than the clean ones. Run it again.")
         gradients, time_spent = spent.get(place, (0, 0.0))
         spent[place] = (gradients + sum(record.grad_evals), time_spent + record.seconds)
         distances[place] = distances.get(place, Distance()) + record.distance
@@ -240,7 +240,7 @@ def _collected(plan: Plan, *, computed: int, seconds: float) -> Done:
                 one = _count(clean.recognised(key, pose), record.recognised(key, pose))
                 counts[cell] = counts.get(cell, SuccessRate()) + one
     if not ids:
-        raise WhorlError(f"none of the {len(left_out)} pictures can be used. The first: {left_out[0][1]}")
+        raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
     attacked = [version for version in plan.versions if version.spec is not None]
     return Done(
         plan=plan,

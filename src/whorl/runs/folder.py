@@ -1,9 +1,9 @@
-"""A run folder: adversarial pictures, and a manifest that says exactly how each came to be.
+"""A run folder: adversarial images, and a manifest that says exactly how each came to be.
 
     DIR/manifest.json
     DIR/adv/<attack>/<source>/<id>.png
 
-A picture counts as done when the manifest lists it, and it is listed after it was written, so that a process killed at
+An image counts as done when the manifest lists it, and it is listed after it was written, so that a process killed at
 any point leaves nothing that looks done and is not.
 """
 
@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 import whorl
-from whorl.artifacts import atomic_write, exclusive
 from whorl.data import load_image
 from whorl.errors import WhorlError
+from whorl.files import atomic_write, exclusive
 
 Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ _LONGEST_NAME = 100
 
 
 class RunFolder:
-    """Where a run's pictures and its manifest lie.
+    """Where a run's images and its manifest lie.
 
     Args:
         path: the folder; made when something is first written.
@@ -54,16 +54,16 @@ class RunFolder:
         return self.path / "manifest.json"
 
     def pictures(self, attack: str, source: str) -> Path:
-        """The folder of one attack's pictures."""
+        """The folder of one attack's images."""
         return self.path / "adv" / attack / folder_name(source)
 
     def picture(self, attack: str, source: str, name: str) -> Path:
-        """The path of one picture, by its id."""
+        """The path of one image, by its id."""
         # Not with_suffix: ids may hold dots.
         return self.pictures(attack, source) / f"{name}.png"
 
     def load(self, attack: str, source: str, ids: Sequence[str]) -> Tensor:
-        """Read pictures back: (N, 3, H, W) float32 in [0, 1]."""
+        """Read images back: (N, 3, H, W) float32 in [0, 1]."""
         return torch.stack([load_image(self.picture(attack, source, name)) for name in ids])
 
     def read(self) -> Json:
@@ -141,7 +141,7 @@ def as_json(value: object) -> Any:
 
 
 def pixels_sha256(x: Tensor) -> str:
-    """Hash one picture, (3, H, W) in [0, 1], as the 8-bit pixels that it holds."""
+    """Hash one image, (3, H, W) in [0, 1], as the 8-bit pixels that it holds."""
     levels = (x * 255).round().to(torch.uint8).contiguous()
     return hashlib.sha256(f"{tuple(levels.shape)}".encode() + levels.numpy().tobytes()).hexdigest()
 

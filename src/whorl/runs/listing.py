@@ -1,4 +1,4 @@
-"""The pictures of an experiment, each with a hash of its file, so that a changed picture is never taken for the old."""
+"""The images of an experiment, each with a hash of its file, so that a changed image is never taken for the old."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from whorl.artifacts import atomic_write
 from whorl.data.layouts import Entry, list_images
+from whorl.files import atomic_write
 from whorl.runs.declaration import Data
 
 _THREADS = 8
@@ -20,7 +20,7 @@ _Stamp = tuple[int, int, str]  # size in bytes, time of change in nanoseconds, S
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A picture of the data set.
+    """An image of the data set.
 
     Attributes:
         entry: its file, label and id.
@@ -32,10 +32,10 @@ class Listed:
 
 
 def list_pictures(data: Data, memory: Path) -> list[Listed]:
-    """List a data set's pictures with their hashes; no picture is decoded.
+    """List a data set's images with their hashes; no image is decoded.
 
     Args:
-        data: which pictures.
+        data: which images.
         memory: a file that keeps the hashes of files that have not changed since, by their size and time of change.
     """
     entries = list_images(Path(data.folder))[: data.limit]
@@ -73,5 +73,5 @@ def _stamp(path: Path, known: dict[str, _Stamp]) -> _Stamp | None:
             return before
         with path.open("rb") as file:
             return (status.st_size, status.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest())
-    except OSError:  # said when the picture is read, where a run may be told to leave it out
+    except OSError:  # said when the image is read, where a run may be told to leave it out
         return None

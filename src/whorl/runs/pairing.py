@@ -1,4 +1,4 @@
-"""Clean pictures and their adversarial versions side by side, read a batch at a time."""
+"""Clean images and their adversarial versions side by side, read a batch at a time."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from whorl.data import BadImage, Images, iter_images, load_image
 from whorl.data.layouts import SAMPLES, list_images
 from whorl.errors import WhorlError
 from whorl.evaluation import Batch
+from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.pictures import SAMPLE_SIDE
-from whorl.runs.progress import Report, silent
 
 # On a CPU a larger batch is no faster; on a GPU it fills the device.
 _CPU_BATCH, _GPU_BATCH = 8, 64
-_NAMED = 3  # how many pictures an error names
+_NAMED = 3  # how many images an error names
 
 
 class PairedPictures:
     """Batches for ``whorl.evaluation.evaluate``; attacks go by the labels of their folders.
 
-    Settings, and which pictures are there, are checked at once; pictures as they are reached.
+    Settings, and which images are there, are checked at once; images as they are reached.
 
     Args:
-        clean: labelled pictures in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
+        clean: labelled images in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
         adversarial: one folder for each attack; see ``open_adversarial``.
         device: where to put them.
-        batch_size: pictures at a time; None for 8 on a CPU and 64 on a GPU.
-        limit: take only the first so many clean pictures.
-        size: side in pixels to resize all pictures to.
-        skip_bad: leave out pictures that are missing in some folder, unreadable or of another size, instead of stopping
-            at the first. A picture left out of one folder is left out of all: attacks are compared on the same ones.
+        batch_size: images at a time; None for 8 on a CPU and 64 on a GPU.
+        limit: take only the first so many clean images.
+        size: side in pixels to resize all images to.
+        skip_bad: leave out images that are missing in some folder, unreadable or of another size, instead of stopping
+            at the first. An image left out of one folder is left out of all: attacks are compared on the same ones.
 
     Attributes:
         folders: the adversarial ones.
-        left_out: pictures that were left out so far.
+        left_out: images that were left out so far.
 
     Raises:
-        WhorlError: a bad setting or folder, or an adversarial picture without a clean one or the other way round.
+        WhorlError: a bad setting or folder, or an adversarial image without a clean one or the other way round.
     """
 
     def __init__(
@@ -69,34 +69,34 @@ class PairedPictures:
         for folder in self.folders:
             extra = [name for name in folder.files if name not in known]
             if skip_bad:
-                reasons = {name: f"{folder.files[name]}: there is no clean picture {name!r}" for name in extra}
+                reasons = {name: f"{folder.files[name]}: there is no clean image {name!r}" for name in extra}
                 self.left_out += [BadImage(path=folder.files[name], id=name, reason=reasons[name]) for name in extra]
             else:
                 self._require_same(folder, extra, Path(clean))
 
-    def batches(self, report: Report = silent) -> Iterator[Batch]:
+    def batches(self, progress: Progress = silent) -> Iterator[Batch]:
         """Read them, once.
 
         Args:
-            report: told of each batch.
+            progress: called with each batch.
         """
         stage, seen, used, total = "asking", 0, 0, len(self._wanted)
-        report(stage, seen, total)
+        progress(stage, seen, total)
         for images in self._images:
             self.left_out += images.bad
             batch = self._pair(images)
             if batch.ids:
                 yield batch
             seen, used = seen + len(images.ids) + len(images.bad), used + len(batch.ids)
-            report(stage, seen, total)
+            progress(stage, seen, total)
         if not used:
-            raise WhorlError(f"none of the {total} pictures can be used. One of them: {self.left_out[-1].reason}")
+            raise WhorlError(f"none of the {total} images can be used. One of them: {self.left_out[-1].reason}")
 
     def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: Path) -> None:
         missing = [name for name in self._wanted if name not in folder.files]
         if missing:
             raise WhorlError(
-                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean pictures: {_some(missing)}. It holds "
+                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean images: {_some(missing)}. It holds "
                 f"{_some(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
             )
         if extra:
@@ -118,7 +118,7 @@ class PairedPictures:
         return Batch(x, stacked, y, [images.ids[i] for i in good])
 
     def _read_all(self, name: str, clean: Tensor) -> dict[str, Tensor] | None:
-        """Read a picture's adversarial versions by label; None if it is to be left out."""
+        """Read an image's adversarial versions by label; None if it is to be left out."""
         versions = {}
         for folder in self.folders:
             try:
@@ -133,11 +133,11 @@ class PairedPictures:
 
     def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
         if name not in folder.files:
-            raise WhorlError(f"{folder.path}: there is no picture {name!r}.")
+            raise WhorlError(f"{folder.path}: there is no image {name!r}.")
         picture = load_image(folder.files[name], size=self.size)
         if picture.shape != clean.shape:
             raise WhorlError(
-                f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean picture; got "
+                f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean image; got "
                 f"{tuple(picture.shape[1:])}. Resize both (size) to what the attack worked at."
             )
         return picture

@@ -1,4 +1,4 @@
-"""Which pictures a job works on: a data set, the bundled samples, or some that are already in memory."""
+"""Which images a job works on: a data set, the bundled samples, or some that are already in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLE_SIDE = 224
 
 
 class Source(Protocol):
-    """Anything that gives labelled pictures batch by batch."""
+    """Anything that gives labelled images batch by batch."""
 
     def count(self) -> int:
         """How many there are, at most: some may turn out to be unreadable."""
@@ -34,13 +34,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """A choice of pictures, read batch by batch.
+    """A choice of images, read batch by batch.
 
     Args:
         folder: a data set in any layout of ``whorl.load_images``; None for the bundled samples.
         limit: take only the first so many.
         size: side in pixels to resize to; None leaves data sets as they are, and samples at 224.
-        skip_bad: leave unreadable pictures out instead of stopping at the first.
+        skip_bad: leave unreadable images out instead of stopping at the first.
     """
 
     folder: Path | None = None
@@ -49,7 +49,7 @@ class Pictures:
     skip_bad: bool = False
 
     def count(self) -> int:
-        """How many are listed; no picture is opened."""
+        """How many are listed; no image is opened."""
         listed = len(SAMPLES.files) if self.folder is None else len(list_images(self.folder))
         return listed if self.limit is None else min(self.limit, listed)
 
@@ -67,7 +67,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Pictures in memory.
+    """Images in memory.
 
     >>> import torch
     >>> x, y = torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2])

@@ -22,12 +22,12 @@ _CPU_BATCH, _GPU_BATCH = 8, 64
 
 @dataclass(frozen=True, kw_only=True)
 class Version:
-    """What is shown of each picture: itself, or what an attack on a source made of it.
+    """What is shown of each image: itself, or what an attack on a source made of it.
 
     Attributes:
-        spec: the attack; None for the clean pictures.
+        spec: the attack; None for the clean images.
         source: network that it is crafted on.
-        identity: everything besides the pictures that the outcome depends on.
+        identity: everything besides the images that the outcome depends on.
     """
 
     spec: AttackSpec | None = None
@@ -48,11 +48,11 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A chunk of pictures in one version: make it if it is not there, and ask who has not been asked.
+    """A chunk of images in one version: make it if it is not there, and ask who has not been asked.
 
     Attributes:
         version: which.
-        number: of the chunk's first picture in the data set.
+        number: of the chunk's first image in the data set.
         pictures: the chunk.
         key: that the record must carry.
         ask: target's name to the poses in which it is to be asked.

@@ -8,8 +8,8 @@ from typing import Any
 
 import whorl
 from whorl.attacks import Attack
+from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.contract import Model
-from whorl.attacks.starts import FolderStart
 from whorl.errors import WhorlError
 from whorl.runs.folder import as_json
 
@@ -29,7 +29,7 @@ def build_query_attack(
 
     Args:
         name: one of ``whorl.attack_names(kind="score")`` or ``"decision"``.
-        init: "none" or None, "random", the name of a gradient attack, or a folder of start pictures named by id. A
+        init: "none" or None, "random", the name of a gradient attack, or a folder of start images named by id. A
             string that names no attack is taken for a folder.
         surrogate: what ``init`` is crafted on, and what P-RGF is guided by.
         settings: of the attack.
@@ -58,14 +58,14 @@ def build_query_attack(
     folder = Path(init)
     if not folder.is_dir():
         raise WhorlError(
-            f"init must be none, random, a gradient attack (`whorl attacks` lists them) or a folder of start pictures; "
+            f"init must be none, random, a gradient attack (`whorl attacks` lists them) or a folder of start images; "
             f"got {str(init)!r}."
         )
     return bare.with_(init=FolderStart(folder), **guide)
 
 
 def label_of(name: str, init: object) -> str:
-    """Say what pictures are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
+    """Say what images are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
 
     Args:
         name: of the attack.
@@ -85,7 +85,7 @@ def label_of(name: str, init: object) -> str:
 
 def init_json(init: object) -> Any:
     """Show what an attack starts from, for a manifest."""
-    # Which pictures a folder holds is told by their hashes; where it lies does not matter.
+    # Which images a folder holds is told by their hashes; where it lies does not matter.
     return GIVEN if isinstance(init, FolderStart) else as_json(init)
 
 

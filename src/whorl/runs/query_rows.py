@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from whorl.artifacts import atomic_write
+from whorl.files import atomic_write
 
 Record = dict[str, Any]
 """What is known of an image: whether it counts, and then success, queries, saved_success and seconds."""

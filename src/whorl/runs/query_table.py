@@ -18,16 +18,16 @@ from torch import nn
 
 import whorl
 from whorl.attacks import Attack
-from whorl.attacks.score.noise import NoiseSearch
-from whorl.attacks.starts import FolderStart
+from whorl.attacks.blackbox.score.noise import NoiseSearch
+from whorl.attacks.blackbox.starts import FolderStart
 from whorl.data import Images
 from whorl.defenses import load_defense
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble, load_model, model_names
+from whorl.progress import Progress, silent
 from whorl.runs.crafting import craft
 from whorl.runs.folder import environment, folder_name
 from whorl.runs.pictures import Loaded
-from whorl.runs.progress import Report, silent
 from whorl.runs.query_blocks import Blocks
 from whorl.runs.query_rows import Table7, count, write
 from whorl.runs.targets import split_target
@@ -62,7 +62,7 @@ def table7(
     limits: Mapping[str, int] | None = None,
     device: str | torch.device = "cpu",
     time_limit: float | None = None,
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Table7:
     """Run table 7, going on where an earlier call with the same settings stopped.
 
@@ -71,8 +71,8 @@ def table7(
     was cut is done again from scratch, and its queries are reported as discarded.
 
     Args:
-        images: (N, 3, H, W) pictures in [0, 1], labels, and ids.
-        out: folder for results, and for the starts as 8-bit pictures (``starts/``).
+        images: (N, 3, H, W) images in [0, 1], labels, and ids.
+        out: folder for results, and for the starts as 8-bit images (``starts/``).
         attacks: names of score-based attacks, and "noise" for the baseline, which runs without a start.
         starts: "none", or names of gradient attacks, crafted on the surrogates with the same ``eps``.
         start_settings: by start, settings of its attack other than ``eps``; its defaults where none are given.
@@ -85,7 +85,7 @@ def table7(
         limits: by target, the most images to use; for targets that are dear to ask.
         device: where to load networks given by name, and to compute.
         time_limit: seconds after which to stop; None is no limit.
-        report: told of each attack that is done.
+        progress: called with each attack that is done.
 
     Returns:
         Table7, which is also written to ``out`` whenever a block is done.
@@ -112,7 +112,7 @@ def table7(
         },
     )
     chosen = {start: {**(start_settings or {}).get(start, {}), "eps": eps} for start in starts if start != "none"}
-    folders = _craft_starts(images, folder / "starts", chosen, surrogates, where, seed=seed, report=report)
+    folders = _craft_starts(images, folder / "starts", chosen, surrogates, where, seed=seed, progress=progress)
     stopped = False
     jobs = [
         (begin, target, name, start)
@@ -123,7 +123,7 @@ def table7(
     ]
     try:
         for done, (begin, target, name, start) in enumerate(jobs):
-            report("table 7", done, len(jobs))
+            progress("table 7", done, len(jobs))
             end = min(begin + block, (limits or {}).get(target, len(images.ids)))
             part = Images(images.x[begin:end].to(where), images.y[begin:end].to(where), images.ids[begin:end])
             attack = _attack(name, eps=eps, budget=budget)
@@ -133,7 +133,7 @@ def table7(
                 stopped = True
                 break
         else:
-            report("table 7", len(jobs), len(jobs))
+            progress("table 7", len(jobs), len(jobs))
     finally:
         table = count(
             blocks.done,
@@ -181,9 +181,9 @@ def _craft_starts(
     device: torch.device,
     *,
     seed: int,
-    report: Report,
+    progress: Progress,
 ) -> dict[str, Path]:
-    """Craft every start, with its settings, on the surrogates, as 8-bit pictures: folders by start."""
+    """Craft every start, with its settings, on the surrogates, as 8-bit images: folders by start."""
     if not starts:
         return {}
     ensemble = (
@@ -192,5 +192,5 @@ def _craft_starts(
         else Ensemble([load_model(name, device=device) for name in surrogates])
     )
     for start, settings in starts.items():
-        craft(start, ensemble, Loaded(images), out, settings=settings, seed=seed, report=report)
+        craft(start, ensemble, Loaded(images), out, settings=settings, seed=seed, progress=progress)
     return {start: out / "adv" / start / folder_name(ensemble.name) for start in starts}

@@ -1,4 +1,4 @@
-"""The course of a black-box attack on disk: each picture's steps as a table, and success against queries as a plot."""
+"""The course of a black-box attack on disk: each image's steps as a table, and success against queries as a plot."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from whorl.artifacts import atomic_write
 from whorl.attacks import Trace
+from whorl.files import atomic_write
 
 Outcome = tuple[int, bool]
-"""Queries that a picture took, and whether the target gave way."""
+"""Queries that an image took, and whether the target gave way."""
 
 _WIDTH, _HEIGHT = 960, 600
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 40, 60, 80
@@ -23,12 +23,12 @@ _LEAST_SPAN = 10
 
 
 def write_trace(path: Path, trace: Trace, place: int) -> None:
-    """Write one picture's steps as CSV: queries so far, loss (empty where unknown) and distance.
+    """Write one image's steps as CSV: queries so far, loss (empty where unknown) and distance.
 
     Args:
         path: of the file; folders are made.
         trace: of a batch.
-        place: of the picture in it.
+        place: of the image in it.
     """
     rows = zip(
         trace.queries[:, place].tolist(), trace.loss[:, place].tolist(), trace.distance[:, place].tolist(), strict=True
@@ -36,7 +36,7 @@ def write_trace(path: Path, trace: Trace, place: int) -> None:
     lines = ["queries,loss,distance"]
     last: tuple[int, float, float] | None = None
     for queries, loss, distance in rows:
-        # A picture that is done stays in the batch's trace with its last values: once is enough.
+        # An image that is done stays in the batch's trace with its last values: once is enough.
         if last is None or queries != last[0]:
             lines.append(f"{queries},{'' if math.isnan(loss) else f'{loss:.6g}'},{distance:.6g}")
         last = (queries, loss, distance)
@@ -46,7 +46,7 @@ def write_trace(path: Path, trace: Trace, place: int) -> None:
 
 
 def success_curve(outcomes: Sequence[Outcome]) -> list[tuple[int, float]]:
-    """Share of pictures that gave way within so many queries: steps upwards, from no queries at all.
+    """Share of images that gave way within so many queries: steps upwards, from no queries at all.
 
     >>> success_curve([(1, True), (100, False), (40, True), (40, True)])
     [(0, 0.0), (1, 0.25), (40, 0.75)]
@@ -66,8 +66,8 @@ def write_curve(path: Path, runs: Mapping[str, Sequence[Outcome]], *, budget: in
     """Draw success against queries, on a logarithmic axis, as a PNG.
 
     Args:
-        path: of the picture.
-        runs: outcomes of the pictures of each run, by what to call it.
+        path: of the image.
+        runs: outcomes of the images of each run, by what to call it.
         budget: where the axis ends.
     """
     canvas = Image.new("RGB", (_WIDTH, _HEIGHT), _PAPER)
@@ -85,7 +85,7 @@ def write_curve(path: Path, runs: Mapping[str, Sequence[Outcome]], *, budget: in
         draw.line([at(10**power, 0), at(10**power, 1)], fill=_GRID)
         draw.text((at(10**power, 0)[0], _HEIGHT - _BOTTOM + 8), f"{10**power:,}", fill=_INK, font=small, anchor="mt")
     draw.text((_WIDTH / 2, _HEIGHT - 22), "queries", fill=_INK, font=text, anchor="ms")
-    draw.text((_LEFT, 24), "Pictures that gave way", fill=_INK, font=text, anchor="lm")
+    draw.text((_LEFT, 24), "Images that gave way", fill=_INK, font=text, anchor="lm")
     for place, (name, outcomes) in enumerate(runs.items()):
         colour = _COLOURS[place % len(_COLOURS)]
         points = [at(0, 0)]

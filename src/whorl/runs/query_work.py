@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from whorl.attacks import Attack, AttackInfo, TargetError
+from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.contract import Model
-from whorl.attacks.starts import FolderStart
 from whorl.data import Images, save_image
 from whorl.runs.entry import Entry
 from whorl.runs.folder import folder_name, pixels_sha256
@@ -27,14 +27,14 @@ class Work:
 
     Attributes:
         attack: the attack.
-        label: what its pictures are listed under.
+        label: what its images are listed under.
         target: what is asked.
-        entry: the pictures' entry in the run folder.
+        entry: the images' entry in the run folder.
         ledger: queries of the batch in hand.
         where: device to compute on.
         target_class: class to reach; None to leave the true one.
         seed: of all randomness.
-        trace: folder for each picture's steps; None keeps none.
+        trace: folder for each image's steps; None keeps none.
     """
 
     attack: Attack
@@ -61,7 +61,7 @@ class Work:
         self.ledger.finish()
 
     def run(self, batch: Images) -> int:
-        """Attack a batch unless all of it is done; returns how many pictures were."""
+        """Attack a batch unless all of it is done; returns how many images were."""
         x, y, ids = batch
         facts = self._facts(batch)
         missing = [i for i, name in enumerate(ids) if not self._has(name, facts[i])]
@@ -126,7 +126,7 @@ class Work:
         self.entry.content["discarded_queries"] += sum(spent[i] for i in again)
 
     def _facts(self, batch: Images) -> list[dict[str, str]]:
-        """What each picture was made from: hashes of the clean one and of its start, if that is a file."""
+        """What each image was made from: hashes of the clean one and of its start, if that is a file."""
         facts = [{"clean_sha256": pixels_sha256(picture)} for picture in batch.x]
         init = getattr(self.attack, "init", None)
         if isinstance(init, FolderStart):

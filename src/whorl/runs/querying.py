@@ -1,6 +1,6 @@
 """Attack targets that answer and nothing more, into a run folder, counting every image they are shown.
 
-It is :func:`whorl.runs.craft` for black-box attacks: the same folder, the same way to go on. Besides, each picture's
+It is :func:`whorl.runs.craft` for black-box attacks: the same folder, the same way to go on. Besides, each image's
 queries and success are written down, and so are queries that went into work which was cut short.
 """
 
@@ -19,12 +19,12 @@ import whorl
 from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.models import Classifier, Ensemble
+from whorl.progress import Progress, silent
 from whorl.runs.crafting import Interrupted
 from whorl.runs.entry import Entry, differences
 from whorl.runs.folder import RunFolder, as_json, environment, folder_name
 from whorl.runs.model_identity import identify, target_name
 from whorl.runs.pictures import Source
-from whorl.runs.progress import Report, silent
 from whorl.runs.query_attacks import build_query_attack, init_json, label_of
 from whorl.runs.query_meter import Ledger
 from whorl.runs.query_rows import QueryRow, summarise
@@ -41,17 +41,17 @@ class Queried:
     """What came of attacking a target by queries.
 
     Attributes:
-        attack: what the pictures are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
+        attack: what the images are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
         target: name of what was asked.
-        folder: where the pictures lie.
-        ids: all pictures, in order.
+        folder: where the images lie.
+        ids: all images, in order.
         kept: how many of them an earlier run had made.
         queries: by id, images that the target was shown for it.
         success: by id, whether the target gave the wanted answer to one of them.
         discarded_queries: those that went into batches which were cut short and done again, in all runs so far.
         trace: the table of all steps, if it was asked for.
-        plot: picture of success against queries, likewise.
-        left_out: pictures that could not be used.
+        plot: image of success against queries, likewise.
+        left_out: images that could not be used.
     """
 
     attack: str
@@ -68,7 +68,7 @@ class Queried:
 
     @property
     def row(self) -> QueryRow:
-        """Counts over all pictures; each counts, whatever the target says of the clean one."""
+        """Counts over all images; each counts, whatever the target says of the clean one."""
         records = [
             {
                 "counts": True,
@@ -98,15 +98,15 @@ def query(
     overwrite: bool = False,
     device: torch.device | None = None,
     command: Sequence[str] = (),
-    report: Report = silent,
+    progress: Progress = silent,
 ) -> Queried:
-    """Attack pictures by queries and save what comes out as 8-bit PNG files, with a manifest.
+    """Attack images by queries and save what comes out as 8-bit PNG files, with a manifest.
 
-    What is checked is rounded to 8 bits first (``rounded=True``), so a picture that is listed as a success is one as
+    What is checked is rounded to 8 bits first (``rounded=True``), so an image that is listed as a success is one as
     saved, and the target need not be asked again.
 
     A batch is done whole or not at all: one that was cut, by Ctrl-C, by force or by a target that failed, is done again
-    from scratch when the same is run again, so that pictures and counts end up as if nothing had happened. What it had
+    from scratch when the same is run again, so that images and counts end up as if nothing had happened. What it had
     asked by then is added to ``discarded_queries``; not even a killed process loses count.
 
     Args:
@@ -119,16 +119,16 @@ def query(
         settings: of the attack, such as ``{"budget": 1000}``.
         target_class: class to reach; None to leave the true one.
         seed: of all randomness.
-        batch_size: pictures at a time; None for 4 on a CPU and 64 on a GPU.
+        batch_size: images at a time; None for 4 on a CPU and 64 on a GPU.
         trace: whether to write each step's queries, loss and distance, and a plot of success against queries.
-        overwrite: whether to replace pictures of the same attack and target that were made with other settings.
+        overwrite: whether to replace images of the same attack and target that were made with other settings.
         device: where to compute; None for the target's own.
         command: what the user typed, for the manifest.
-        report: told of each batch.
+        progress: called with each batch.
 
     Raises:
         WhorlError: bad input, or a folder that holds the same attack and target with other settings.
-        TargetError: the target failed. What was finished is kept; the best pictures of the batch in hand are in
+        TargetError: the target failed. What was finished is kept; the best images of the batch in hand are in
             ``unfinished/``, where an ``init`` finds them.
         Interrupted: Ctrl-C. What was finished is kept.
     """
@@ -141,7 +141,7 @@ def query(
     given = getattr(attack, "init", None)
     label = label_of(name, given)
     asked = target_name(target)
-    # The surrogate is a network, and tracing changes no picture: both are told elsewhere or not at all.
+    # The surrogate is a network, and tracing changes no image: both are told elsewhere or not at all.
     shown = as_json(attack.with_(surrogate=None, trace=False, init=None))
     identity = {
         "attack": label,
@@ -182,16 +182,16 @@ def query(
     work.settle_ledger()
     done = Queried(attack=label, target=asked, folder=folder.pictures(label, asked))
     stage = f"{label} on {asked}"
-    report(stage, 0, total)
+    progress(stage, 0, total)
     try:
         for batch in batches:
             done.kept += work.run(batch)
             done.ids += batch.ids
             done.left_out += batch.bad
-            report(stage, len(done.ids) + len(done.left_out), total)
+            progress(stage, len(done.ids) + len(done.left_out), total)
     except KeyboardInterrupt as error:
         raise Interrupted(
-            f"{len(entry.content['images'])} pictures are in {done.folder}. Run the same command again to go on."
+            f"{len(entry.content['images'])} images are in {done.folder}. Run the same command again to go on."
         ) from error
     for image in done.ids:
         facts = entry.content["images"][image]

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from whorl.artifacts import atomic_write
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate
+from whorl.files import atomic_write
 
 COLUMNS = (
     *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
@@ -28,10 +28,10 @@ class Cell:
         source: network that it was crafted on.
         target: network that was asked.
         defense: what stands before the target.
-        pose: how the picture was turned, scaled and moved; shifts are in pixels of a 299-pixel picture.
+        pose: how the image was turned, scaled and moved; shifts are in pixels of a 299-pixel image.
         eps: radius of the ball, in units of the [0, 1] range; None if nothing bounds the attack.
-        counts: of pictures.
-        grad_evals: input gradients spent on all pictures, whatever the target and pose.
+        counts: of images.
+        grad_evals: input gradients spent on all images, whatever the target and pose.
         seconds: spent on crafting them, likewise.
     """
 
@@ -74,7 +74,7 @@ def write_results(path: Path, cells: Iterable[Cell]) -> None:
 def mean_rate(cells: Iterable[Cell]) -> float:
     """Mean success rate of several poses, as the paper averages them: each pose counts the same.
 
-    A pose in which the target recognised no clean picture has no rate, and is left out; NaN if that is so in all.
+    A pose in which the target recognised no clean image has no rate, and is left out; NaN if that is so in all.
     """
     rates = [cell.counts.rate for cell in cells if cell.counts.n_clean_correct]
     return sum(rates) / len(rates) if rates else math.nan

@@ -26,7 +26,7 @@ from whorl.runs.loading import Networks
 from whorl.runs.pictures import SAMPLE_SIDE
 from whorl.runs.plan import Task, Version
 
-# Pillow lets other threads run while it packs and unpacks a picture.
+# Pillow lets other threads run while it packs and unpacks an image.
 _THREADS = 8
 
 
@@ -36,7 +36,7 @@ class Job:
 
     Attributes:
         folder: the run folder; absolute, and the same for every worker.
-        data: how pictures are read.
+        data: how images are read.
         seed: of all randomness.
         target_keys: target's name to the hash that answers are filed under.
         precision: in which targets answer.
@@ -68,7 +68,7 @@ class Worker:
         """Do a task and file its record.
 
         Returns:
-            How many pictures it was about.
+            How many images it was about.
         """
         path = task.record(self.job.folder)
         images = self._clean(task.pictures)
@@ -79,7 +79,7 @@ class Worker:
         else:
             kept = None if record is None else self._reload(task.version, record)
             if record is None or kept is None:
-                path.unlink(missing_ok=True)  # before a picture is replaced: it never speaks of pictures that are gone
+                path.unlink(missing_ok=True)  # before an image is replaced: it never speaks of images that are gone
                 record, shown = self._craft(task, images)
                 write_record(path, record)
             else:
@@ -128,7 +128,7 @@ class Worker:
         return record, adv
 
     def _reload(self, version: Version, record: Record) -> Tensor | None:
-        """Read pictures back; None if one is gone or is not what was written."""
+        """Read images back; None if one is gone or is not what was written."""
         if version.spec is None or not record.ids:
             return torch.empty(0)
         places = [self.folder.picture(version.spec.title, version.source, name) for name in record.ids]
@@ -176,7 +176,7 @@ def _joined(decoded: list[Images | BadImage]) -> Images:
     if len(shapes) > 1:
         (one, a), (other, b) = list(shapes.items())[:2]
         raise WhorlError(
-            f"expected pictures of one size (height, width), got {a!r} of {tuple(one)} and {b!r} of {tuple(other)}. "
+            f"expected images of one size (height, width), got {a!r} of {tuple(one)} and {b!r} of {tuple(other)}. "
             "Set size to resize them all."
         )
     x = torch.cat([item.x for item in good]) if good else torch.empty(0, 3, 1, 1)

@@ -1,4 +1,4 @@
-"""An attack and its affine-invariant version on one picture, step by step, so that a page can show how far they are."""
+"""An attack and its affine-invariant version on one image, step by step, so that a page can show how far they are."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Step:
     steps: int
     """All steps of this attack."""
     probability: float
-    """What the network gave the label before this step, on the picture as the attack showed it, in [0, 1]."""
+    """What the network gave the label before this step, on the image as the attack showed it, in [0, 1]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crafted:
-    """A picture with its two adversarial versions."""
+    """An image with its two adversarial versions."""
 
     model: Classifier = field(repr=False)
     picture: Picture
@@ -83,7 +83,7 @@ class Crafted:
     label: int
     """What counts as right."""
     known: bool
-    """Whether that is the true label, and not what the network said of the clean picture."""
+    """Whether that is the true label, and not what the network said of the clean image."""
     versions: dict[str, Tensor] = field(repr=False)
     """"clean" and the two attacks by name, each (1, 3, H, W), in 8 bits, on the network's device."""
 
@@ -104,7 +104,7 @@ class _StoppedError(Exception):
 
 
 def craft(model: Classifier, picture: Picture, settings: Settings) -> Generator[Step | Crafted]:
-    """Attack a picture twice, without and with the affine-invariant gradient.
+    """Attack an image twice, without and with the affine-invariant gradient.
 
     The result is exactly that of ``whorl.attack(name, ..., fast=False)(model, x, y, seed=...)``: watching changes
     nothing.
@@ -119,7 +119,7 @@ def craft(model: Classifier, picture: Picture, settings: Settings) -> Generator[
         stops the attack within a step.
 
     Raises:
-        WhorlError: the picture cannot be read, or the attack refuses its settings.
+        WhorlError: the image cannot be read, or the attack refuses its settings.
     """
     attacks = settings.attacks()
     x = picture.pixels(model.size).to(device_of(model))
@@ -153,7 +153,7 @@ def _stepwise(
     seed: int,
     ids: list[str] | None,
 ) -> Iterator[Step | Tensor]:
-    """Run an attack in a thread of its own, and hand over each step, then the (1, 3, H, W) picture."""
+    """Run an attack in a thread of its own, and hand over each step, then the (1, 3, H, W) image."""
     events: SimpleQueue[Step | Tensor | BaseException] = SimpleQueue()
     stop = threading.Event()
 

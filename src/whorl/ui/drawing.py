@@ -1,4 +1,4 @@
-"""The moving parts of the page as HTML. Pictures are inside it, so no file is written to show one."""
+"""The moving parts of the page as HTML. Images are inside it, so no file is written to show one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CROSS = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 4l8 8M12 4l-8 
 
 
 def data_uri(picture: Tensor) -> str:
-    """A (3, H, W) picture in [0, 1] as a PNG inside an address."""
+    """A (3, H, W) image in [0, 1] as a PNG inside an address."""
     pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
     file = io.BytesIO()
     # Level 1 is several times faster than the default, and the file goes no further than this machine.
@@ -59,11 +59,11 @@ def notice(text: str, *, bad: bool = False) -> str:
 
 
 def chosen(picture: Picture) -> str:
-    """The picture that is chosen, small, with its name."""
+    """The image that is chosen, small, with its name."""
     known = picture.label is not None
     truth = "The true label is known." if known else "What the network says of it will count as right."
     return (
-        f'<div class="w-chosen"><img alt="the chosen picture" src="{data_uri(picture.pixels(_THUMBNAIL)[0])}">'
+        f'<div class="w-chosen"><img alt="the chosen image" src="{data_uri(picture.pixels(_THUMBNAIL)[0])}">'
         f"<div><b>{escape(picture.name)}</b><span>{truth}</span></div></div>"
     )
 
@@ -112,7 +112,7 @@ def tiles(view: View, crafted: Crafted) -> str:
     return (
         f'<div class="w-tiles">{shown}</div>'
         f'<p class="w-caption">Right would be <b>{escape(crafted.label_name)}</b>{whose}. '
-        f"Pose: {escape(str(view.pose))}.{moot} Right and down are in pixels of a picture of 299.</p>"
+        f"Pose: {escape(str(view.pose))}.{moot} Right and down are in pixels of an image of 299.</p>"
     )
 
 

@@ -15,7 +15,7 @@ from whorl.ui.playground import Offer, Playground
 
 _HEADING = """
 <header class="w-heading"><h1>whorl playground</h1>
-<p>Craft an adversarial picture twice, without and with the affine-invariant gradient. Then turn, scale and move it, and
+<p>Craft an adversarial image twice, without and with the affine-invariant gradient. Then turn, scale and move it, and
 see which version still fools the network.</p></header>
 """
 NO_TILES = drawing.empty("Craft first; then the three versions appear here, and you can turn, scale and move them.")
@@ -88,7 +88,7 @@ def lay_out(playground: Playground) -> Parts:
 
 
 def _picture(gr: Any, playground: Playground) -> dict[str, Any]:
-    _still("<h2>1 · Choose a picture</h2>")
+    _still("<h2>1 · Choose an image</h2>")
     return {
         "sent": gr.File(
             label="Drop a photograph, or choose one", file_types=["image"], height=140, elem_id="whorl-upload"

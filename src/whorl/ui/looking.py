@@ -1,4 +1,4 @@
-"""What a network says of a picture in a pose and in a grid of poses, counted as ``whorl.evaluation`` does."""
+"""What a network says of an image in a pose and in a grid of poses, counted as ``whorl.evaluation`` does."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cell:
     answers: dict[str, Answer]
     """By version."""
     counts: dict[str, SuccessRate]
-    """By attack, of this one picture: a success, a failure, or not counted because the clean version is wrong."""
+    """By attack, of this one image: a success, a failure, or not counted because the clean version is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,7 +163,7 @@ class Handlers:
             yield self._unchanged()
             return
         if picture is None:
-            yield {shown: drawing.notice("Choose a picture first.", bad=True)}
+            yield {shown: drawing.notice("Choose an image first.", bad=True)}
             return
         settings = Settings(attack=attack, eps=levels / 255, steps=int(steps), seed=self.playground.seed)
         taken: list[Step] = []
@@ -218,7 +218,7 @@ class Handlers:
 
     def _pick(self, visit: Visit, picture: Picture) -> Changes:
         shown = drawing.chosen(picture)
-        visit.order()  # whatever runs was about another picture
+        visit.order()  # whatever runs was about another image
         visit.picture, visit.crafted, visit.map = picture, None, None
         parts = self.parts
         empty = {parts.progress: "", parts.tiles: NO_TILES, parts.added: NO_WHORLS, parts.maps: NO_MAPS}

@@ -1,4 +1,4 @@
-"""A picture that somebody chose: a bundled photograph, or a file of their own, which is held in memory alone."""
+"""An image that somebody chose: a bundled photograph, or a file of their own, which is held in memory alone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A chosen picture. It is decoded when a network's size is known, so that it is resized once, not twice.
+    """A chosen image. It is decoded when a network's size is known, so that it is resized once, not twice.
 
     Attributes:
         name: what to call it: the file's own name, or what the sample shows.
-        id: what randomness is keyed by; None keys it by the picture itself.
+        id: what randomness is keyed by; None keys it by the image itself.
         label: the true ImageNet class, 0-based; None if nobody knows.
         source: a file that stays where it is, or the bytes of one that is not kept.
     """
@@ -36,13 +36,13 @@ class Picture:
     source: Path | bytes = field(repr=False)
 
     def pixels(self, size: tuple[int, int]) -> Tensor:
-        """Decode, as ``whorl.load_images`` does: the whole picture, resized to (height, width), in 8 bits.
+        """Decode, as ``whorl.load_images`` does: the whole image, resized to (height, width), in 8 bits.
 
         Returns:
             (1, 3, H, W) float32 in [0, 1].
 
         Raises:
-            WhorlError: it is no picture, is damaged, or has too many pixels.
+            WhorlError: it is no image, is damaged, or has too many pixels.
         """
         if isinstance(self.source, Path):
             return load_image(self.source, size=size)[None]
@@ -74,10 +74,10 @@ def upload(path: Path) -> Picture:
         path: the file; nothing of it remains.
 
     Returns:
-        A picture that is known to decode.
+        An image that is known to decode.
 
     Raises:
-        WhorlError: it is too large, empty, or no picture. The message names the file as its owner knows it.
+        WhorlError: it is too large, empty, or no image. The message names the file as its owner knows it.
     """
     name = path.name if len(path.name) <= _LONGEST_NAME else f"{path.name[: _LONGEST_NAME - 1]}…"
     try:

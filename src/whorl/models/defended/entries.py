@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whorl.artifacts import has_sha256
 from whorl.errors import WhorlError
+from whorl.files import has_sha256
 from whorl.models import networks
 from whorl.models.classifier import Classifier
 from whorl.models.defended.tensors import overlay, unpack

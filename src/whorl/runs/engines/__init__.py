@@ -14,7 +14,7 @@ from whorl.runs.worker import Job
 Engine = Callable[[Job, Sequence[Task], Networks, int | None], Iterator[int]]
 """Called with the job, its tasks, the networks of this process and a number of workers (None lets the engine choose).
 
-Yields, for each task that is done, how many pictures it was about; the order does not matter.
+Yields, for each task that is done, how many images it was about; the order does not matter.
 """
 
 ENGINES: Mapping[str, Engine] = {"local": run_here, "ray": run_on_ray}

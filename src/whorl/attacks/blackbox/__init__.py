@@ -1,0 +1,1 @@
+"""Attacks that see their target's answers alone, and count them."""

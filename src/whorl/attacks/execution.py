@@ -1,0 +1,81 @@
+"""Attacks as fast as the model allows: recorded, or step by step on a prepared network, or as it is."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import Model
+from whorl.attacks.gradient import GradientAttack, Made, UnderAttack, by_key_alone
+from whorl.attacks.recorded import loop_for, recordable
+from whorl.models.classifier import Classifier
+from whorl.models.prepared.folding import folded
+from whorl.models.prepared.network import Kept, forget, prepared, simple
+
+
+def craft_folded(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    """Attack a batch step by step, with batch norms folded where the model allows it: what helps on a CPU.
+
+    Args:
+        attack: its settings.
+        model: in eval mode.
+        batch: not empty.
+    """
+    # Folding takes about what a gradient takes, so a single one is sooner had without.
+    if attack.steps * attack.samples > 1 and isinstance(model, Classifier) and simple(model):
+        model = folded(model)
+    return attack.craft_plainly(model, batch)
+
+
+def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    """Attack a batch in the fastest way that is known to be right for the model, in as few parts as fit into memory.
+
+    Args:
+        attack: its settings.
+        model: in eval mode, on the batch's device.
+        batch: not empty.
+    """
+    count, most = len(batch.x), len(batch.x)
+    made: list[Made] = []
+    start = 0
+    while start < count:
+        part = batch if most >= count else batch.rows(slice(start, start + most))
+        fits = True
+        try:
+            with torch.cuda.device_of(part.x):
+                made.append(_craft(attack, model, part))
+        except torch.cuda.OutOfMemoryError:
+            if len(part.x) == 1 or not by_key_alone(attack.input):
+                raise
+            fits = False
+        if fits:
+            start += len(part.x)
+            continue
+        most = (len(part.x) + 1) // 2
+        # Other graphs may hold what is missing here. Not before the error is gone: it holds the loop that failed.
+        forget()
+        gc.collect()
+        torch.cuda.empty_cache()
+    return made[0] if len(made) == 1 else Made(*(torch.cat(parts) for parts in zip(*made, strict=True)))
+
+
+def _craft(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    kept = prepared(model) if batch.x.dtype == torch.float32 else None
+    if kept is None or kept.network is None:
+        return attack.craft_plainly(model, batch)
+    if not recordable(attack):
+        return attack.craft_plainly(kept.network, batch)
+    return _replay(attack, kept, batch)
+
+
+def _replay(attack: GradientAttack, kept: Kept, batch: UnderAttack) -> Made:
+    x, start, goal, keys, eps, alpha = batch
+    # The loop itself looks at no label: that would make the device wait.
+    classes = getattr(kept.network, "num_classes")  # noqa: B009 - an attribute of both kinds of network
+    goal.check_classes(torch.empty(len(x), classes, device="meta"))
+    loop = loop_for(attack, kept, x, targeted=goal.targeted)
+    size: Tensor = alpha if isinstance(alpha, Tensor) else x.new_full((1, 1, 1, 1), alpha)
+    adv, finite = loop.run(x, start, goal.labels, keys, eps, size, attack.steps)
+    return Made(adv, finite, torch.full_like(goal.labels, attack.steps * attack.samples))

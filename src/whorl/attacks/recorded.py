@@ -1,0 +1,226 @@
+"""The attack loop on a GPU: one step on fixed buffers, recorded as a graph, replayed for every step and every batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+
+from whorl.attacks.norms import find_norm
+from whorl.attacks.objectives import Goal, find_loss
+from whorl.estimators import at_step
+from whorl.models.prepared.graph import Recorded, searching, turns
+from whorl.models.prepared.network import Kept
+from whorl.models.prepared.pointwise import linf_step
+from whorl.randomness import substream
+from whorl.transforms import DiverseInput
+
+if TYPE_CHECKING:
+    from whorl.attacks.gradient import GradientAttack
+
+# All graphs of a device share the memory of a step, and all loops of one shape their buffers, so more of them cost
+# little: what a graph itself takes, some megabytes.
+_MOST_LOOPS = 8
+# A pass over more images than this is no faster for each of them.
+_PICTURES_PER_PASS = 512
+
+
+class Buffers:
+    """Where a step finds what it needs, and leaves what it changes.
+
+    Args:
+        like: a batch, (B, C, H, W).
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        batch, device = like.shape[0], like.device
+        self.x, self.adv, self.velocity = (like.new_empty(like.shape) for _ in range(3))
+        self.eps, self.alpha = (torch.empty(batch, 1, 1, 1, dtype=like.dtype, device=device) for _ in range(2))
+        self.labels, self.keys = (torch.zeros(batch, dtype=torch.int64, device=device) for _ in range(2))
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.finite = torch.ones(batch, dtype=torch.bool, device=device)
+
+
+_BUFFERS: WeakValueDictionary[tuple[object, ...], Buffers] = WeakValueDictionary()
+
+
+def buffers_for(like: Tensor) -> Buffers:
+    """Buffers for batches of one shape, shared by all loops that are there: they take turns, and fill them anew."""
+    key = (tuple(like.shape), like.dtype, like.device)
+    with turns(like.device).lock:
+        found = _BUFFERS.get(key)
+        if found is None:
+            with torch.inference_mode(False):  # they outlive the mode they are first asked for in
+                found = _BUFFERS[key] = Buffers(like)
+        return found
+
+
+class Step:
+    """One step of an attack; everything it needs and changes is in buffers.
+
+    Calling it does all of it. Where the estimator changes from step to step it only finds the gradient, and
+    :meth:`finish`, which is not recorded, does the rest.
+
+    Args:
+        attack: its settings.
+        network: (B, C, H, W) images in [0, 1] to logits, and nothing that waits for the device.
+        buffers: for batches of one shape.
+        targeted: whether labels are to be reached.
+    """
+
+    def __init__(self, attack: GradientAttack, network: nn.Module, buffers: Buffers, *, targeted: bool) -> None:
+        from whorl.attacks.gradient import SampledGradient
+
+        self.attack, self.buffers, self.norm = attack, buffers, find_norm(attack.norm)
+        # Labels were checked against the classes before the loop.
+        goal = Goal(buffers.labels, targeted, 0)
+        chunk = attack.chunk or max(1, _PICTURES_PER_PASS // len(buffers.x))
+        # In the network's bfloat16 the transform's matrix products run on tensor cores, and the gradient stays short.
+        narrow = torch.bfloat16 if buffers.x.is_cuda and isinstance(attack.input, DiverseInput) else None
+        self.gradient = SampledGradient(
+            network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
+        )
+        self.changes = at_step(attack.estimator, 0, 1) is not attack.estimator
+        self.found: Tensor | None = None
+
+    def __call__(self) -> None:
+        """Take it, or its first part."""
+        at = self.buffers
+        g, _ = self.gradient(at.adv, substream(at.keys, at.step))
+        if not self.changes:
+            self._move(self.attack.estimator(g))
+            return
+        if self.found is None:
+            # While it warms up, so that it does not lie in the memory of a graph.
+            self.found = torch.empty_like(g, memory_format=torch.contiguous_format)
+        self.found.copy_(g)
+
+    def finish(self, step: int, steps: int) -> None:
+        """Take the second part, of ``step``, counted from 0, of ``steps``."""
+        assert self.found is not None  # noqa: S101 - the first part has run
+        self._move(at_step(self.attack.estimator, step, steps)(self.found))
+
+    def _move(self, g: Tensor) -> None:
+        at, momentum = self.buffers, self.attack.momentum
+        if self.norm.name == "linf":
+            size = linf_step(g.contiguous(), at.x, at.eps, at.alpha, momentum, velocity=at.velocity, adv=at.adv)
+        else:
+            g = g.to(at.x.dtype)
+            total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
+            size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+            if momentum:
+                g = at.velocity.mul_(momentum).add_(g / size[:, None, None, None])
+            project = self.norm.ball(at.x, at.eps)
+            at.adv.copy_(project(at.adv + at.alpha * self.norm.steepest(g)))
+        at.finite &= size.isfinite()
+        at.step += 1
+
+
+class Loop:
+    """An attack on batches of one shape.
+
+    Args:
+        attack: its settings; ``eps``, ``alpha`` and ``steps`` are given to :meth:`run`.
+        network: (B, C, H, W) images in [0, 1] to logits, and nothing that waits for the device.
+        like: a batch, (B, C, H, W).
+        targeted: whether labels are to be reached.
+        search: whether cuDNN may try its kernels for the fastest.
+    """
+
+    def __init__(
+        self, attack: GradientAttack, network: nn.Module, like: Tensor, *, targeted: bool, search: bool = False
+    ) -> None:
+        self.buffers, self.search = buffers_for(like), search
+        # Apart from the loop, so that nothing holds itself: the memory of one that is let go is free at once.
+        self.step = Step(attack, network, self.buffers, targeted=targeted)
+        self.recorded: Recorded | None = None
+
+    def run(
+        self, x: Tensor, start: Tensor, labels: Tensor, keys: Tensor, eps: Tensor, alpha: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """Attack a batch of at most the loop's size.
+
+        Args:
+            x: (n, C, H, W) clean images.
+            start: where to start, likewise.
+            labels: (n,).
+            keys: (n,) int64 random keys.
+            eps: broadcasts to (n, 1, 1, 1).
+            alpha: likewise.
+            steps: how many.
+
+        Returns:
+            (n, C, H, W) images; (n,) bool, whether all their gradients were finite.
+        """
+        given = (x, start, labels, keys, eps, alpha)
+        device = self.buffers.x.device
+        with turns(device).taken(), searching(self.search), torch.autocast(device.type, enabled=False):
+            if self.recorded is None or not self.recorded.held():
+                self._fill(*given)
+                self.recorded = None  # frees the old graph before the new one is made
+                self.recorded = Recorded(self.step, device, shared=True)
+            self._fill(*given)
+            for step in range(steps):
+                self.recorded()
+                if self.step.changes:
+                    self.step.finish(step, steps)
+            n = len(x)
+            return self.buffers.adv[:n].clone(), self.buffers.finite[:n].clone()
+
+    def _fill(self, x: Tensor, start: Tensor, labels: Tensor, keys: Tensor, eps: Tensor, alpha: Tensor) -> None:
+        to = self.buffers
+        n, size = len(x), len(to.x)
+        # What is left of a short batch is filled with its last image, whose result nobody looks at.
+        for buffer, value in ((to.x, x), (to.adv, start), (to.labels, labels), (to.keys, keys)):
+            buffer[:n] = value
+            if n < size:
+                buffer[n:] = value[-1]
+        for buffer, value in ((to.eps, eps), (to.alpha, alpha)):
+            each = value.to(buffer).expand(n, 1, 1, 1)
+            buffer[:n] = each
+            if n < size:
+                buffer[n:] = each[-1]
+        to.velocity.zero_()
+        to.step.zero_()
+        to.finite.fill_(True)
+
+
+def recordable(attack: GradientAttack) -> bool:
+    """Whether an attack's step is the same operations every time, whatever came out of the last one."""
+    # A part says of itself that it is a function of tensors alone: recording it then stands for calling it each time.
+    pure = all(getattr(part, "pure", False) for part in (attack.estimator, attack.input))
+    return pure and attack.optimizer == "sign" and not attack.early_stop
+
+
+def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -> Loop:
+    """The loop for a batch: the one that was made before, or a new one."""
+    assert kept.network is not None  # noqa: S101 - the caller has looked
+    size = roomy(len(x))
+    # By identity where equality is not enough: an estimator does not compare its own weights. The loop holds the
+    # attack, and so its parts, for as long as it is kept.
+    parts = (id(attack.estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
+    key = (*parts, attack.chunk, attack.fast, targeted, size, tuple(x.shape[1:]), x.dtype, x.device)
+    with turns(x.device).lock:
+        if key not in kept.loops:
+            while len(kept.loops) >= _MOST_LOOPS:
+                kept.loops.popitem(last=False)
+            like = x.new_empty(size, *x.shape[1:])
+            kept.loops[key] = Loop(attack, kept.network, like, targeted=targeted, search=attack.fast is True)
+        kept.loops.move_to_end(key)
+        loop: Loop = kept.loops[key]
+        return loop
+
+
+def roomy(count: int) -> int:
+    """The size of a loop for so many images: the next of 1, 2, 3, 4, 6, 8, 12, 16, ...
+
+    Few sizes, so that few graphs are recorded; and the size follows from the batch alone, not from what came before, so
+    that a batch gives the same result in a run that was interrupted.
+
+    >>> [roomy(n) for n in (1, 5, 52, 64, 65)]
+    [1, 6, 64, 64, 96]
+    """
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power

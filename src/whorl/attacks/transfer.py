@@ -1,0 +1,99 @@
+"""The common loop, on a source that is changed while it is attacked, with planned draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import Crafted, Model, network_dtype
+from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.norms import find_norm
+from whorl.attacks.objectives import Goal, find_loss, tempered
+from whorl.errors import WhorlError
+from whorl.models.backward import Backward, Changed
+from whorl.randomness import Ids, image_keys, substream
+from whorl.transforms import InputTransform
+from whorl.transforms.spread import Planned
+
+_UNCHANGED = Backward()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TransferAttack(GradientAttack):
+    """A gradient attack made for networks that it does not see: :class:`GradientAttack` with more settings.
+
+    Attributes:
+        backward: changes to the source's backward pass while it is attacked.
+        temperature: divides the logits before the loss; above 1 the gradient speaks of more classes.
+        overshoot: the loop moves in a ball this many times as large; its result is projected into the ball of ``eps``.
+
+    An input transform that plans its draws, such as :class:`whorl.transforms.spread.SpreadAffine`, is told of all of
+    them at once. ``grad_evals`` counts input gradients, as everywhere; ``backward.decay`` costs a forward pass more
+    for each.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
+    >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
+    >>> adv, info = TransferAttack(momentum=1.0, temperature=3.0, overshoot=1.5)(net, x, y, return_info=True)
+    >>> bool((adv - x).abs().max() <= 16 / 255 + 1e-6), info.grad_evals.tolist()
+    (True, [10, 10])
+    """
+
+    backward: Backward = _UNCHANGED
+    temperature: float = 1.0
+    overshoot: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.temperature < float("inf"):
+            raise WhorlError(f"temperature must be a number above 0; got {self.temperature}.")
+        if not 0 < self.overshoot < float("inf"):
+            raise WhorlError(f"overshoot must be a number above 0; got {self.overshoot}.")
+        if not isinstance(self.backward, Backward):
+            raise WhorlError(f"backward must be a Backward record; got {self.backward!r}.")
+
+    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
+        """Run the common loop with what these settings amount to."""
+        plain = GradientAttack(**{f.name: getattr(self, f.name) for f in fields(GradientAttack)})
+        eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot)
+        loss = self.loss if self.temperature == 1 else tempered(find_loss(self.loss), self.temperature)
+        with self.backward.applied(model, x) as changed:
+            seen = self._planned(x, seed, ids)
+            if self.backward.changes:
+                seen = Announced(seen, x, network_dtype(model, x), changed)
+            made = replace(plain, input=seen, eps=eps, loss=loss).craft(model, x, goal, seed=seed, ids=ids)
+        if self.overshoot == 1:
+            return made
+        return replace(made, images=find_norm(self.norm).ball(x, plain._eps_for(x))(made.images))
+
+    def _planned(self, x: Tensor, seed: int, ids: Ids) -> InputTransform:
+        if not isinstance(self.input, Planned):
+            return self.input
+        # The keys that the loop will hand over: of the image, then the step, then the draw.
+        steps = torch.arange(self.steps, device=x.device)[:, None, None]
+        draws = torch.arange(self.samples, device=x.device)[None, :, None]
+        table = substream(image_keys(x, seed, ids)[None, None, :], steps, draws)
+        return self.input.plan(table.flatten(0, 1))
+
+
+class Announced:
+    """An input transform that tells a changed source of every pass beforehand."""
+
+    holds_batch = True
+    """It shows the source the clean batch too, and so needs every image of it each time."""
+
+    def __init__(self, transform: InputTransform, x: Tensor, dtype: torch.dtype, changed: Changed) -> None:
+        self.transform, self.x, self.dtype, self.changed = transform, x, dtype, changed
+
+    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Transform (B, C, H, W) images, which are one or more copies of the batch."""
+        copies = len(x) // len(self.x)
+        self.changed.begin(keys, lambda: self.transform(self.x.repeat(copies, 1, 1, 1), keys).to(self.dtype))
+        return self.transform(x, keys)
+
+
+def _times(eps: float | tuple[float, ...] | Tensor, factor: float) -> float | tuple[float, ...]:
+    if isinstance(eps, tuple):
+        return tuple(value * factor for value in eps)
+    return float(eps) * factor

@@ -1,0 +1,1 @@
+"""Speed: attacks and the estimator beside other libraries' in the same run."""

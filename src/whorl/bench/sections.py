@@ -1,0 +1,382 @@
+"""What ``whorl bench`` measures: our attacks beside other libraries', the estimator beside a copy, in one run."""
+
+from __future__ import annotations
+
+import copy
+import platform
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import whorl
+from whorl.bench.clock import Timing, take_turns
+from whorl.bench.peers import EPS, Entry, Work, art_eot, peer_entries, reason
+from whorl.errors import WhorlError, unknown_name
+from whorl.models.prepared.graph import Recorded, turns
+from whorl.models.prepared.network import prepared
+from whorl.progress import Progress, silent
+from whorl.transforms import RandomAffine
+
+OURS = "whorl"
+# Rounds for those that no target names.
+_FEW = 5
+# What a library's rounding may add to the radius.
+_SLACK = 0.5 / 255
+_Section = tuple[str, list[dict[str, Any]], dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is done.
+
+    Attributes:
+        network: an architecture, as ``whorl.models.architectures.build`` takes it.
+        side: of the images.
+        batch: images.
+        steps: of the iterative attacks.
+        eot_batch: images of the expectation over transformations.
+        eot_steps: its steps.
+        draws: its draws a step.
+        repeats: rounds that count.
+    """
+
+    network: str
+    side: int
+    batch: int
+    steps: int
+    eot_batch: int
+    eot_steps: int
+    draws: int
+    repeats: int
+
+    @property
+    def name(self) -> str:
+        """The network's, without where it comes from."""
+        return self.network.rpartition(":")[2]
+
+
+SECTIONS = ("attacks", "eot", "estimator")
+ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim")
+SIZES = {
+    "cuda": Size(
+        network="torchvision:inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20
+    ),
+    "cpu": Size(
+        network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
+    ),
+    "quick": Size(
+        network="torchvision:resnet18", side=32, batch=2, steps=2, eot_batch=1, eot_steps=1, draws=2, repeats=2
+    ),
+}
+
+
+def bench(
+    device: torch.device,
+    *,
+    quick: bool = False,
+    network: str | None = None,
+    side: int | None = None,
+    batch: int | None = None,
+    repeats: int | None = None,
+    sections: Sequence[str] = SECTIONS,
+    attacks: Sequence[str] = ATTACKS,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Measure.
+
+    Args:
+        device: where.
+        quick: tiny and few, to see that it runs.
+        network: another than the size's, such as ``timm:efficientnet_lite0``.
+        side: of the images, in pixels; None for the size's.
+        batch: images; None for as many as the size has.
+        repeats: rounds that count; None for as many as the size has.
+        sections: which of :data:`SECTIONS`.
+        attacks: which of :data:`ATTACKS`, ours, in the first; what stands beside them comes with them.
+        progress: told how far it is.
+
+    Returns:
+        ``metadata``, ``missing`` (library to why), and ``sections``: each a title and rows of a name, milliseconds, how
+        many rounds they are the median of, and ``ratio``, time over that of the section's row of ours that it stands
+        beside: above 1, ours is faster. The estimator's rows also have ``share``, time over that of the network's input
+        gradient, as the attack loop computes it here.
+    """
+    for name in sections:
+        if name not in SECTIONS:
+            raise unknown_name("section", name, SECTIONS, hint=f"There are {', '.join(SECTIONS)}.")
+    for name in attacks:
+        if name not in ATTACKS:
+            raise unknown_name("attack to time", name, ATTACKS, hint=f"There are {', '.join(ATTACKS)}.")
+    size = SIZES["quick" if quick else device.type]
+    size = replace(size, network=network or size.network, side=side or size.side, batch=batch or size.batch)
+    rounds = repeats or size.repeats
+    work = prepare(size, device)
+    entries, versions, missing = peer_entries(work)
+    made: dict[str, Any] = {
+        "metadata": metadata(device, size, versions, quick=quick, repeats=rounds),
+        "missing": missing,
+    }
+    makers: dict[str, Callable[[Work, Size, int, Sequence[Entry], Progress], _Section]] = {
+        "attacks": partial(_attacks, names=attacks),
+        "eot": _eot,
+        "estimator": _estimator,
+    }
+    made["sections"] = []
+    for name in sections:
+        title, rows, failed = makers[name](work, size, rounds, entries, progress)
+        made["sections"].append({"name": name, "title": title, "rows": rows})
+        missing |= failed
+    return made
+
+
+def prepare(size: Size, device: torch.device) -> Work:
+    """Make a network with random weights, which do for throughput, and a batch of noise."""
+    from whorl.models import Classifier
+    from whorl.models.architectures import build
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchvision on the future of Inception's initial weights
+        torch.manual_seed(0)
+        net, given = build(size.network)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):  # as in a trained network, gradients neither vanish nor explode
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    model = Classifier(net, size=size.side, mean=given.mean, std=given.std, num_classes=1000, name=size.name)
+    model = model.to(device)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(size.batch, 3, size.side, size.side, generator=generator).to(device)
+    with torch.no_grad():
+        # Any label but the answer: random weights are so sure of that one that its gradient vanishes.
+        y = (model(x).argmax(1) + 1) % 1000
+    return Work(model=model, x=x, y=y, steps=size.steps, draws=size.draws)
+
+
+def _attacks(
+    work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress, *, names: Sequence[str]
+) -> _Section:
+    rivals = [entry for entry in (*entries, *_given_bf16(work)) if entry.attack in names]
+    listed = [*(_ours(name, work) for name in names), *(_watched(entry, work) for entry in rivals)]
+    shape = "×".join(map(str, work.x.shape))
+    title = f"attacks on {size.name}, {shape}, {work.steps} steps"
+    return _timed(title, listed, work.x.device, rounds, progress, few=lambda entry: not _named(entry))
+
+
+def _watched(entry: Entry, work: Work) -> Entry:
+    """The same, refused if what it makes first is not in the ball: it would not have done the work."""
+    checked = False
+
+    def run() -> object:
+        nonlocal checked
+        made = entry.run()
+        if not checked:
+            moved = float((torch.as_tensor(made).detach().to(work.x) - work.x).abs().max())
+            if not 0 < moved <= EPS + _SLACK:
+                raise WhorlError(f"moved pixels by up to {255 * moved:.1f}/255; expected at most {255 * EPS:g}/255.")
+            checked = True
+        return made
+
+    return replace(entry, run=run)
+
+
+def _named(entry: Entry) -> bool:
+    """Whether an attack is ours, or a rival that we hold ourselves to."""
+    return entry.library == OURS or (entry.library == "torchattacks" and entry.attack == "ai-dim")
+
+
+def _ours(name: str, work: Work, **settings: Any) -> Entry:
+    if name != "fgsm":
+        settings = {"steps": work.steps, "alpha": work.alpha, **settings}
+    attack = whorl.attack(name, eps=EPS, **{"fast": None, **settings})
+    return Entry(attack=name, library=OURS, name=name, run=lambda: attack(work.model, work.x, work.y))
+
+
+def _given_bf16(work: Work) -> list[Entry]:
+    """The strongest rivals with a network in bfloat16 and channels-last memory, as a careful user would hand them."""
+    if not work.x.is_cuda:
+        return []
+    model: Any = copy.deepcopy(work.model)
+    model.net.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    x = work.x.contiguous(memory_format=torch.channels_last)
+    half = Work(model=model, x=x, y=work.y, steps=work.steps, draws=work.draws)
+    entries, _, _ = peer_entries(half)
+    return [
+        Entry(
+            attack=entry.attack,
+            library=entry.library,
+            name=f"{entry.name}, given bf16 and channels-last",
+            run=entry.run,
+            note=entry.note,
+        )
+        for entry in entries
+        if _named(entry)
+    ]
+
+
+def _eot(work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress) -> _Section:  # noqa: ARG001 - the sections' signature
+    small = Work(
+        model=work.model,
+        x=work.x[: size.eot_batch],
+        y=work.y[: size.eot_batch],
+        steps=size.eot_steps,
+        draws=size.draws,
+    )
+    listed = [_ours("eot", small, samples=size.draws), _one_by_one(small)]
+    failed = {}
+    try:
+        listed.append(art_eot(small))
+    except Exception as error:  # noqa: BLE001 - as in peer_entries
+        failed["art EoT"] = reason(error)
+    title = f"expectation over transformations, {size.eot_batch} images, {size.draws} draws, {size.eot_steps} steps"
+    shown, rows, more = _timed(title, listed, work.x.device, min(rounds, _FEW), progress)
+    return shown, rows, failed | more
+
+
+def _one_by_one(work: Work) -> Entry:
+    """The loop that one writes first: a draw for the batch, its gradient, the next draw."""
+
+    def run() -> Tensor:
+        transform = RandomAffine()
+        adv, low, high = work.x.clone(), (work.x - EPS).clamp(0, 1), (work.x + EPS).clamp(0, 1)
+        for step in range(work.steps):
+            total = torch.zeros_like(adv)
+            for draw in range(work.draws):
+                leaf = adv.detach().requires_grad_()
+                keys = torch.arange(len(adv), device=adv.device) + len(adv) * (draw + work.draws * step)
+                loss = F.cross_entropy(work.model(transform(leaf, keys)), work.y, reduction="sum")
+                total += torch.autograd.grad(loss, leaf)[0]
+            adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
+        return adv
+
+    return Entry(attack="eot", library="plain torch", name="draw by draw", run=run)
+
+
+def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress) -> _Section:  # noqa: ARG001 - as above
+    g = torch.randn(work.x.shape, generator=torch.Generator().manual_seed(1)).to(work.x.device)
+    short = g.to(torch.bfloat16)
+    kernel = torch.full((3, 1, 15, 15), 1 / 225, device=g.device)
+    ai, ri, ti = whorl.AffineInvariant(), whorl.RotationInvariant(), whorl.TranslationInvariant()
+
+    def gradient() -> Tensor:
+        leaf = work.x.detach().requires_grad_()
+        return torch.autograd.grad(F.cross_entropy(work.model(leaf), work.y, reduction="sum"), leaf)[0]
+
+    def entry(name: str, run: Callable[[], object], library: str = "plain torch") -> Entry:
+        return Entry(attack="AffineInvariant", library=library, name=name, run=run)
+
+    listed = [
+        entry("AffineInvariant", lambda: ai(g), OURS),
+        entry("RotationInvariant", lambda: ri(g), OURS),
+        entry("TranslationInvariant", lambda: ti(g), OURS),
+        entry("copy", g.clone),
+        entry("15×15 depthwise convolution", lambda: F.conv2d(g, kernel, padding=7, groups=3)),
+        entry(f"{size.name} input gradient", gradient),
+    ]
+    lacking = {}
+    if g.is_cuda:
+        # What the loop of an attack with diverse inputs hands it.
+        listed.append(entry("AffineInvariant in bfloat16", lambda: ai(short), OURS))
+        listed.append(entry("RotationInvariant in bfloat16", lambda: ri(short), OURS))
+        name = f"{size.name} input gradient, fast loop"
+        try:
+            listed.append(entry(name, replayed_gradient(work), OURS))
+        except WhorlError as error:
+            lacking[f"{OURS} {name}"] = reason(error)
+    shape = "×".join(map(str, g.shape))
+    title, rows, failed = _timed(f"the estimator on {shape}", listed, g.device, rounds, progress, queued=True)
+    whole = rows[-1]["median_ms"]
+    rows = [{**row, "share": float(f"{row['median_ms'] / whole:.4g}")} for row in rows]
+    return title, rows, failed | lacking
+
+
+def replayed_gradient(work: Work) -> Callable[[], None]:
+    """The gradient alone of what an attack's loop replays."""
+    kept = prepared(work.model)
+    if kept is None or kept.network is None:
+        raise WhorlError(
+            "the fast loop needs a network that can be prepared; this one cannot. It is attacked as it is."
+        )
+    network, made = kept.network, torch.empty_like(work.x)
+
+    def gradient() -> None:
+        leaf = work.x.detach().requires_grad_()
+        made.copy_(torch.autograd.grad(F.cross_entropy(network(leaf), work.y, reduction="sum"), leaf)[0])
+
+    device = work.x.device
+    with turns(device).taken():
+        recorded = Recorded(gradient, device, shared=True)
+
+    def replay() -> None:
+        with turns(device).taken():
+            recorded()
+
+    return replay
+
+
+def _timed(
+    title: str,
+    listed: Sequence[Entry],
+    device: torch.device,
+    rounds: int,
+    progress: Progress,
+    *,
+    few: Callable[[Entry], bool] = lambda _: False,
+    queued: bool = False,
+) -> _Section:
+    calls = {f"{entry.library} {entry.name}": entry.run for entry in listed}
+    fewer = {f"{entry.library} {entry.name}": min(rounds, _FEW) for entry in listed if few(entry)}
+    total = rounds + 2
+    timings, errors = take_turns(
+        calls,
+        device=device,
+        repeats=rounds,
+        fewer=fewer,
+        queued=queued,
+        tell=lambda done: progress(title, done, total),
+    )
+    for name, error in errors.items():
+        if name.startswith(f"{OURS} "):
+            raise error
+    rows = []
+    for entry in listed:
+        timing = timings.get(f"{entry.library} {entry.name}")
+        if timing is None:
+            continue
+        ours: Timing = timings[f"{OURS} {entry.attack}"]
+        rows.append(
+            {
+                "library": entry.library,
+                "name": entry.name,
+                "beside": entry.attack,
+                **asdict(timing),
+                "ratio": float(f"{timing.median_ms / ours.median_ms:.4g}"),
+                "note": entry.note,
+            }
+        )
+    return title, rows, {name: reason(error) for name, error in errors.items()}
+
+
+def metadata(device: torch.device, size: Size, peers: dict[str, str], **settings: Any) -> dict[str, Any]:
+    """Record what numbers depend on."""
+    about: dict[str, Any] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "whorl": whorl.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "device": str(device),
+        "hardware": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "peers": peers,
+        **asdict(size),
+        **settings,
+    }
+    if device.type == "cuda":
+        about["hardware"] = torch.cuda.get_device_name(device)
+        about["cuda"], about["cudnn"] = torch.version.cuda, torch.backends.cudnn.version()
+    return about

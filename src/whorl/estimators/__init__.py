@@ -1,0 +1,34 @@
+"""Gradient to invariant gradient: what makes any gradient attack hold under rotation, scaling and translation."""
+
+from whorl.estimators.invariant import (
+    CALIBRATED_ROTATION,
+    TI_SIGMA,
+    AffineInvariant,
+    Chain,
+    Estimated,
+    Estimator,
+    Identity,
+    RotationInvariant,
+    TranslationInvariant,
+    as_estimator,
+    at_step,
+    identity,
+)
+from whorl.estimators.values import CompressedGradient, SharedChannels
+
+__all__ = [
+    "CALIBRATED_ROTATION",
+    "TI_SIGMA",
+    "AffineInvariant",
+    "Chain",
+    "CompressedGradient",
+    "Estimated",
+    "Estimator",
+    "Identity",
+    "RotationInvariant",
+    "SharedChannels",
+    "TranslationInvariant",
+    "as_estimator",
+    "at_step",
+    "identity",
+]

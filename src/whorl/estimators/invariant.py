@@ -1,0 +1,376 @@
+"""Gradient estimators: functions from an input gradient to one that holds under transformations of the image.
+
+An estimator is callable on a (B, C, H, W) gradient and returns one of the same shape and dtype. Each is a frozen record
+of its settings. ``estimator.wrap(module)`` puts it inside a network, so that any attack of any library uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from whorl.errors import WhorlError
+from whorl.estimators.fast import estimate
+from whorl.estimators.rotations import average_rotations
+from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
+from whorl.geometry.polar import from_polar, to_polar
+from whorl.records import Record
+
+Kind = Literal["gaussian", "uniform"]
+
+# Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
+TI_SIGMA = 7 / 3
+
+# Columns of the polar grid: 2.7 degrees at 224 pixels. Translations and scalings beside it are zero, since they did not
+# pay; docs/analysis.md has the calibration.
+CALIBRATED_ROTATION = 1.7
+
+# Rotations have a polar grid of their own: with so many times the angles as the image's longer side has pixels, and
+# then the next multiple of what matrix units take at once.
+_FINER, _ANGLES_AT_ONCE = 2, 16
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Anything that maps a (B, C, H, W) gradient to another of the same shape."""
+
+    def __call__(self, gradient: Tensor, /) -> Tensor:
+        """Estimate."""
+        ...
+
+
+class _Wraps:
+    """Adds ``wrap`` to an estimator."""
+
+    pure: ClassVar[bool] = True
+    """Whether calling it is a function of tensors alone, so that a recorded graph of it stands for the call."""
+
+    def wrap(self: Any, module: nn.Module) -> Estimated:
+        """Put this estimator behind a network's input.
+
+        The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
+        reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
+
+        >>> net = AffineInvariant(sigma="reference").wrap(nn.Flatten())
+        >>> x = torch.zeros(1, 1, 9, 9, requires_grad=True)
+        >>> net(x)[0, 40].backward()                    # the plain gradient is 1 at the central pixel, 0 elsewhere
+        >>> bool(x.grad[0, 0, 4, 4] < 0.2)
+        True
+        """
+        return Estimated(module, self)
+
+
+@dataclass(frozen=True, repr=False)
+class Identity(_Wraps, Record):
+    """Leaves the gradient as it is."""
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Return ``gradient``."""
+        return gradient
+
+
+identity = Identity()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TranslationInvariant(_Wraps, Record):
+    """Average the gradient over small translations: one blur (Dong et al., 2019; the paper's Λ_t).
+
+    Attributes:
+        kernel_size: odd pixels, or (rows, columns).
+        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
+        kind: ``"gaussian"`` or ``"uniform"``.
+        weights: your own (rows, columns) kernel in place of the three above.
+
+    >>> TranslationInvariant()(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    kernel_size: Size = 15
+    sigma: Sigma = TI_SIGMA
+    kind: Kind = "gaussian"
+    weights: Tensor | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        _ = self.kernel
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The blur, built once."""
+        return _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Blur ``gradient``, (B, C, H, W)."""
+        fast = estimate(_checked(gradient), self.kernel, None)
+        return blur(_computable(gradient), self.kernel).to(gradient.dtype) if fast is None else fast
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AffineInvariant(_Wraps, Record):
+    """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
+
+    The default is whorl's own, ``"calibrated"``: rotations alone, since translations and scalings beside them did not
+    pay. ``"reference"`` is the authors' code and ``"printed"`` the paper's text, with all three parts. Narrow kernels
+    pay against plain networks, wide ones against hardened networks.
+
+    Attributes:
+        kernel_size: odd pixels, or (rows, columns), of the translation kernel.
+        sigma: pixels, or (rows, columns); ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text,
+            l/√3), where 2l+1 is the kernel's size; or ``"calibrated"``, whatever the size: 1.7 columns of the polar
+            grid for rotations and nothing for the rest, or 0.5 for the rest where rotation is off.
+        kind: ``"gaussian"`` or ``"uniform"``.
+        polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
+        polar_sigma: as ``sigma``, for the polar kernel.
+        weights: your own (rows, columns) translation kernel.
+        polar_weights: your own (radii, angles) polar kernel. What is not said of the polar kernel is as for the other.
+        translation: whether to average over translations.
+        rotation: whether to average over rotations. Switched off, the polar kernel is summed over its angles.
+        scaling: whether to average over scalings. Switched off, the polar kernel is summed over its radii.
+
+    >>> AffineInvariant(kernel_size=7, scaling=False)(torch.rand(2, 3, 32, 48)).shape
+    torch.Size([2, 3, 32, 48])
+    """
+
+    kernel_size: Size = 15
+    sigma: Sigma = "calibrated"
+    kind: Kind = "gaussian"
+    polar_kernel_size: Size | None = None
+    polar_sigma: Sigma | None = None
+    weights: Tensor | None = field(default=None, compare=False)
+    polar_weights: Tensor | None = field(default=None, compare=False)
+    translation: bool = True
+    rotation: bool = True
+    scaling: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.kernel, self.polar_kernel
+
+    @cached_property
+    def kernel(self) -> Kernel | None:
+        """The translation kernel Λ_t; None where translation is off, or calibrated to nothing."""
+        if not self.translation:
+            return None
+        kernel = _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
+        return None if self._rotates_alone(self.sigma, self.weights) else kernel
+
+    @cached_property
+    def polar_kernel(self) -> Kernel | None:
+        """The polar kernel Λ_q; None where rotation and scaling are both off."""
+        if not (self.rotation or self.scaling):
+            return None
+        size = self.kernel_size if self.polar_kernel_size is None else self.polar_kernel_size
+        sigma = self.sigma if self.polar_sigma is None else self.polar_sigma
+        described = self.polar_kernel_size is not None or self.polar_sigma is not None
+        inherited = None if described else self.weights
+        weights = inherited if self.polar_weights is None else self.polar_weights
+        if self._rotates_alone(sigma, weights):
+            return _kernel(size, CALIBRATED_ROTATION, self.kind, None).sum_over_rows()
+        kernel = _kernel(size, sigma, self.kind, weights)
+        if not self.rotation:
+            return kernel.sum_over_columns()
+        return kernel if self.scaling else kernel.sum_over_rows()
+
+    def _rotates_alone(self, sigma: Sigma, weights: Tensor | None) -> bool:
+        return self.rotation and sigma == "calibrated" and self.kind == "gaussian" and weights is None
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Estimate from ``gradient``, (B, C, H, W)."""
+        fast = estimate(_checked(gradient), self.kernel, self.polar_kernel)
+        if fast is not None:
+            return fast
+        g = _computable(gradient)
+        if self.kernel is not None:
+            g = blur(g, self.kernel)
+        if self.polar_kernel is not None:
+            # Step by step, so that each buffer is free before the next but one is made.
+            g = to_polar(g)
+            g = blur(g, self.polar_kernel, circular=True)
+            g = from_polar(g, (gradient.shape[-2], gradient.shape[-1]))
+        return g.to(gradient.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RotationInvariant(_Wraps, Record):
+    """Average the gradient over rotations alone, whose width may fall from step to step of an attack.
+
+    Wide averages in the first steps find what all poses share, narrow ones in the last fit the image. The polar grid
+    has at least twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
+
+    Attributes:
+        degrees: σ of the rotations, above 0 and at most 180; or a pair, of the first step and of the last, between
+            which it changes by the same factor from step to step. Who knows of no steps, such as :meth:`wrap`, has the
+            geometric mean.
+
+    >>> RotationInvariant(degrees=2.7)(torch.rand(2, 3, 32, 48)).shape
+    torch.Size([2, 3, 32, 48])
+    >>> [RotationInvariant(degrees=(16.0, 1.0)).at(step, 5).degrees for step in range(5)]
+    [16.0, 8.0, 4.0, 2.0, 1.0]
+    """
+
+    degrees: float | tuple[float, float] = (32.0, 1.6)
+
+    def __post_init__(self) -> None:
+        given = tuple(self.degrees) if isinstance(self.degrees, Sequence) else (self.degrees,)
+        numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in given)
+        if not 1 <= len(given) <= 2 or not numbers or not all(0 < one <= 180 for one in given):
+            raise WhorlError(
+                f"degrees must be above 0 and at most 180, or a pair of such, first and last; got {self.degrees!r}."
+            )
+        widths = tuple(map(float, given))
+        # What a file gives is a list.
+        object.__setattr__(self, "degrees", widths if len(widths) == 2 else widths[0])
+
+    def at(self, step: int, steps: int) -> RotationInvariant:
+        """The estimator of a step, counted from 0, of so many; itself, where it never changes."""
+        if isinstance(self.degrees, float):
+            return self
+        return RotationInvariant(degrees=self._width(step / (steps - 1) if steps > 1 else 0.5))
+
+    def _width(self, share: float) -> float:
+        """Degrees after a share of the way from the first step to the last."""
+        if isinstance(self.degrees, float):
+            return self.degrees
+        first, last = self.degrees
+        return float(first ** (1 - share) * last**share)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Estimate from ``gradient``, (B, C, H, W)."""
+        if not _checked(gradient).numel():
+            return gradient
+        angles = -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
+        sigma = self._width(0.5) / 360 * angles
+        fast = average_rotations(gradient, sigma, angles)
+        if fast is not None:
+            return fast
+        polar = turn(to_polar(_computable(gradient), angles=angles), ring(sigma, angles, gradient.device))
+        return from_polar(polar, (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
+
+
+@dataclass(frozen=True, init=False)
+class Chain(_Wraps):
+    """Apply several estimators, the first one first.
+
+    >>> Chain(TranslationInvariant(), AffineInvariant(translation=False))(torch.rand(1, 3, 16, 16)).shape
+    torch.Size([1, 3, 16, 16])
+    """
+
+    parts: tuple[Estimator, ...]
+
+    def __init__(self, *parts: Estimator) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def pure(self) -> bool:  # type: ignore[override]  # a chain is what its parts are
+        """Whether all parts are functions of tensors alone."""
+        return all(getattr(part, "pure", False) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return f"Chain({', '.join(map(repr, self.parts))})"
+
+    def at(self, step: int, steps: int) -> Chain:
+        """The parts, each as it is in a step; itself, where none changes."""
+        parts = [at_step(part, step, steps) for part in self.parts]
+        return self if all(now is part for now, part in zip(parts, self.parts, strict=True)) else Chain(*parts)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Apply every part in turn."""
+        g = _computable(_checked(gradient))
+        for part in self.parts:
+            g = part(g)
+        return g.to(gradient.dtype)
+
+
+class Estimated(nn.Module):
+    """A network whose input gradient goes through an estimator; see ``wrap``."""
+
+    def __init__(self, module: nn.Module, estimator: Estimator) -> None:
+        super().__init__()
+        self.module = module
+        self.estimator = estimator
+        self.train(module.training)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Run the wrapped network on ``x``."""
+        return self.module(_estimate(x, self.estimator), *args, **kwargs)
+
+    def loss_terms(self, x: Tensor) -> list[tuple[float, Tensor]]:
+        """Weighted logits for the attack loop, as :meth:`whorl.models.Ensemble.loss_terms` gives them."""
+        terms = getattr(self.module, "loss_terms", None)
+        if terms is None:
+            return [(1.0, self(x))]
+        parts: list[tuple[float, Tensor]] = terms(_estimate(x, self.estimator))
+        return parts
+
+
+class _EstimateGradient(torch.autograd.Function):
+    """Identity forward, estimator backward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, estimator: Estimator) -> Tensor:  # noqa: ARG004 - the backward pass takes it from the inputs
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Estimator], output: Tensor) -> None:  # noqa: ARG004 - torch's signature
+        ctx.estimator = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.estimator(gradients[0]), None
+
+
+def _estimate(x: Tensor, estimator: Estimator) -> Tensor:
+    out: Tensor = _EstimateGradient.apply(x, estimator)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return out
+
+
+def at_step(estimator: Estimator, step: int, steps: int) -> Estimator:
+    """What an estimator is in a step of an attack: itself, unless it has an ``at`` that gives another.
+
+    Args:
+        estimator: an attack's.
+        step: counted from 0.
+        steps: of the attack.
+
+    >>> at_step(RotationInvariant(degrees=(9.0, 1.0)), 1, 3), at_step(identity, 1, 3)
+    (RotationInvariant(degrees=3.0), Identity())
+    """
+    at = getattr(estimator, "at", None)
+    return estimator if at is None else at(step, steps)
+
+
+def as_estimator(value: Callable[[Tensor], Tensor]) -> Estimator:
+    """Check that ``value`` can be an attack's estimator."""
+    if not callable(value):
+        raise WhorlError(f"an estimator must be callable on a gradient, like whorl.AffineInvariant(); got {value!r}.")
+    return value
+
+
+def _kernel(size: Size, sigma: Sigma, kind: Kind, weights: Tensor | None) -> Kernel:
+    if weights is not None:
+        return factor(weights)
+    if kind == "gaussian":
+        return factor(gaussian_kernel(size, sigma))
+    if kind == "uniform":
+        return factor(uniform_kernel(size))
+    raise WhorlError(f"kind must be 'gaussian' or 'uniform'; got {kind!r}. For other weights pass your own kernel.")
+
+
+def _checked(gradient: Tensor) -> Tensor:
+    if gradient.dim() != 4 or not gradient.is_floating_point():
+        raise WhorlError(
+            f"a gradient must be a floating (B, C, H, W) tensor; got {gradient.dtype} of shape {tuple(gradient.shape)}."
+        )
+    return gradient
+
+
+def _computable(gradient: Tensor) -> Tensor:
+    """Half precision would lose the blur's small weights: compute in float32 at least."""
+    return gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()

@@ -1,0 +1,1 @@
+"""A frozen network made ready for many input gradients: folded, rewritten, recorded. It knows nothing of attacks."""

@@ -1,0 +1,255 @@
+"""A frozen classifier made ready for many input gradients: folded, merged, bfloat16, channels-last; made once, kept."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from whorl.models.prepared.layers import Convolution, Stem
+from whorl.models.prepared.rewrite import Statistics, rewrite
+
+# Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
+# second: a sum that is nearly zero may turn its sign, and then lets a gradient through that was stopped before.
+_TOLERANCES = (1e-3, 3e-2)
+# Where float32 itself is further from the truth than that (gradients that all but vanish), so many times as far.
+_NO_WORSE = 3
+# A network whose weights keep changing is being trained: preparing it again and again would cost more than it saves.
+_MOST_VERSIONS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is done to a network. The defaults are all of it; a benchmark takes parts.
+
+    Attributes:
+        dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
+        channels_last: memory format.
+        fold: whether to read the network's graph and fold batch norms, activations and additions into convolutions.
+        merge: whether to merge 1×1 convolutions of one input, and move average pools behind them.
+        hand: whether folded layers use their own kernels and backward.
+        stem: whether the first layer works on 2×2 blocks of pixels, normalisation included.
+    """
+
+    dtype: torch.dtype = torch.bfloat16
+    channels_last: bool = True
+    fold: bool = True
+    merge: bool = True
+    hand: bool = True
+    stem: bool = True
+
+
+FULL = Recipe()
+
+
+class Prepared(nn.Module):
+    """Answers as a :class:`whorl.Classifier` does, from a copy of its network.
+
+    Args:
+        classifier: a ``whorl.Classifier``.
+        recipe: what to do to its network.
+
+    Calling it with (B, C, H, W) images in [0, 1], of any size and floating dtype, gives (B, classes) float32 logits.
+
+    Raises:
+        ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
+    """
+
+    def __init__(self, classifier: Any, recipe: Recipe = FULL) -> None:
+        super().__init__()
+        self.size, self.resize = classifier.size, classifier.resize
+        self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
+        self.recipe, self._dtype = recipe, classifier._mean.dtype
+        self.register_buffer("mean", classifier._mean.clone(), persistent=False)
+        self.register_buffer("std", classifier._std.clone(), persistent=False)
+        net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
+        self.takes_pictures = False
+        if recipe.fold:
+            statistics = Statistics(classifier.mean, classifier.std) if recipe.stem else None
+            rewritten = rewrite(net, merge=recipe.merge, hand=recipe.hand, stem=statistics)
+            if rewritten is None:
+                raise ValueError("the network's graph cannot be read")
+            net, self.takes_pictures = rewritten
+        self.net: nn.Module = net
+        if recipe.fold:
+            convert(net, self._dtype, channels_last=recipe.channels_last)
+            apart = self._apart(classifier)
+            if apart:
+                raise ValueError(f"the rewritten network answers otherwise: {apart}")
+        convert(net, recipe.dtype, channels_last=recipe.channels_last)
+        self._dtype = recipe.dtype
+
+    mean: Tensor
+    std: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify."""
+        if x.shape[-2:] != self.size:
+            x = F.interpolate(x.to(self.mean.dtype), self.size, mode=self.resize, align_corners=False, antialias=True)
+        if not self.takes_pictures:
+            x = ((x.to(self.mean.dtype) - self.mean) / self.std).to(self._dtype)
+            if self.recipe.channels_last:
+                x = x.contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self.net(x)
+        return logits.to(self.mean.dtype)
+
+    def _apart(self, classifier: Any) -> str:
+        """How answers and input gradients differ from the classifier's, on noise, before the dtype changes; or ""."""
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.rand(2, len(classifier.mean), *self.size, generator=generator).to(self.mean)
+        with _full_precision():
+            ours, theirs = (_answer(network, noise) for network in (self, classifier))
+        apart = [distance(a, b) for a, b in zip(ours, theirs, strict=True)]
+        if all(d <= limit for d, limit in zip(apart, _TOLERANCES, strict=True)):
+            return ""
+        exact = _answer(copy.deepcopy(classifier).double(), noise.double())
+        errors = [[distance(a, e) for a, e in zip(answer, exact, strict=True)] for answer in (ours, theirs)]
+        if all(mine <= max(limit, _NO_WORSE * its) for mine, its, limit in zip(*errors, _TOLERANCES, strict=True)):
+            return ""
+        return f"answers and gradients lie {errors[0]} from the exact ones, the network's own {errors[1]}"
+
+
+class _full_precision:  # noqa: N801 - a context manager
+    """No TF32 for a moment."""
+
+    def __enter__(self) -> None:
+        self.before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+    def __exit__(self, *_: object) -> None:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = self.before
+
+
+def _answer(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        logits = network(leaf)
+        (gradient,) = torch.autograd.grad(logits.float().logsumexp(1).sum(), leaf)
+    return logits.detach(), gradient
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Euclidean distance of two tensors as a share of the second's length; NaN if either holds one."""
+    return float((a - b).norm() / b.norm().clamp_min(torch.finfo(b.dtype).tiny))
+
+
+def convert(net: nn.Module, dtype: torch.dtype, *, channels_last: bool) -> None:
+    """Give a network's tensors their dtype and memory format; what a layer keeps in float32 stays."""
+    wide = torch.promote_types(dtype, torch.float32)
+    for module in net.modules():
+        for name, tensor in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+            if not tensor.is_floating_point():
+                continue
+            kept = isinstance(module, Stem) or (isinstance(module, Convolution) and name == "bias")
+            tensor.data = tensor.data.to(wide if kept else dtype)
+            if channels_last and tensor.dim() == 4 and not kept:
+                # Filled in, not converted: of a 1×1 kernel's two possible strides, only one tells its format.
+                last = torch.empty_like(tensor.data, memory_format=torch.channels_last)
+                tensor.data = last.copy_(tensor.data)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keeping them
+
+
+@dataclass
+class Kept:
+    """What is kept of a model between attacks."""
+
+    version: tuple[tuple[int, int], ...]
+    network: nn.Module | None
+    """None if the model cannot be prepared."""
+    versions: int = 1
+    loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
+    """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""
+
+
+_KEPT: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()
+_LOCK = threading.RLock()
+
+
+def prepared(model: object) -> Kept | None:
+    """Prepare a model, or take what was prepared before.
+
+    Args:
+        model: what is attacked. Only a frozen ``whorl.Classifier`` in float32, or a ``whorl.Ensemble`` of them, without
+            hooks, is known not to do anything behind its network's back.
+
+    Returns:
+        The prepared network and what belongs to it; None if the model has to be used as it is.
+    """
+    if not simple(model):
+        return None
+    assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
+    with _LOCK:
+        version = _version(model)
+        kept = _KEPT.get(model)
+        if kept is None or kept.version != version:
+            versions = 1 if kept is None else kept.versions + 1
+            # What is kept outlives the mode it is first asked for in, and comparing takes gradients.
+            with torch.inference_mode(False), torch.enable_grad():
+                network = _prepare(model) if versions <= _MOST_VERSIONS else None
+            kept = _KEPT[model] = Kept(version, network, versions)
+        return kept if kept.network is not None else None
+
+
+def forget() -> None:
+    """Let go of all prepared networks, with their buffers and graphs: their memory is free for others."""
+    with _LOCK:
+        _KEPT.clear()
+
+
+def _prepare(model: nn.Module) -> nn.Module | None:
+    from whorl.models import Ensemble
+
+    try:
+        if isinstance(model, Ensemble):
+            members = [Prepared(member) for member in model.models]
+            return Ensemble(members, weights=model.weights, fuse=model.fuse)
+        return Prepared(model)
+    except Exception:  # noqa: BLE001 - a network that cannot be copied, traced or cast is used as it is
+        return None
+
+
+def simple(model: object) -> bool:
+    """Whether a model is a classifier, or an ensemble of some, that a copy can stand for: see :func:`prepared`."""
+    from whorl.models import Classifier, Ensemble
+
+    members = list(model.models) if type(model) is Ensemble else [model]
+    if not all(type(member) is Classifier for member in members):
+        return False
+    assert isinstance(model, nn.Module)  # noqa: S101 - as above
+    modules = list(model.modules())
+    if any(_hooked(module) for module in modules):
+        return False
+    return all(tensor.dtype == torch.float32 for tensor in _tensors(modules) if tensor.is_floating_point())
+
+
+def _hooked(module: nn.Module) -> bool:
+    own = module.__dict__
+    return "forward" in own or any(own[name] for name in _HOOKS)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    # Not by parameters() and buffers(): those take several times as long, before every attack.
+    for module in modules:
+        for tensor in chain(module._parameters.values(), module._buffers.values()):
+            if tensor is not None:
+                yield tensor
+
+
+def _version(model: nn.Module) -> tuple[tuple[int, int], ...]:
+    """What changes whenever a weight does: where each lies, and how often it was written to."""
+    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in _tensors(model.modules()))

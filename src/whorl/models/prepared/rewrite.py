@@ -1,0 +1,223 @@
+"""Rewrite a frozen network's graph so that it touches memory less; what it computes stays the same, up to rounding.
+
+Each rule applies only where the graph itself proves it right: a batch norm is folded into a convolution if nothing else
+sees what lies between the two, and so on. What no rule covers stays as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+import torch
+from torch import fx, nn
+
+from whorl.models.prepared.concatenations import fuse_concatenations
+from whorl.models.prepared.layers import Convolution, Geometry, Part, SamePadded, Stem
+from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
+from whorl.models.prepared.pointwise import Pool
+from whorl.models.prepared.pools import average_pool, replace_average_pools, replace_max_pools
+from whorl.models.prepared.trace import trace
+
+_ADDITIONS = (operator.add, operator.iadd, torch.add)
+
+
+class Statistics(NamedTuple):
+    """What images are normalised with before the network sees them: one number per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Rewritten(NamedTuple):
+    """A rewritten network."""
+
+    net: fx.GraphModule
+    takes_pictures: bool
+    """Whether it normalises images by itself."""
+
+
+def rewrite(
+    net: nn.Module, *, merge: bool = True, hand: bool = True, stem: Statistics | None = None
+) -> Rewritten | None:
+    """Fold, fuse and merge what can be.
+
+    Args:
+        net: in eval mode. Its modules are taken over: pass a copy.
+        merge: whether to do 1×1 convolutions of one input as one, and average pools after them.
+        hand: whether layers use their own backward; see :class:`whorl.models.prepared.layers.Convolution`.
+        stem: the normalisation, to be taken into the first layer where that is possible; None to leave it outside.
+
+    Returns:
+        The rewritten network, or None if its graph cannot be read.
+    """
+    graph_module = trace(net)
+    if graph_module is None:
+        return None
+    work = NetworkGraph(graph_module, hand=hand)
+    if work.has_silent_effects():
+        return None
+    drop_what_does_nothing(work)
+    fuse_convolutions(work)
+    fuse_additions(work)
+    if merge:
+        merge_branches(work)
+    replace_average_pools(work)
+    if hand:
+        replace_max_pools(work)
+        fuse_concatenations(work)
+    takes_pictures = stem is not None and replace_stem(work, stem)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.delete_all_unused_submodules()
+    graph_module.recompile()
+    return Rewritten(graph_module, takes_pictures)
+
+
+def drop_what_does_nothing(work: NetworkGraph) -> None:
+    """Identities, dropout in eval mode, and checks of shapes, which capture cannot change."""
+    for node in list(work.graph.nodes):
+        if node.op == "call_function" and node.target is torch._assert:
+            work.graph.erase_node(node)
+            continue
+        module = work.called(node)
+        idle = type(module) in (nn.Identity, nn.Dropout, nn.Dropout2d)
+        if idle and module is not None and not module.training and len(node.args) == 1:
+            [before] = node.args
+            node.replace_all_uses_with(before)
+            work.graph.erase_node(node)
+    work.graph.eliminate_dead_code()
+
+
+def fuse_convolutions(work: NetworkGraph) -> None:
+    """Convolution, then batch norm, then activation, where each is all that sees the one before."""
+    for node in list(work.graph.nodes):
+        conv = work.called(node)
+        kind = _kind(conv)
+        if kind is None or len(node.args) != 1 or node.kwargs:
+            continue
+        assert isinstance(conv, nn.Conv2d)  # noqa: S101 - tells mypy what _kind found out
+        weight = conv.weight.detach().double()
+        bias = torch.zeros(conv.out_channels, dtype=torch.float64, device=weight.device)
+        bias = bias if conv.bias is None else conv.bias.detach().double()
+        chain = [node]
+        norm = work.norm(work.only_user(node))
+        if norm is not None:
+            weight = weight * norm.scale.view(-1, 1, 1, 1)
+            bias = bias * norm.scale + norm.shift
+            chain.append(sure(work.only_user(node)))
+        act = work.activation(work.only_user(chain[-1]))
+        if act is not None:
+            chain.append(sure(work.only_user(chain[-1])))
+        dtype = conv.weight.dtype
+        parts = [Part(conv.out_channels, act or "none")]
+        made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts, hand=work.hand)
+        *between, last = chain
+        work.replace(last, made, (node.args[0],), between[::-1])
+
+
+def fuse_additions(work: NetworkGraph) -> None:
+    """What is added to a convolution's result, and the activation of the sum."""
+    nodes: list[fx.Node] = list(work.graph.nodes)
+    for node in nodes:
+        if not (node.op == "call_function" and node.target in _ADDITIONS):
+            continue
+        if node.kwargs or len(node.args) != 2 or not all(isinstance(arg, fx.Node) for arg in node.args):
+            continue
+        order = {one: place for place, one in enumerate(work.graph.nodes)}
+        # The later of the two takes the other as its residual, which is there by then.
+        sides: list[fx.Node] = [arg for arg in node.args if isinstance(arg, fx.Node)]
+        late, early = sorted(sides, key=lambda arg: order[arg], reverse=True)
+        conv = work.called(late)
+        if not isinstance(conv, Convolution) or len(late.args) != 1 or len(conv.parts) != 1:
+            continue
+        [source] = late.all_input_nodes
+        if conv.parts[0].act != "none" or work.only_user(late) is not node or work.changed_in_place(early):
+            continue
+        chain: list[fx.Node] = [late, node]
+        act = work.activation(work.only_user(node))
+        if act is not None:
+            chain.append(sure(work.only_user(node)))
+            conv.parts = (Part(conv.parts[0].width, act),)
+        *between, last = chain
+        work.replace(last, conv, (source, early), between[::-1])
+
+
+def merge_branches(work: NetworkGraph) -> None:
+    """1×1 convolutions of one input as one; and before an average pool rather than after it, where that is less."""
+    for node in list(work.graph.nodes):
+        if node.op == "output" or work.changed_in_place(node):
+            continue
+        direct = [user for user in node.users if _pointwise(work, user) is not None]
+        pooled = [found for user in node.users if (found := _pooled(work, user)) is not None]
+        if len(direct) + len(pooled) < 2 and not pooled:
+            continue
+        users = [*direct, *(after for _, after, _ in pooled)]
+        convs = [sure(_pointwise(work, user)) for user in users]
+        weight, bias = (torch.cat([getattr(conv, name) for conv in convs]) for name in ("weight", "bias"))
+        parts = [conv.parts[0] for conv in convs]
+        # A pooled branch gets its bias and activation after the pool.
+        parts[len(direct) :] = [
+            part._replace(pool=pool) for part, (_, _, pool) in zip(parts[len(direct) :], pooled, strict=True)
+        ]
+        merged = Convolution(weight, bias, Geometry(), parts, hand=work.hand)
+        with work.graph.inserting_after(node):
+            whole = work.graph.call_module(work.add_module(merged), (node,))
+        pieces = [whole]
+        if len(parts) > 1:
+            with work.graph.inserting_after(whole):
+                pieces = [work.graph.call_function(operator.getitem, (whole, i)) for i in range(len(parts))]
+        for user, piece in zip(users, pieces, strict=True):
+            user.replace_all_uses_with(piece)
+            work.graph.erase_node(user)
+        for pool, _, _ in pooled:
+            work.graph.erase_node(pool)
+
+
+def _pointwise(work: NetworkGraph, node: fx.Node | None) -> Convolution | None:
+    conv = None if node is None else work.called(node)
+    if node is None or type(conv) is not Convolution or len(node.args) != 1 or len(conv.parts) != 1:
+        return None
+    return conv if conv.weight.shape[2:] == (1, 1) and conv.how.in_place else None
+
+
+def _pooled(work: NetworkGraph, node: fx.Node) -> tuple[fx.Node, fx.Node, Pool] | None:
+    """A node, the 1×1 convolution that alone sees it, and what it is: an average pool which that may precede."""
+    pool, user = average_pool(work, node), work.only_user(node)
+    conv = _pointwise(work, user)
+    if pool is None or not pool.linear or user is None or conv is None:
+        return None
+    out, inner = conv.weight.shape[:2]
+    return (node, user, pool) if out < inner and conv.parts[0].pool is None else None
+
+
+def replace_stem(work: NetworkGraph, statistics: Statistics) -> bool:
+    """Take the normalisation into the first layer, if the network starts with one that allows it."""
+    start = next(node for node in work.graph.nodes if node.op == "placeholder")
+    first = work.only_user(start)
+    conv = None if first is None else work.called(first)
+    if first is None or type(conv) is not Convolution or len(first.args) != 1 or len(conv.parts) != 1:
+        return False
+    _, channels, *sides = conv.weight.shape
+    side, padding = square(tuple(sides)), square(conv.how.padding)
+    plain = conv.how.stride == (2, 2) and conv.how.dilation == (1, 1) and conv.how.groups == 1
+    if not plain or side is None or padding is None or channels > 4 or channels != len(statistics.mean):
+        return False
+    [part] = conv.parts
+    made = Stem(conv.weight, conv.bias, padding, part.act, mean=statistics.mean, std=statistics.std, hand=work.hand)
+    work.replace(first, made, (start,), ())
+    return True
+
+
+def _kind(conv: nn.Module | None) -> type[Convolution] | None:
+    """What to make of a convolution; None for what is none, or not one that is understood."""
+    if not isinstance(conv, nn.Conv2d) or conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+        return None
+    if type(conv) is nn.Conv2d:
+        return Convolution
+    # timm's: it pads by the image's size, and then is an ordinary one.
+    return SamePadded if type(conv).__name__ == "Conv2dSame" and type(conv).__module__.startswith("timm.") else None
+
+
+def _geometry(conv: nn.Conv2d) -> Geometry:
+    stride, padding, dilation = (sure(pair(value)) for value in (conv.stride, conv.padding, conv.dilation))
+    return Geometry(stride, padding, dilation, conv.groups)

@@ -1,0 +1,156 @@
+"""Random poses that are spread evenly over the steps of one image, instead of drawn apart.
+
+Ten independent draws leave gaps and repeat themselves. A spread design covers the same ranges with as many draws, and
+each single draw is still uniform over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+from whorl.geometry.affine import warp
+from whorl.geometry.pose import REFERENCE_SIDE
+from whorl.randomness import substream, uniform
+from whorl.transforms.inputs import InputTransform, RandomAffine
+
+Design = Literal["latin", "lattice", "antithetic"]
+
+_PERMUTED, _WITHIN = 0, 1
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """An input transform that wants to know all the draws that are coming."""
+
+    def plan(self, table: Tensor, /) -> InputTransform:
+        """Plan the draws.
+
+        Args:
+            table: (draws, B) int64: the keys that each image will be transformed under, in order.
+
+        Returns:
+            A transform for these keys.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SpreadAffine(RandomAffine):
+    """A random rotation, scaling and shift whose draws, over the steps of an attack, fill their ranges evenly.
+
+    Called by itself it is :class:`RandomAffine`; an attack plans its draws (:meth:`plan`).
+
+    Attributes:
+        angle: degrees, drawn from [-angle, angle].
+        scale: (lowest, highest) factor.
+        shift: pixels of a 299-pixel image, drawn from [-shift, shift] for each axis; scales with the image.
+        design: ``"latin"`` divides each range into as many equal parts as there are draws and meets every part once
+            (Latin hypercube). ``"lattice"`` steps through all four ranges by irrational shares from a random start,
+            so that every beginning of the sequence is even too. ``"antithetic"`` mirrors every second draw.
+
+    >>> SpreadAffine()
+    SpreadAffine()
+    >>> keys = torch.arange(20).reshape(10, 2)                    # ten draws for each of two pictures
+    >>> SpreadAffine().plan(keys)(torch.rand(2, 3, 32, 32), keys[3]).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    pure: ClassVar[bool] = False  # a plan is made for one batch
+    design: Design = "latin"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.design not in get_args(Design):
+            raise WhorlError(f"design must be one of {', '.join(get_args(Design))}; got {self.design!r}.")
+
+    def plan(self, table: Tensor) -> InputTransform:
+        """Give every key of ``table``, (draws, B), its point of the design."""
+        points = _DESIGNS[self.design](table)
+        return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
+
+
+class PlannedAffine:
+    """Poses by key: what :meth:`SpreadAffine.plan` gives."""
+
+    def __init__(self, ranges: RandomAffine, lookup: Lookup, points: Tensor) -> None:
+        self.ranges, self.lookup, self.points = ranges, lookup, points
+
+    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Transform (B, C, H, W) images."""
+        return warp_by(x, self.points[self.lookup(keys)], self.ranges)
+
+
+class Lookup:
+    """Finds the place of a key in a table, without waiting for a device."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.sorted, self.order = table.flatten().sort()
+
+    def __call__(self, keys: Tensor) -> Tensor:
+        """Places of (B,) keys in the flattened table."""
+        return self.order[torch.searchsorted(self.sorted, keys)]
+
+
+def warp_by(x: Tensor, draws: Tensor, ranges: RandomAffine) -> Tensor:
+    """Turn, scale and shift images by draws from the unit cube.
+
+    Args:
+        x: (B, C, H, W).
+        draws: (B, 4) in [0, 1): angle, scale, shift to the right, shift down.
+        ranges: what 0 and 1 stand for.
+
+    Returns:
+        (B, C, H, W).
+    """
+    low, high = ranges.scale
+    height, width = x.shape[-2:]
+    reach = ranges.shift / REFERENCE_SIDE
+    signed = draws.to(torch.promote_types(x.dtype, torch.float32)) * 2 - 1
+    return warp(
+        x,
+        angle=signed[:, 0] * ranges.angle,
+        scale=(low + high) / 2 + signed[:, 1] * ((high - low) / 2),
+        shift=torch.stack((signed[:, 2] * (reach * width), signed[:, 3] * (reach * height)), dim=1),
+    )
+
+
+def latin(table: Tensor) -> Tensor:
+    """Latin hypercube: (draws, B, 4) points, where each image meets every one of ``draws`` equal parts once a range.
+
+    >>> points = latin(torch.arange(10)[:, None])
+    >>> [sorted((points[:, 0, i] * 10).floor().long().tolist()) == list(range(10)) for i in range(4)]
+    [True, True, True, True]
+    """
+    draws, _ = table.shape
+    # An image's design is one whole, so it comes from one key, that of its first draw.
+    order = uniform(substream(table[0], _PERMUTED), (4, draws)).argsort(dim=-1).permute(2, 0, 1)
+    within = uniform(substream(table[0], _WITHIN), (4, draws)).permute(2, 0, 1)
+    return (order + within) / draws
+
+
+def lattice(table: Tensor) -> Tensor:
+    """Additive recurrence: (draws, B, 4) points that step by powers of the 4-dimensional golden ratio."""
+    # The one root above 1 of g⁵ = g + 1 (Roberts, 2018).
+    golden = 1.1673039782614187
+    share = torch.tensor([golden**-i for i in range(1, 5)], dtype=torch.float64, device=table.device)
+    start = uniform(substream(table[0], _WITHIN), (4,)).to(torch.float64)
+    steps = torch.arange(len(table), device=table.device, dtype=torch.float64)
+    points: Tensor = (start + steps[:, None, None] * share) % 1
+    # Rounding to float32 must not reach 1.
+    return points.to(torch.float32).clamp(max=1 - 2**-24)
+
+
+def antithetic(table: Tensor) -> Tensor:
+    """Pairs that mirror each other: (draws, B, 4) points, every second one is 1 minus the one before."""
+    draws, batch = table.shape
+    points = uniform(table.flatten(), (4,)).reshape(draws, batch, 4)
+    points[1::2] = 1 - 2**-24 - points[: draws - draws % 2 : 2]
+    return points
+
+
+_DESIGNS = {"latin": latin, "lattice": lattice, "antithetic": antithetic}

@@ -1,0 +1,153 @@
+"""``whorl bench`` runs, compares what it says it compares, and does without what is not installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import whorl.cli.bench
+from cli.invoking import invoke
+from whorl.bench import peers
+from whorl.bench import sections as measured
+from whorl.bench.clock import take_turns
+
+CPU = torch.device("cpu")
+
+
+def test_calls_take_turns_and_a_failing_one_does_not_stop_the_rest() -> None:
+    order: list[str] = []
+
+    def bad() -> None:
+        order.append("bad")
+        raise RuntimeError("out of order")
+
+    told: list[int] = []
+    calls = {"a": lambda: order.append("a"), "bad": bad, "b": lambda: order.append("b")}
+    timings, failed = take_turns(calls, device=CPU, repeats=3, warmup=1, tell=told.append)
+    assert order == ["a", "bad", "b"] + ["a", "b"] * 4
+    assert {name: timing.n for name, timing in timings.items()} == {"a": 3, "b": 3}
+    assert str(failed["bad"]) == "out of order"
+    assert told == [1, 2, 3, 4, 5]
+
+
+def test_some_calls_get_fewer_rounds() -> None:
+    order: list[str] = []
+    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    timings, _ = take_turns(calls, device=CPU, repeats=4, fewer={"a": 2}, queued=True)
+    assert "".join(order) == "abababab" + "bb"
+    assert {name: timing.n for name, timing in timings.items()} == {"a": 2, "b": 4}
+
+
+def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_MAKERS", {**peers._MAKERS, "nothing_such": ("nothing-such", lambda *_: [])})
+    out = tmp_path / "new" / "bench.json"
+    done = invoke("bench", "--quick", "--device", "cpu", "--repeats", "1", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    made = json.loads(out.read_text())
+    assert "not measured: nothing_such" in done.stderr
+    about = made["metadata"]
+    assert about.keys() >= {"date", "whorl", "python", "torch", "device", "hardware", "threads", "peers", "repeats"}
+    assert set(about["peers"]) | {name.split()[0] for name in made["missing"]} >= {"torchattacks", "foolbox", "art"}
+    assert [section["name"] for section in made["sections"]] == ["attacks", "eot", "estimator"]
+    for section in made["sections"]:
+        assert section["title"] in done.stdout
+        medians = {row["name"]: row["median_ms"] for row in section["rows"] if row["library"] == "whorl"}
+        assert medians
+        for row in section["rows"]:
+            assert row["name"] in done.stdout
+            assert row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
+            assert row["ratio"] == pytest.approx(row["median_ms"] / medians[row["beside"]], rel=1e-2)
+        if section["name"] == "estimator":
+            *_, gradient = section["rows"]
+            assert gradient["name"].endswith("input gradient")
+            for row in section["rows"]:
+                assert row["share"] == pytest.approx(row["median_ms"] / gradient["median_ms"], rel=1e-2)
+    assert whorl.cli.bench.bench_command.__doc__
+
+
+def test_peers_stay_in_the_ball_and_do_as_many_gradients() -> None:
+    """Equal work: what the network sees, counted."""
+    work = measured.prepare(measured.SIZES["quick"], CPU)
+    seen = 0
+
+    def count(_: Any, given: tuple[torch.Tensor]) -> None:
+        nonlocal seen
+        seen += given[0].shape[0]
+
+    work.model.register_forward_pre_hook(count)
+    entries, _, missing = peers.peer_entries(work)
+    if not entries:
+        pytest.skip(f"no peer is installed: {missing}")
+    for entry in entries:
+        seen = 0
+        adv = torch.as_tensor(entry.run()).detach()
+        gradients = (1 if entry.attack == "fgsm" else work.steps) * len(work.x)
+        # The toolbox asks for a prediction before and after.
+        assert seen >= gradients
+        assert seen <= gradients + (2 * len(work.x) if entry.library == "art" else 0), entry.name
+        assert 0 < float((adv - work.x).abs().max()) <= peers.EPS + 1e-6
+
+
+def test_a_peer_that_leaves_the_ball_fails_or_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(work: peers.Work) -> list[peers.Entry]:
+        def fail() -> None:
+            raise RuntimeError("out of order")
+
+        runs = {"good": lambda: (work.x - 0.01).clamp(0, 1), "far": lambda: 1 - work.x, "still": lambda: work.x}
+        named = [*runs.items(), ("bad", fail)]
+        return [peers.Entry(attack="fgsm", library="one", name=name, run=run) for name, run in named]
+
+    monkeypatch.setattr(measured, "peer_entries", lambda work: (made(work), {"one": "1"}, {"other": "not there"}))
+    found = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"])
+    [section] = found["sections"]
+    assert [row["name"] for row in section["rows"] if row["library"] == "one"] == ["good"]
+    missing = found["missing"]
+    assert missing.keys() == {"other", "one far", "one still", "one bad"}
+    assert "moved pixels by up to" in missing["one far"]
+    assert "moved pixels by up to 0.0/255" in missing["one still"]
+    assert "out of order" in missing["one bad"]
+
+
+def test_our_own_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("ours")
+
+    entry = peers.Entry(attack="mim", library="whorl", name="mim", run=fail)
+    with pytest.raises(RuntimeError, match="ours"):
+        measured._timed("", [entry], CPU, 1, lambda *_: None)
+
+
+def test_another_network_another_batch_and_a_part_of_it() -> None:
+    made = measured.bench(
+        CPU, quick=True, network="timm:efficientnet_lite0", batch=1, repeats=1, sections=["estimator"]
+    )
+    assert (made["metadata"]["network"], made["metadata"]["batch"]) == ("timm:efficientnet_lite0", 1)
+    [section] = made["sections"]
+    assert section["title"] == "the estimator on 1×3×32×32"
+    assert section["rows"][-1]["name"] == "efficientnet_lite0 input gradient"
+
+
+def test_one_attack_and_what_stands_beside_it() -> None:
+    made = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"], attacks=["ai-dim"])
+    [section] = made["sections"]
+    assert {row["beside"] for row in section["rows"]} == {"ai-dim"}
+    assert [row["name"] for row in section["rows"] if row["library"] == "whorl"] == ["ai-dim"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--attacks", "ai-dim,bim"], "unknown attack to time 'bim'"),
+        (["--sections", "attack"], "unknown section 'attack'"),
+        (["--batch", "0"], "batch must be a whole number from 1"),
+        (["--network", "lenet"], "unknown architecture 'lenet'"),
+    ],
+)
+def test_what_cannot_be_measured(options: list[str], said: str) -> None:
+    done = invoke("bench", "--quick", "--device", "cpu", *options)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())

@@ -1,0 +1,117 @@
+"""``whorl demo`` on real networks and photographs, and the parts that it is made of."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from cli.invoking import plain_environment
+from cli.toy_networks import classifier
+from conftest import pictures, small_net
+from whorl import WhorlError
+from whorl.demo.showcase import POSES, _telling, draw_showcase
+from whorl.demo.story import demo_declaration
+from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
+from whorl.report.sheet import FOOLED, FRAME, GUTTER, HEADER, MARGIN, RIGHT, SIDE, Panel, Tile, draw
+from whorl.runs.results import COLUMNS, Cell, mean_rate, write_results
+
+DESIGNED = (
+    "attack,source,target,defense,angle,scale,shift_x,shift_y,eps,"
+    "n,n_clean_correct,n_success,asr,accuracy,grad_evals,seconds"
+)
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whorl", "demo", "--images=1", f"--out={tmp_path / 'run'}", "--device=cpu"]
+    environment = plain_environment(OMP_NUM_THREADS="1")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    declared = demo_declaration(images=1)
+    attacks, poses = [spec.title for spec in declared.attacks], declared.all_poses()
+    assert f"mean success rate (%) over {len(poses)} poses, n = 1" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:4]] == attacks == ["dim", "ai-dim"]
+    assert "writing the report: 1/1" in done.stderr
+
+    text = (tmp_path / "run" / "results.csv").read_text()
+    assert text.splitlines()[0] == DESIGNED
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(rows) == len(attacks) * len(declared.targets) * len(poses)
+    at_identity = [
+        row for row in rows if row["target"] == "resnet18" and (row["angle"], row["scale"]) == ("0.0", "1.0")
+    ]
+    assert [row["n_success"] for row in at_identity] == ["1"] * len(attacks)
+    assert {row["grad_evals"] for row in rows} == {"10"}
+
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert list(manifest["crafted"]) == [f"{name}/resnet18" for name in attacks]
+    assert list(manifest["targets"]) == list(declared.targets)
+    with Image.open(tmp_path / "run" / "demo.png") as picture:
+        assert picture.format == "PNG"
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "ai-dim" in report
+    assert "whorl demo --images=1" in report
+
+
+def cell(counts: SuccessRate, pose: Pose | None = None) -> Cell:
+    return Cell(
+        attack="a", source="s", target="t", pose=pose or Pose(), eps=0.5, counts=counts, grad_evals=10, seconds=1.23456
+    )
+
+
+def test_results_are_in_the_long_form(tmp_path: Path) -> None:
+    pose = Pose(angle=30, scale=0.7, shift=(20, 5))
+    write_results(tmp_path / "r.csv", [cell(SuccessRate(4, 3, 2, 1), pose), cell(SuccessRate(4, 0, 0, 0))])
+    assert (tmp_path / "r.csv").read_text().splitlines() == [
+        DESIGNED,
+        "a,s,t,none,30,0.7,20,5,0.5,4,3,2,0.666667,0.25,10,1.235",
+        "a,s,t,none,0.0,1.0,0.0,0.0,0.5,4,0,0,,0.0,10,1.235",
+    ]
+    assert ",".join(COLUMNS) == DESIGNED
+    (tmp_path / "file").touch()
+    with pytest.raises(WhorlError, match="cannot write"):
+        write_results(tmp_path / "file" / "r.csv", [])
+
+
+def test_each_pose_counts_the_same_in_the_mean() -> None:
+    cells = [cell(SuccessRate(10, 10, 1, 9)), cell(SuccessRate(10, 1, 1, 0)), cell(SuccessRate(10, 0, 0, 0))]
+    assert mean_rate(cells) == (0.1 + 1) / 2
+    assert math.isnan(mean_rate(cells[2:]))
+
+
+def test_frames_tell_right_from_wrong(tmp_path: Path) -> None:
+    gray = torch.full((3, 20, 20), 0.5)
+    tiles = (None, Tile(picture=gray, caption="a" * 99, fooled=False), Tile(picture=gray, caption="b", fooled=True))
+    rows: dict[str, tuple[Tile | None, ...]] = {"one": tiles, "two": (Tile(picture=gray), *tiles[1:])}
+    path = tmp_path / "figure.png"
+    draw([Panel(name="cat", rows=rows)] * 2, path, title="title", subtitle="below", columns=("x", "y", "z"))
+    with Image.open(path) as figure:
+        x, y, middle = MARGIN + GUTTER, MARGIN + HEADER, SIDE // 2
+        columns = [x + i * (figure.width - MARGIN - x + 12) // 3 for i in range(3)]
+        assert figure.getpixel((columns[1] + FRAME // 2, y + middle)) == RIGHT
+        assert figure.getpixel((columns[2] + FRAME // 2, y + middle)) == FOOLED
+        assert figure.getpixel((columns[2] + middle, y + middle)) == (128, 128, 128)
+
+
+def test_shown_are_photographs_that_are_recognised_and_then_those_that_differ() -> None:
+    y = torch.zeros(4, dtype=torch.int64)
+    clean = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]])
+    weak = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]])
+    strong = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]])
+    assert _telling({"clean": clean, "weak": weak, "strong": strong}, y) == [2, 1]
+
+
+def test_the_showcase_of_a_single_photograph(tmp_path: Path) -> None:
+    x, y = pictures(1), torch.tensor([0])
+    model = classifier(small_net(), "small")
+    draw_showcase(tmp_path / "s.png", model, x, {"a": x, "b": 1 - x}, y, source="other", eps=1.0)
+    assert (tmp_path / "s.png").stat().st_size > 1000
+    assert set(POSES.values()) <= set(PAPER_POSES)

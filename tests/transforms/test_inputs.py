@@ -1,0 +1,149 @@
+"""Input transforms against literal versions, one image at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conftest import pictures
+from whorl.errors import WhorlError
+from whorl.geometry import affine
+from whorl.randomness import uniform
+from whorl.transforms import DiverseInput, RandomAffine
+
+
+def nearest(x: Tensor, height: int, width: int) -> Tensor:
+    """Nearest-neighbour resize by integer arithmetic: output i shows input floor(i * from / to)."""
+    rows = [i * x.shape[-2] // height for i in range(height)]
+    columns = [j * x.shape[-1] // width for j in range(width)]
+    return x[..., rows, :][..., columns]
+
+
+def literal_diverse_input(x: Tensor, draws: list[float], probability: float = 0.7, largest: float = 1.1) -> Tensor:
+    """Enlarge, pad and shrink back as three separate steps on one (C, H, W) image."""
+    use, enlarge, down, right = draws
+    if use >= probability:
+        return x
+    height, width = x.shape[-2:]
+    canvas_h, canvas_w = int(height * largest), int(width * largest)
+    new_h = min(canvas_h, int(height + enlarge * (canvas_h - height + 1)))
+    new_w = min(canvas_w, int(width + enlarge * (canvas_w - width + 1)))
+    top, left = int(down * (canvas_h - new_h + 1)), int(right * (canvas_w - new_w + 1))
+    padded = F.pad(nearest(x, new_h, new_w), (left, canvas_w - new_w - left, top, canvas_h - new_h - top))
+    back = F.interpolate(padded[None], (height, width), mode="bilinear", align_corners=False, antialias=True)
+    return back[0]
+
+
+@pytest.mark.parametrize(("height", "width"), [(40, 40), (31, 57)])
+def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
+    x, keys = pictures(40, 2, height, width), torch.arange(40)
+    draws = uniform(keys, (4,)).tolist()
+    expected = torch.stack([literal_diverse_input(one, d) for one, d in zip(x, draws, strict=True)])
+    out = DiverseInput()(x, keys)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
+    changed = (out != x).flatten(1).any(1).float().mean()
+    assert 0.5 < changed < 0.9
+
+
+@pytest.mark.parametrize("largest", [1.0, 1.1, 1.5, 1.95])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("height", "width"), [(31, 57), (7, 9), (1, 12)])
+def test_diverse_input_and_its_gradient_at_every_size(
+    height: int, width: int, dtype: torch.dtype, largest: float
+) -> None:
+    x, keys = pictures(20, 2, height, width).to(dtype), torch.arange(20)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out = DiverseInput(largest=largest)(ours, keys)
+    draws = uniform(keys, (4,)).tolist()
+    pairs = zip(theirs, draws, strict=True)
+    expected = torch.stack([literal_diverse_input(one, d, largest=largest) for one, d in pairs])
+    atol = 1e-6 if dtype == torch.float32 else 1e-14
+    torch.testing.assert_close(out, expected, rtol=0, atol=atol)
+    weights = pictures(20, 2, height, width).flip(0).to(dtype)
+    (gradient,) = torch.autograd.grad(out, ours, weights)
+    (literal,) = torch.autograd.grad(expected, theirs, weights)
+    torch.testing.assert_close(gradient, literal, rtol=0, atol=3 * atol)
+
+
+def test_diverse_input_line_by_line_is_the_product_of_matrices() -> None:
+    """The two ways of computing it: the one for a CPU, and the one for other devices."""
+    x, draws = pictures(12, 3, 61, 83).double(), uniform(torch.arange(12), (4,))
+    transform = DiverseInput()
+    rows = transform._warp(61, draws[:, 1], draws[:, 2], x.dtype)
+    columns = transform._warp(83, draws[:, 1], draws[:, 3], x.dtype)
+    expected = torch.where(draws[:, 0, None, None, None] < 0.7, rows[:, None] @ x @ columns[:, None].mT, x)
+    torch.testing.assert_close(transform(x, torch.arange(12)), expected, rtol=0, atol=1e-14)
+
+
+def test_diverse_input_does_not_depend_on_the_batch() -> None:
+    x, keys = pictures(9, 3, 33, 40), torch.arange(9)
+    together = _value_and_gradient(x, keys)
+    alone = [_value_and_gradient(x[i : i + 1], keys[i : i + 1]) for i in range(9)]
+    for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
+        assert torch.equal(whole, torch.cat(parts))
+
+
+def test_diverse_input_does_not_depend_on_the_memory_format() -> None:
+    x, keys = pictures(5, 3, 33, 40), torch.arange(5)
+    last = x.contiguous(memory_format=torch.channels_last)
+    for one, other in zip(_value_and_gradient(x, keys), _value_and_gradient(last, keys), strict=True):
+        assert torch.equal(one, other)
+
+
+def _value_and_gradient(x: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = x.clone().requires_grad_()
+    out = DiverseInput()(leaf, keys)
+    return out.detach(), torch.autograd.grad(out.square().sum(), leaf)[0]
+
+
+def test_diverse_input_can_be_differentiated_twice() -> None:
+    x = pictures(3, 1, 6, 7).double().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: DiverseInput()(x, torch.arange(3)).pow(3), (x,))
+
+
+def test_what_diverse_input_leaves_alone_is_exactly_as_it_was() -> None:
+    x, keys = pictures(40, 3, 20, 20), torch.arange(40)
+    still = uniform(keys, (4,))[:, 0] >= 0.7
+    assert still.any()
+    assert torch.equal(DiverseInput()(x, keys)[still], x[still])
+    assert torch.equal(DiverseInput(probability=0)(x, keys), x)
+
+
+def test_torch_resizes_the_same_way() -> None:
+    x = pictures(1, 1, 40, 40)
+    assert torch.equal(nearest(x, 44, 44), F.interpolate(x, (44, 44), mode="nearest"))
+
+
+def test_diverse_input_keeps_one_shape_and_passes_the_gradient() -> None:
+    x = pictures(6, 3, 40, 40).requires_grad_()
+    out = DiverseInput(probability=1.0)(x, torch.arange(6))
+    assert out.shape == x.shape
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    # every pixel is seen: none is lost between enlarging and shrinking back, and no border counts twice
+    assert float(gradient.min()) > 0.3
+    assert 0.8 < float(gradient.mean()) <= 1.0
+
+
+def test_random_affine_is_the_affine_warp_of_its_draws() -> None:
+    x, keys = pictures(5, 3, 23, 31), torch.arange(5)
+    out = RandomAffine(angle=10, scale=(0.8, 1.2), shift=29.9)(x, keys)
+    for i, (a, s, m, n) in enumerate(uniform(keys, (4,)).tolist()):
+        shift = ((2 * m - 1) * 3.1, (2 * n - 1) * 2.3)
+        expected = affine(x[i : i + 1], angle=(2 * a - 1) * 10, scale=0.8 + 0.4 * s, shift=shift)
+        torch.testing.assert_close(out[i : i + 1], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DiverseInput(probability=1.5), "probability must lie in"),
+        (lambda: DiverseInput(largest=0.9), "largest must lie in"),
+        (lambda: RandomAffine(scale=(0, 1)), "0 < lowest <= highest"),
+    ],
+)
+def test_settings_out_of_range(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(WhorlError, match=message):
+        make()
