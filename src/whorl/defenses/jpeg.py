@@ -10,6 +10,7 @@ from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
 from whorl.defenses.jpeg_codec import coded
+from whorl.defenses.registry import DEFENSES
 from whorl.records import Record
 
 
@@ -35,6 +36,7 @@ def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
     return straight_through((decoded.to(exact.dtype) / 255).to(x.dtype), x)
 
 
+@DEFENSES.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Jpeg(Record):
     """JPEG compression; see ``jpeg``.
@@ -44,6 +46,7 @@ class Jpeg(Record):
     """
 
     name: ClassVar[str] = "jpeg"
+    about: ClassVar[str] = "compress as JPEG and decompress"
     quality: int = 75
 
     def __post_init__(self) -> None:

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.data.layouts import Entry, list_images
-from whorl.data.pictures import decode
+from whorl.data.image_files import decode
+from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
 from whorl.progress import Progress, silent
 from whorl.randomness import image_keys, substream, uniform
@@ -118,7 +118,7 @@ def load_training_images(
             raise WhorlError(f"{entry.fault}. Correct it, or take it off the list.")
     pixels = torch.empty(len(entries), 3, side, side, dtype=torch.uint8)
 
-    def read(place: int, entry: Entry) -> None:
+    def read(place: int, entry: ListedImage) -> None:
         pixels[place] = torch.from_numpy(decode(entry.path, size=(side, side)).copy()).permute(2, 0, 1)
 
     # Pillow lets go of the interpreter while it decodes, so threads help.
