@@ -27,9 +27,9 @@ from whorl.estimators import Estimator, identity
 from whorl.evaluation.grid import Precision
 from whorl.files import atomic_write
 from whorl.models import load_model
+from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
 from whorl.runs.pictures import Pictures
-from whorl.runs.setup import find_device
 
 commands = typer.Typer(
     no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."
