@@ -14,6 +14,7 @@ import torch
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Pose, SuccessRate, compare
 from whorl.files import exclusive
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.cells import Record
 from whorl.runs.crafting import Interrupted
@@ -24,7 +25,6 @@ from whorl.runs.listing import list_pictures
 from whorl.runs.loading import Networks
 from whorl.runs.plan import Plan, Task, Version, make_plan
 from whorl.runs.results import Cell, write_results
-from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, split_target
 from whorl.runs.worker import Job
 
