@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 import whorl
-from measure import headline, metadata, parser, save, settle, significant, table
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import significant
 from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
 
 SOURCE = "resnet18"

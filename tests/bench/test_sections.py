@@ -13,35 +13,8 @@ import whorl.cli.bench
 from cli.invoking import invoke
 from whorl.bench import peers
 from whorl.bench import sections as measured
-from whorl.bench.clock import take_turns
 
 CPU = torch.device("cpu")
-
-
-def test_calls_take_turns_and_a_failing_one_does_not_stop_the_rest() -> None:
-    order: list[str] = []
-
-    def bad() -> None:
-        order.append("bad")
-        raise RuntimeError("out of order")
-
-    told: list[int] = []
-    calls = {"a": lambda: order.append("a"), "bad": bad, "b": lambda: order.append("b")}
-    timings, failed = take_turns(calls, device=CPU, repeats=3, warmup=1, may_fail=["bad"], tell=told.append)
-    assert order == ["a", "bad", "b"] + ["a", "b"] * 4
-    assert {name: timing.n for name, timing in timings.items()} == {"a": 3, "b": 3}
-    assert str(failed["bad"]) == "out of order"
-    assert told == [1, 2, 3, 4, 5]
-    with pytest.raises(RuntimeError, match="out of order"):
-        take_turns(calls, device=CPU, repeats=1)
-
-
-def test_some_calls_get_fewer_rounds() -> None:
-    order: list[str] = []
-    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
-    timings, _ = take_turns(calls, device=CPU, repeats=4, fewer={"a": 2}, queued=True)
-    assert "".join(order) == "abababab" + "bb"
-    assert {name: timing.n for name, timing in timings.items()} == {"a": 2, "b": 4}
 
 
 def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

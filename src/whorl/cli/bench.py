@@ -14,7 +14,7 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device
 from whorl.files import write_file
-from whorl.runs.setup import find_device
+from whorl.models.zoo import find_device
 
 _EXAMPLES = """
 Example: whorl bench
