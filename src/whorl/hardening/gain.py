@@ -15,7 +15,7 @@ from whorl.attacks import attack
 from whorl.data import iter_images
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, evaluate
+from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
 from whorl.files import write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
@@ -115,11 +115,10 @@ def measure_gain(
             done += len(x)
             progress("crafting and evaluating", done, done)
 
-    counts = evaluate({"original": original, "hardened": hardened}, crafted(), poses=evaluated).counts
+    counts = outcomes(crafted(), {"original": original, "hardened": hardened}, evaluated).counts
 
     def mean(name: str, target: str) -> float:
-        rates = [counts[name, target, pose].rate for pose in poses if counts[name, target, pose].n_clean_correct]
-        return sum(rates) / len(rates) if rates else math.nan
+        return mean_rate(counts[name, target, pose] for pose in poses)
 
     def at(name: str, target: str) -> SuccessRate:
         return counts[name, target, Pose()]

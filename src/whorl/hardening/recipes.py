@@ -155,6 +155,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
 }
 
+
 def recipe(name: str, /, **settings: Any) -> Recipe:
     """Get a recipe by name, with some settings changed.
 

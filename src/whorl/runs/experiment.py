@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Distance, Pose, SuccessRate, compare
 from whorl.files import exclusive
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
@@ -88,7 +88,7 @@ class Done:
         rows = [self.plan.poses.index(one) for one in poses]
         versions = _find(self.plan, None, ""), _find(self.plan, first, source), _find(self.plan, second, source)
         clean, one, other = (self._outcomes(version, target)[rows] for version in versions)
-        return compare(Outcomes(clean, one), Outcomes(clean, other))
+        return compare(clean, one, other)
 
     def _outcomes(self, version: Version, target: str) -> torch.Tensor:
         """Who is recognised in which pose, (poses, N) bool; read from the records once."""
