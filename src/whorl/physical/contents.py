@@ -8,10 +8,9 @@ from typing import Any
 
 from PIL import Image
 
-from whorl.artifacts import fetch
 from whorl.data.layouts import Entry, list_images
 from whorl.data.pictures import decode, to_tensor
-from whorl.data.samples import SAMPLES
+from whorl.data.samples import list_samples
 from whorl.errors import WhorlError, unknown_name
 from whorl.physical.sheet import Print
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
@@ -80,8 +79,7 @@ def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
             "Choose attacks of one data set."
         )
     if place == "samples":
-        files = fetch(SAMPLES).values()
-        return {path.stem: Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in files}
+        return {entry.id: entry for entry in list_samples()}
     if place == "None" or not Path(place).exists():
         raise WhorlError(f"the clean images of this run are not at {place} any more. Say where they are (clean).")
     return _labelled(Path(place))
