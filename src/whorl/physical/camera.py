@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.pictures import Pixels
+from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError, unknown_name
 from whorl.physical.homography import Matrix
 from whorl.physical.layout import PageLayout

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from whorl.data.pictures import Pixels
+from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
 from whorl.physical.camera import draw_offset, random_of

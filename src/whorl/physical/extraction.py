@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.pictures import Pixels
+from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.geometry.pose import REFERENCE_SIDE

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import Image
 
-from whorl.data.pictures import Pixels, decode
+from whorl.data.image_files import Pixels, decode
 from whorl.errors import WhorlError
 from whorl.files import atomic_write, writing
 from whorl.physical.codes import MODULES, Code, modules_of

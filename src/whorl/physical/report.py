@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import whorl
-from whorl.data.pictures import to_tensor
+from whorl.data.image_files import to_tensor
 from whorl.evaluation import Comparison, SuccessRate
 from whorl.files import write_csv
 from whorl.physical.captures import Scored, View

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from whorl.data import save_image
-from whorl.data.pictures import Pixels, to_tensor
+from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings

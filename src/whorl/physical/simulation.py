@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.pictures import Pixels
+from whorl.data.image_files import Pixels
 from whorl.files import write_file
 from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of, setting_names
 from whorl.physical.homography import Matrix, move

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 from whorl.files import atomic_write
 from whorl.progress import Progress
 
@@ -39,9 +39,7 @@ def render(figures: Mapping[Path, tuple[Any, dict[str, Any]]], progress: Progres
     try:
         from kaleido import Kaleido
     except ImportError as error:
-        raise WhorlError(
-            "figures as files need kaleido, which is not installed. Install it with: pip install 'whorl[figures]'"
-        ) from error
+        raise missing_extra("a figure as a file", "kaleido", extra="figures") from error
     left = dict(figures)
 
     async def draw_all() -> None:
