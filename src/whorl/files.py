@@ -94,8 +94,8 @@ def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_csv(Path(folder, "a.csv"), [("name", "n"), ("a,b", 1)])
-    ...     Path(folder, "a.csv").read_text()
-    'name,n\\n"a,b",1\\n'
+    ...     Path(folder, "a.csv").read_text().splitlines()
+    ['name,n', '"a,b",1']
     """
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)

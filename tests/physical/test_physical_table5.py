@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,22 +10,22 @@ from torch import Tensor, nn
 
 import whorl
 from physical.printed_run import sheet
-from whorl.physical import Layout, arrange, table5
-from whorl.physical.captures import SHOWN
-from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED
+from whorl.physical import PageLayout, Rehearsal, arrange, table5
+from whorl.physical.captures import SHOWN, Photographed
+from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED, VERSION, Notes
 from whorl.runs.targets import Target
 
 
 def test_table5() -> None:
-    net = whorl.load_model("resnet18")
-    done = table5(sheet(), [Target(model="resnet18", net=net)], settings=("setting1", "setting3"), size=(1200, 1600))
+    net, where = whorl.load_model("resnet18"), Rehearsal(settings=("setting1", "setting3"), size=(1200, 1600))
+    done = table5(sheet(), [Target(model="resnet18", net=net)], where)
     assert list(done.scored) == ["setting1", "setting3"]
     for setting, angle, scale in (("setting1", 0, 1.0), ("setting3", 15, 0.8)):
         assert done.identified(setting) == 1
         captures = done.scored[setting].captures
-        assert {round(capture.seen.pose.angle) for capture in captures} == {angle}
-        assert {round(capture.seen.pose.scale, 1) for capture in captures} == {scale}
-        shifts = torch.tensor([capture.seen.pose.shift for capture in captures]).abs()
+        assert {round(capture.appearance.pose.angle) for capture in captures} == {angle}
+        assert {round(capture.appearance.pose.scale, 1) for capture in captures} == {scale}
+        shifts = torch.tensor([capture.appearance.pose.shift for capture in captures]).abs()
         assert 0 < float(shifts.max()) <= 20
     clean, noisy = (done.counts("setting1", version, "resnet18") for version in ("clean", "noise"))
     assert clean.n == noisy.n == 9
@@ -39,63 +38,58 @@ def test_table5() -> None:
 
 @pytest.mark.slow  # fresh processes load torch anew
 def test_workers_change_nothing() -> None:
-    asked = [Target(model="mean", net=Mean())]
-    alone, spread = (
-        table5(sheet(), asked, settings=("setting2",), size=(900, 1200), workers=workers) for workers in (1, 2)
-    )
+    targets = [Target(model="mean", net=Mean())]
+    where = Rehearsal(settings=("setting2",), size=(900, 1200))
+    alone, spread = (table5(sheet(), targets, where, workers=workers) for workers in (1, 2))
     assert alone.scored["setting2"].captures == spread.scored["setting2"].captures
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    notes = tmp_path / "new" / "notes.jsonl"
-    where: dict[str, Any] = {"settings": ("setting3",), "size": (600, 900)}
-    small = Layout(width=100, height=150, picture=38)
+    notes = tmp_path / "new" / "notes"
+    where = Rehearsal(settings=("setting3",), size=(600, 900))
+    small = PageLayout(width=100, height=150, image=38)
     pages = arrange([[item] for item in sheet().prints if item.attack == "clean"], small)
     first = -(-SHOWN // small.places)  # pages of the contact sheet's images
     assert first < pages.pages - 1
-    whole = table5(pages, [Target(model="mean", net=Mean())], **where)
-
-    class Interrupted(Mean):
-        left = pages.pages - 1
-
-        def forward(self, x: Tensor) -> Tensor:
-            Interrupted.left -= 1
-            if Interrupted.left < 0:
-                raise KeyboardInterrupt
-            return super().forward(x)
-
+    whole = table5(pages, [Target(model="mean", net=Mean())], where)
     with pytest.raises(KeyboardInterrupt):
-        table5(pages, [Target(model="mean", net=Interrupted())], **where, notes=notes)
-    with notes.open("a") as file:
-        file.write('[99, {"setting1": {"pho')  # as a process leaves it that is killed as it writes
-    counting = Counting()
-    again = table5(pages, [Target(model="mean", net=counting)], **where, notes=notes)
+        table5(pages, [Target(model="mean", net=Mean(calls_left=pages.pages - 1))], where, notes=notes)
+    (notes / ".note.json.0a1b2c3d.part").write_text('{"photo": "setti')  # of a process that is killed as it writes
+    counting = Mean()
+    again = table5(pages, [Target(model="mean", net=counting)], where, notes=notes)
     for setting, scored in again.scored.items():
         assert scored.captures == whole.scored[setting].captures
         assert scored.shown.keys() == whole.scored[setting].shown.keys()
         assert (scored.photos, scored.unread) == (pages.pages, [])
     assert counting.calls == first + 1  # and the last page, which was never done
-    # Another seed is another run.
-    other = Counting()
-    table5(pages, [Target(model="mean", net=other)], **where, seed=1, notes=notes)
-    assert other.calls == pages.pages
+    for other in (where.with_(seed=1), where.with_(size=(660, 990))):
+        counting = Mean()
+        table5(pages, [Target(model="mean", net=counting)], other, notes=notes)
+        assert counting.calls == pages.pages  # another run
+
+
+def test_another_version_of_the_simulation_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = Rehearsal(settings=("setting3",), size=(600, 900))
+    pages = arrange([[item] for item in sheet().prints[:3]], PageLayout(width=100, height=150, image=38))
+    rehearsed = [Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where) for _ in range(2)]
+    rehearsed[0].write(0, "setting3", Photographed(photo="one", reason="nothing seen"))
+    assert rehearsed[1].read(0) == {"setting3": Photographed(photo="one", captures=[], reason="nothing seen")}
+    monkeypatch.setattr("whorl.physical.table5.VERSION", VERSION + 1)
+    assert Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where).read(0) == {}
 
 
 class Mean(nn.Module):
-    """Answers with an image's brightness."""
+    """Predicts an image's brightness, and counts how often it is called; the keyboard may interrupt it."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.one_hot((x.mean((1, 2, 3)) * 999).long(), 1000)
-
-
-class Counting(Mean):
-    """Counts how often it is asked."""
-
-    calls = 0
+    def __init__(self, calls_left: int = 1000) -> None:
+        super().__init__()
+        self.calls, self.calls_left = 0, calls_left
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        return super().forward(x)
+        if self.calls > self.calls_left:
+            raise KeyboardInterrupt
+        return nn.functional.one_hot((x.mean((1, 2, 3)) * 999).long(), 1000)
 
 
 def test_the_papers_figures_are_the_printed_ones() -> None:

@@ -73,7 +73,7 @@ def reproduce_photographs(
         figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
         progress: called with each batch and of each page.
     """
-    from whorl.physical import Layout, arrange, collect, table5
+    from whorl.physical import PageLayout, Rehearsal, arrange, collect, table5
 
     who, where = cast(item, profile), find_device(device)
     [(_, source)] = who.sources
@@ -87,11 +87,11 @@ def reproduce_photographs(
         # A folder for each row: two rows may share an attack's name.
         craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
     groups = [collect(out / spec.title, clean=folder, limit=limit) for spec in specs]
-    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
+    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=seed)
-    notes = out / "photographs.jsonl"
-    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, notes=notes, progress=progress)
+    noted: dict[str, Any] = {"notes": out / "photographs", "workers": workers or 1, "progress": progress}
+    done = table5(sheet, targets, Rehearsal(seed=seed), device=where, **noted)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
@@ -121,8 +121,7 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.reporting import provenance
-    from whorl.physical.section import photographs
+    from whorl.physical.report import photographs, provenance
     from whorl.physical.table5 import SIMULATED
 
     scored = together(list(done.scored.values()))

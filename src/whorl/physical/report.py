@@ -20,7 +20,7 @@ from whorl.report.content import Content, CutOut, Example, Gallery, Grouped, Pho
 from whorl.report.examples import encode
 from whorl.report.page import write_report
 from whorl.report.saving import save_gallery
-from whorl.runs.results import write_results
+from whorl.runs.results import Cell, write_results
 from whorl.runs.targets import Target
 
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
@@ -100,7 +100,7 @@ def provenance(scored: Scored, targets: Sequence[Target]) -> dict[str, Any]:
 def as_json(scored: Scored) -> dict[str, Any]:
     """Everything that was counted, as plain JSON; undefined rates are null.
 
-    ``accuracy`` and ``asr`` at the top are those of the attacked images, in the first view, asked of the first
+    ``accuracy`` and ``asr`` at the top are those of the attacked images, in the first view, of the first
     target; without attacked images, of the clean ones.
     """
     lines = summarise(scored)
@@ -262,15 +262,17 @@ def _scale_one(setting: str | float) -> str:
 
 
 def _cut_out(view: View, lines: Sequence[VersionSummary], targets: dict[str, Target]) -> CutOut:
+    def cell(line: VersionSummary, counts: SuccessRate) -> Cell:
+        return cell_of(line.item, targets[line.target], counts)
+
     groups = []
     for name, unit in UNITS.items():
         steps = sorted({step for line in lines for step in line.by[name]})
-        cells = {
-            step: tuple(cell_of(line.item, targets[line.target], line.by[name][step]) for line in lines if step in line.by[name])
-            for step in steps
+        found = {
+            step: tuple(cell(line, line.by[name][step]) for line in lines if step in line.by[name]) for step in steps
         }
-        groups.append(Grouped(by=name, unit=unit, steps=cells))
-    return CutOut(way=view, cells=tuple(cell_of(line.item, targets[line.target], line.counts) for line in lines), groups=tuple(groups))
+        groups.append(Grouped(by=name, unit=unit, steps=found))
+    return CutOut(way=view, cells=tuple(cell(line, line.counts) for line in lines), groups=tuple(groups))
 
 
 def _comparisons(scored: Scored) -> Iterator[tuple[tuple[str, str, str, str], Comparison]]:

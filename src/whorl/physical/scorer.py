@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from whorl.physical.sheet import PrintedSheet
 from whorl.progress import Progress, silent
 from whorl.runs.targets import Target
 
-Views = Mapping[View, Pixels]
+Views = dict[View, Pixels]
 """One image as it was cut out, (h, w, 3) uint8, by the way of cutting it out."""
 
 _BATCH = 32
@@ -53,7 +53,7 @@ def extract(
         per_pixel = unit(cell, photo.shape, settings.scale_one)
         shift = settings.shift(name, cell.sheet.number(cell.item))
         curve = curves.get((cell.sheet.fingerprint, cell.item.page))
-        views: dict[View, Pixels] = {}
+        views: Views = {}
         for view in settings.views:
             if view == "rectified":
                 cut = rectified(photo, cell)
@@ -65,9 +65,7 @@ def extract(
             views[view] = cut
         images.append(views)
         lies = measure(cell, per_pixel, shift)
-        captures.append(
-            Capture(photo=name, sheet=cell.sheet.name, item=cell.item, appearance=lies, misfit=cell.misfit)
-        )
+        captures.append(Capture(photo=name, sheet=cell.sheet.name, item=cell.item, appearance=lies, misfit=cell.misfit))
     photographed = Photographed(
         photo=name,
         captures=captures,
@@ -127,6 +125,10 @@ class Scorer:
         photographed, images, found = extract(photo, name, self.sheets, self.result.settings)
         self.evaluate(photographed, images)
         return found
+
+    def skip(self, name: str, reason: str) -> None:
+        """Note a photograph that cannot be scored."""
+        self.result.photographed.append(Photographed(photo=name, reason=reason))
 
     def evaluate(self, photographed: Photographed, images: Sequence[Views]) -> Photographed:
         """Evaluate the networks on the images of one photograph, and keep what they predict.
@@ -211,11 +213,11 @@ def score(
         try:
             digest = sha256_of(path)
             if digest in known:
-                raise WhorlError(f"the same photograph as {known[digest]}, which counts once.")
+                scorer.skip(name, f"the same photograph as {known[digest]}, which counts once.")
+                continue
             photo = read_photo(path)
         except (WhorlError, OSError) as error:
-            reason = str(error).removeprefix(f"{path}: ")
-            scorer.result.photographed.append(Photographed(photo=name, reason=reason))
+            scorer.skip(name, str(error).removeprefix(f"{path}: "))
             continue
         known[digest] = name
         found = scorer.add(photo, name)

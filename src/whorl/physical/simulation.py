@@ -288,4 +288,3 @@ def _overlap(one: Points, other: Points) -> bool:
     cv2 = opencv()
     hulls = (cv2.convexHull(points.astype(np.float32)) for points in (one, other))
     return float(cv2.intersectConvexConvex(*hulls)[0]) > 0
-
