@@ -40,7 +40,7 @@ from whorl.physical import (
     table5,
 )
 from whorl.physical.pdf import render_pages
-from whorl.physical.table5 import ATTACKS, PAPER, SETTINGS, SIMULATED
+from whorl.physical.rehearsal import ATTACKS, PAPER, SETTINGS, SIMULATED
 from whorl.runs.targets import load_targets
 
 DISTINCT = 6

@@ -29,7 +29,7 @@ from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:
     from whorl.physical.sheet import Print
-    from whorl.physical.table5 import Table5
+    from whorl.physical.rehearsal import Table5
 
 
 def reproduce_photographs(
@@ -122,7 +122,7 @@ def photographs_content(
     """
     from whorl.physical.captures import together
     from whorl.physical.report import photographs, provenance
-    from whorl.physical.table5 import SIMULATED
+    from whorl.physical.rehearsal import SIMULATED
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -152,7 +152,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         profile: its name.
     """
     from whorl.physical.sheet import CLEAN
-    from whorl.physical.table5 import SETTINGS, SIMULATED
+    from whorl.physical.rehearsal import SETTINGS, SIMULATED
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}
@@ -215,7 +215,7 @@ def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> l
 
 
 def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) -> Iterator[Ordering]:
-    from whorl.physical.table5 import SETTINGS
+    from whorl.physical.rehearsal import SETTINGS
 
     printed, labels = item.printed[who.sources[0][0].role], {row_of(label): label for label in versions}
     for _, target in who.targets:

@@ -15,7 +15,7 @@ from whorl.physical.pdf import Printed, print_sheet, render_pdf, write_pdf
 from whorl.physical.scorer import Scorer, score
 from whorl.physical.sheet import Print, PrintedSheet, arrange, read_sheets, write_sheets
 from whorl.physical.simulation import photograph, simulate
-from whorl.physical.table5 import Rehearsal, Table5, table5
+from whorl.physical.rehearsal import Rehearsal, Table5, table5
 
 __all__ = [
     "PRESETS",

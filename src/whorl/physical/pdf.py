@@ -153,8 +153,9 @@ class _Pen:
             for box, colour in zip(strip, PATCHES, strict=True):
                 self.rectangle(box, colour)
         header = layout.header()
-        line = f"whorl   sheet {sheet.name}   page {page + 1} of {pages}   images {layout.image:g} mm   print at 100%"
-        self.text(header.left, header.top + 3.5, line, 8)
+        # Not a letter of it may change, or simulated photographs of the same sheet come out differently.
+        about = f"page {page + 1} of {pages}   pictures {layout.image:g} mm   print at 100%"
+        self.text(header.left, header.top + 3.5, f"whorl   sheet {sheet.name}   {about}", 8)
         self.ruler(header)
         for item in sheet.on_page(page):
             self.image(sheet.box(item), item)

@@ -12,7 +12,7 @@ import whorl
 from physical.printed_run import sheet
 from whorl.physical import PageLayout, Rehearsal, arrange, table5
 from whorl.physical.captures import SHOWN, Photographed
-from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED, VERSION, Notes
+from whorl.physical.rehearsal import PAPER, SETTINGS, SIMULATED, VERSION, Notes
 from whorl.runs.targets import Target
 
 
@@ -74,7 +74,7 @@ def test_another_version_of_the_simulation_is_another_run(tmp_path: Path, monkey
     rehearsed = [Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where) for _ in range(2)]
     rehearsed[0].write(0, "setting3", Photographed(photo="one", reason="nothing seen"))
     assert rehearsed[1].read(0) == {"setting3": Photographed(photo="one", captures=[], reason="nothing seen")}
-    monkeypatch.setattr("whorl.physical.table5.VERSION", VERSION + 1)
+    monkeypatch.setattr("whorl.physical.rehearsal.VERSION", VERSION + 1)
     assert Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where).read(0) == {}
 
 
