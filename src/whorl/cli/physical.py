@@ -13,6 +13,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
+from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
 from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
 from whorl.physical.layout import PageLayout, page_size
@@ -23,7 +24,6 @@ from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
-from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
 from whorl.runs.evaluating import UnrecordedCell
@@ -148,8 +148,7 @@ def compared(scored: Scored, view: View, first: str, second: str, target: str) -
             correct[rows[photo], columns[item]] = known[version][photo, item]
         return correct
 
-    clean = right(CLEAN)
-    return compare(Outcomes(clean, right(first)), Outcomes(clean, right(second)))
+    return compare(right(CLEAN), right(first), right(second))
 
 
 def _summary(
