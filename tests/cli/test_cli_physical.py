@@ -14,7 +14,7 @@ from physical.printed_run import folders
 from whorl.physical import read_sheets, render_pdf
 from whorl.runs.results import COLUMNS
 
-NET = "python:cli.toy_networks:small"
+NET = "python:cli.toy_networks:wide"
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_score_for_people(rehearsed: Path, tmp_path: Path) -> None:
     done = invoke("physical", "score", *photos, *arguments, "--defense=none,jpeg", "--overlays", "--white-balance")
     assert done.exit_code == 1
     assert "1 of 2 photographs read, 18 images identified" in done.stdout
-    assert "small+jpeg" in done.stdout
+    assert "wide+jpeg" in done.stdout
     assert "not read: wall.jpg" in done.stderr
     assert "scoring photographs: 2/2" in done.stderr
     names = {path.name for path in (tmp_path / "score").iterdir()}

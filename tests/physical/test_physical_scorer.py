@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import struct
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor, nn
 
 from physical.printed_run import Knows, photos, scored, sheet, shoot, small, target
 from whorl import WhorlError
@@ -115,6 +118,23 @@ def test_partly_visible_pages_say_so(tmp_path: Path) -> None:
     Image.fromarray(shot.photo[140:330]).save(tmp_path / "part.png")
     [unread] = score([tmp_path], [sheet()], [target()]).unread
     assert "in part" in unread.reason
+
+
+class Broken(nn.Module):
+    """Answers with NaN, or knows few classes."""
+
+    def __init__(self, classes: int, value: float) -> None:
+        super().__init__()
+        self.classes, self.value = classes, value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.full((len(x), self.classes), self.value)
+
+
+@pytest.mark.parametrize(("classes", "value", "words"), [(1000, math.nan, "finite"), (10, 0.0, "labels must lie in")])
+def test_answers_that_cannot_be_trusted_are_errors(classes: int, value: float, words: str) -> None:
+    with pytest.raises(WhorlError, match=words):
+        score([photos() / "a.jpg"], [sheet()], [target(Broken(classes, value))])
 
 
 def test_nothing_to_score(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from whorl.runs.setup import load_source
 from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:
-    from whorl.physical.sheet import Print
     from whorl.physical.rehearsal import Table5
+    from whorl.physical.sheet import Print
 
 
 def reproduce_photographs(
@@ -122,8 +122,8 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.report import photographs, provenance
     from whorl.physical.rehearsal import SIMULATED
+    from whorl.physical.report import photographs, provenance
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -152,8 +152,8 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         who: who stands for the paper's networks.
         profile: its name.
     """
-    from whorl.physical.sheet import CLEAN
     from whorl.physical.rehearsal import SETTINGS, SIMULATED
+    from whorl.physical.sheet import CLEAN
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}

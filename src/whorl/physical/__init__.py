@@ -12,10 +12,10 @@ from whorl.physical.detection import Findings, Found, find_cells
 from whorl.physical.extraction import as_seen, measure, rectified, unit
 from whorl.physical.layout import PageLayout, page_size
 from whorl.physical.pdf import Printed, print_sheet, render_pdf, write_pdf
+from whorl.physical.rehearsal import Rehearsal, Table5, table5
 from whorl.physical.scorer import Scorer, score
 from whorl.physical.sheet import Print, PrintedSheet, arrange, read_sheets, write_sheets
 from whorl.physical.simulation import photograph, simulate
-from whorl.physical.rehearsal import Rehearsal, Table5, table5
 
 __all__ = [
     "PRESETS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from whorl.data import save_image
 from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
+from whorl.evaluation import Pose, Predictor
 from whorl.files import sha256_of
 from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings
 from whorl.physical.detection import Findings, by_page, find_cells
@@ -111,7 +112,8 @@ class Scorer:
     ) -> None:
         if not targets:
             raise WhorlError("expected at least one network to evaluate, got none. `whorl models` lists all.")
-        self.sheets, self.targets, self.save = sheets, targets, save
+        self.sheets, self.save = sheets, save
+        self._predictor = Predictor({target.name: target.net for target in targets})
         self.device = device or torch.device("cpu")
         self.result = Scored(settings=settings or ViewSettings(), targets=tuple(target.name for target in targets))
 
@@ -136,36 +138,34 @@ class Scorer:
         Args:
             photographed: as ``extract`` gives it.
             images: of its captures.
+
+        Raises:
+            WhorlError: a network's answer cannot be trusted, or a label is none of its classes; see
+                ``whorl.evaluation.Predictor``.
         """
-        predictions = {
-            (view, target.name): self._predict(target, [views[view] for views in images])
-            for view in self.result.settings.views
-            for target in self.targets
-        }
+        predictions: list[dict[tuple[View, str], int]] = [{} for _ in images]
+        for view in self.result.settings.views:
+            for places in _batches([views[view].shape for views in images]):
+                batch = to_tensor(np.stack([images[place][view] for place in places])).to(self.device)
+                items = [photographed.captures[place].item for place in places]
+                found = self._predictor.read(
+                    batch,
+                    dict.fromkeys(self._predictor.targets, (Pose(),)),
+                    lambda logits: (logits.argmax(1),),
+                    y=torch.tensor([item.label for item in items]),
+                    ids=[f"{item.id} in {photographed.photo}" for item in items],
+                )
+                for (name, _), (labels,) in found.items():
+                    for place, label in zip(places, labels.tolist(), strict=True):
+                        predictions[place][view, name] = label
         captures = [
-            replace(capture, predictions={key: every[place] for key, every in predictions.items()})
-            for place, capture in enumerate(photographed.captures)
+            replace(capture, predictions=own) for capture, own in zip(photographed.captures, predictions, strict=True)
         ]
         for capture, views in zip(captures, images, strict=True):
             self._keep(capture, views)
         whole = replace(photographed, captures=captures)
         self.result.photographed.append(whole)
         return whole
-
-    @torch.no_grad()
-    def _predict(self, target: Target, images: Sequence[Pixels]) -> list[int]:
-        """Evaluate a network on images, those of one size together."""
-        predictions = [0] * len(images)
-        by_size: dict[tuple[int, ...], list[int]] = {}
-        for place, image in enumerate(images):
-            by_size.setdefault(image.shape, []).append(place)
-        for places in by_size.values():
-            for start in range(0, len(places), _BATCH):
-                part = places[start : start + _BATCH]
-                batch = to_tensor(np.stack([images[place] for place in part])).to(self.device)
-                for place, prediction in zip(part, target.net(batch).argmax(1).tolist(), strict=True):
-                    predictions[place] = prediction
-        return predictions
 
     def _keep(self, capture: Capture, views: Views) -> None:
         photo, item, shown = capture.photo, capture.item, self.result.shown
@@ -226,6 +226,16 @@ def score(
         del photo  # or two would be in memory while the next is read
     progress("scoring photographs", len(paths), len(paths))
     return scorer.result
+
+
+def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Places of images that can be evaluated together: of one size, and not too many."""
+    by_size: dict[tuple[int, ...], list[int]] = {}
+    for place, shape in enumerate(shapes):
+        by_size.setdefault(shape, []).append(place)
+    for places in by_size.values():
+        for start in range(0, len(places), _BATCH):
+            yield places[start : start + _BATCH]
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

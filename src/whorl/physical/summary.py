@@ -175,12 +175,9 @@ def _summary(
 
 
 def _count(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> SuccessRate:
-    total = SuccessRate()
-    for capture in captures:
-        partner, still = partners[id(capture)], capture.correct(view, target)
-        right = partner is not None and partner.correct(view, target)
-        total += SuccessRate(1, int(right), int(right and not still), int(still))
-    return total
+    pairs = [(partners[id(capture)], capture) for capture in captures]
+    clean = [partner is not None and partner.correct(view, target) for partner, _ in pairs]
+    return SuccessRate.counted(torch.tensor(clean), torch.tensor([own.correct(view, target) for _, own in pairs]))
 
 
 def _partners(captures: Sequence[Capture]) -> dict[int, Capture | None]:
