@@ -44,7 +44,7 @@ def report_experiment(
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables to show.
-        photographs: what came of photographs of the same images, printed; ``whorl.physical.section`` makes it.
+        photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: told how far it is.
 
