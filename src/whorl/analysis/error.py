@@ -30,7 +30,7 @@ from whorl.analysis.gram import Gram
 from whorl.analysis.laws import Law, Transforms, steps_of, uniforms
 from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.analysis.warps import pull_back, pull_back_along_radius
-from whorl.attacks.gradient import loss_terms
+from whorl.attacks.loop import loss_terms
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Estimator
