@@ -11,7 +11,7 @@ import pytest
 from whorl import paper
 from whorl.paper.casting import load_profile
 from whorl.paper.photographing import reproduce_photographs
-from whorl.physical.table5 import SIMULATED
+from whorl.physical.rehearsal import SIMULATED
 
 NIPS17 = Path(__file__).parents[3] / "shared" / "nips17"
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
-from whorl.defenses.jpeg_codec import coded
 from whorl.defenses.registry import DEFENSES
 from whorl.records import Record
 
@@ -34,6 +38,20 @@ def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
     pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     decoded = torch.from_numpy(coded(pixels, quality)).to(x.device).permute(0, 3, 1, 2)
     return straight_through((decoded.to(exact.dtype) / 255).to(x.dtype), x)
+
+
+def coded(pixels: Iterable[NDArray[np.uint8]], quality: int) -> NDArray[np.uint8]:
+    """Compress and decompress (N, H, W, 3) images.
+
+    >>> coded(np.zeros((2, 8, 16, 3), dtype=np.uint8), 75).shape
+    (2, 8, 16, 3)
+    """
+    decoded = []
+    for image in pixels:
+        file = BytesIO()
+        Image.fromarray(np.ascontiguousarray(image)).save(file, format="JPEG", quality=quality)
+        decoded.append(np.asarray(Image.open(file, formats=("JPEG",))))
+    return np.stack(decoded)
 
 
 @DEFENSES.add

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import SuccessRate
+from whorl.models.zoo import find_device
 from whorl.paper.casting import Cast, Profile, cast
 from whorl.paper.compared import Block, Compared, Line, Value
 from whorl.paper.declaring import QUICK_SUFFIX, chosen_rows, quicker, row_of
@@ -24,12 +25,12 @@ from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import find_device, load_source
+from whorl.runs.setup import load_source
 from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:
+    from whorl.physical.rehearsal import Table5
     from whorl.physical.sheet import Print
-    from whorl.physical.table5 import Table5
 
 
 def reproduce_photographs(
@@ -73,7 +74,7 @@ def reproduce_photographs(
         figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
         progress: called with each batch and of each page.
     """
-    from whorl.physical import Layout, arrange, collect, table5
+    from whorl.physical import PageLayout, Rehearsal, arrange, collect, table5
 
     who, where = cast(item, profile), find_device(device)
     [(_, source)] = who.sources
@@ -87,11 +88,11 @@ def reproduce_photographs(
         # A folder for each row: two rows may share an attack's name.
         craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
     groups = [collect(out / spec.title, clean=folder, limit=limit) for spec in specs]
-    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
+    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=seed)
-    notes = out / "photographs.jsonl"
-    done = table5(sheet, targets, device=where, seed=seed, workers=workers or 1, notes=notes, progress=progress)
+    noted: dict[str, Any] = {"notes": out / "photographs", "workers": workers or 1, "progress": progress}
+    done = table5(sheet, targets, Rehearsal(seed=seed), device=where, **noted)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
@@ -121,9 +122,8 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.reporting import provenance
-    from whorl.physical.section import photographs
-    from whorl.physical.table5 import SIMULATED
+    from whorl.physical.rehearsal import SIMULATED
+    from whorl.physical.report import photographs, provenance
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -152,8 +152,8 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         who: who stands for the paper's networks.
         profile: its name.
     """
+    from whorl.physical.rehearsal import SETTINGS, SIMULATED
     from whorl.physical.sheet import CLEAN
-    from whorl.physical.table5 import SETTINGS, SIMULATED
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}
@@ -216,7 +216,7 @@ def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> l
 
 
 def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) -> Iterator[Ordering]:
-    from whorl.physical.table5 import SETTINGS
+    from whorl.physical.rehearsal import SETTINGS
 
     printed, labels = item.printed[who.sources[0][0].role], {row_of(label): label for label in versions}
     for _, target in who.targets:

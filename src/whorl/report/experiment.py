@@ -11,6 +11,7 @@ import torch
 
 from whorl.data import Images
 from whorl.evaluation import Comparison
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Gallery, Photographs, Table
 from whorl.report.examples import gallery
@@ -21,7 +22,6 @@ from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import Pictures
-from whorl.runs.setup import find_device
 from whorl.runs.targets import split_target
 
 # Enough to choose examples from, and few enough to ask a network about while someone waits.
@@ -44,7 +44,7 @@ def report_experiment(
         done: what came of it.
         device: where to ask networks about the examples.
         tables: further tables to show.
-        photographs: what came of photographs of the same images, printed; ``whorl.physical.section`` makes it.
+        photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: told how far it is.
 

@@ -1,0 +1,166 @@
+"""Whether affine invariance and transfer go together (the paper's §5.5), measured over attacks and kernels.
+
+For each attack on each source, from the cells of a run:
+
+    invariance   mean success rate on the source itself, over all poses but the identity
+    transfer     mean success rate on the other networks, undefended, images as they are
+
+Neither has a pose or a network in common with the other, so nothing makes them go together but the attack.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+from whorl.files import defined
+from whorl.runs.results import COLUMNS
+
+_FEWEST = 4
+_IDENTITY = ("0", "1", "0", "0")
+_NEEDED = ("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "asr")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One attack on one source: both rates in percent."""
+
+    attack: str
+    source: str
+    invariance: float
+    transfer: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlation:
+    """How two rates go together over some attacks.
+
+    Attributes:
+        points: the attacks.
+        pearson: of the rates, in [-1, 1].
+        spearman: of their ranks.
+        pearson_interval: 95%, over resampled attacks.
+        spearman_interval: likewise.
+    """
+
+    points: tuple[Point, ...]
+    pearson: float
+    spearman: float
+    pearson_interval: tuple[float, float]
+    spearman_interval: tuple[float, float]
+
+
+def read_points(paths: Iterable[str | Path]) -> list[Point]:
+    """Read every attack that was asked of its own source and of others from results in long form.
+
+    Args:
+        paths: ``results.csv`` of run folders, or an item's ``…-results.csv``; a cell that several hold counts once.
+
+    Raises:
+        WhorlError: a file cannot be read or is no such table, or no attack has both rates.
+    """
+    cells: dict[tuple[str, ...], float] = {}
+    for path in paths:
+        for row in _rows(Path(path)):
+            key = (*(row[name] for name in ("attack", "source", "target", "defense")), *_pose(row))
+            if row["asr"]:
+                cells[key] = 100 * float(row["asr"])
+    found = []
+    for attack, source in dict.fromkeys(key[:2] for key in cells):
+        own = {key[2:]: rate for key, rate in cells.items() if key[:2] == (attack, source)}
+        kin = source.split("+")
+        turned = [r for (target, defense, *pose), r in own.items() if target in kin and _plain(defense, pose, False)]
+        others = [r for (target, defense, *pose), r in own.items() if target not in kin and _plain(defense, pose, True)]
+        if turned and others:
+            mean = (sum(turned) / len(turned), sum(others) / len(others))
+            found.append(Point(attack=attack, source=source, invariance=mean[0], transfer=mean[1]))
+    if not found:
+        raise WhorlError(
+            "expected attacks that were asked of their own source under transforms, and of another network as they "
+            "are; got none. Declare the source among the targets, and the identity among the poses."
+        )
+    return found
+
+
+def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) -> Correlation:
+    """Correlate invariance and transfer over attacks. With several sources, each counts from its own mean.
+
+    Args:
+        points: four at least.
+        resamples: of the attacks, for the intervals.
+        seed: of the resamples.
+
+    >>> made = [Point(attack=str(i), source="net", invariance=90 - i, transfer=40 - 2 * i) for i in range(5)]
+    >>> round(correlate(made).pearson, 6), round(correlate(made).spearman, 6)
+    (1.0, 1.0)
+    """
+    if len(points) < _FEWEST:
+        raise WhorlError(f"expected {_FEWEST} attacks at least, to correlate over; got {len(points)}.")
+    pair = torch.tensor([[point.invariance, point.transfer] for point in points], dtype=torch.float64)
+    groups = [[i for i, p in enumerate(points) if p.source == source] for source in {p.source for p in points}]
+    for group in groups:
+        pair[group] -= pair[group].mean(0)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randint(len(points), (resamples, len(points)), generator=generator)
+    return Correlation(
+        points=tuple(points),
+        pearson=_pearson(pair),
+        spearman=_pearson(_ranks(pair)),
+        pearson_interval=_interval([_pearson(pair[rows]) for rows in chosen]),
+        spearman_interval=_interval([_pearson(_ranks(pair[rows])) for rows in chosen]),
+    )
+
+
+def as_json(found: Correlation) -> dict[str, Any]:
+    """Give everything as JSON values; what is undefined is null."""
+    content: dict[str, Any] = defined(asdict(found))
+    return content
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            known = reader.fieldnames or ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WhorlError(f"{path} cannot be read ({error}). Expected the results.csv of a run folder.") from error
+    if not set(_NEEDED) <= set(known):
+        raise WhorlError(f"{path} must have the columns {', '.join(COLUMNS)}; got {', '.join(known)}.")
+    return rows
+
+
+def _pose(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"{float(row[name]):g}" for name in ("angle", "scale", "shift_x", "shift_y"))
+
+
+def _plain(defense: str, pose: list[str], identity: bool) -> bool:
+    return defense == "none" and (tuple(pose) == _IDENTITY) == identity
+
+
+def _pearson(pair: Tensor) -> float:
+    centred = pair - pair.mean(0)
+    below = float(centred.square().sum(0).prod().sqrt())
+    return float(centred.prod(1).sum()) / below if below > 0 else math.nan
+
+
+def _ranks(pair: Tensor) -> Tensor:
+    """Ranks of each column, equals sharing the mean of theirs."""
+    below = (pair[None] < pair[:, None]).sum(1)
+    level = (pair[None] == pair[:, None]).sum(1)
+    return below + (level - 1) / 2
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    found = sorted(value for value in values if not math.isnan(value))
+    if not found:
+        return (math.nan, math.nan)
+    return found[int(0.025 * len(found))], found[min(len(found) - 1, int(0.975 * len(found)))]
