@@ -24,13 +24,14 @@ from pathlib import Path
 
 import torch
 
-from hardening_counts import accuracy, ask, show, success, white_box
+from hardening_counts import accuracy, count, show, success, white_box
 from hardening_evaluation import evaluate
 from hardening_images import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, craft_all, evaluation_images
 from hardening_jobs import Job, decoded, settings_of, train
 from hardening_limits import Verdict, check
 from hardening_networks import networks
 from hardening_shipping import ship
+from judge import Data
 from measure import metadata, save, table
 from whorl.models.defended.entries import HERE
 
@@ -39,10 +40,11 @@ __all__ = [
     "ATTACKS",
     "OTHER_SOURCE",
     "POOL_SOURCE",
+    "Data",
     "Job",
     "Verdict",
     "accuracy",
-    "ask",
+    "count",
     "craft",
     "decoded",
     "evaluate",

@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 import whorl
+from judge import Data, evaluated, percent, rows
 from measure import HERE, headline, metadata, save, table
-from whorl.evaluation import PAPER_POSES, Outcomes, outcomes
 from whorl.geometry.kernels import Sigma
 from whorl.models._torchvision import torchvision
 
@@ -131,35 +131,30 @@ def craft(row: Row, net: nn.Module, x: Tensor, y: Tensor, *, batch_size: int, se
     return made, time.perf_counter() - start
 
 
-def mean_rate(done: Outcomes, attack: str, target: str) -> float:
-    """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    counts = [done.counts[attack, target, pose] for pose in PAPER_POSES]
-    rates = [count.rate for count in counts if count.n_clean_correct]
-    return 100 * sum(rates) / len(rates)
-
-
-def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data: Data, seed: int) -> dict[str, Any]:
-    """Attack with both gradients and ask the targets in twelve poses."""
+def measure(
+    row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data: Data, *, batch_size: int, seed: int
+) -> dict[str, Any]:
+    """Attack with both gradients and evaluate on the targets in twelve poses."""
     estimator = whorl.AffineInvariant(sigma=KERNEL)
     networks = {PLAIN: source, WRAPPED: estimator.wrap(source).eval()}
     made, seconds = {}, {}
     for name, net in networks.items():
-        made[name], seconds[name] = craft(row, net, data.x, data.y, batch_size=data.batch_size, seed=seed)
-    done = outcomes(data.batches(made), targets)
+        made[name], seconds[name] = craft(row, net, data.x, data.y, batch_size=batch_size, seed=seed)
+    done = evaluated(targets, data, made, batch_size=batch_size)
     results = []
     for target in targets:
         compared = done.compare(WRAPPED, PLAIN, target)
         results.append(
             {
                 "target": target,
-                "mean_success_rate": {name: mean_rate(done, name, target) for name in networks},
+                "mean_success_rate": {name: percent(done, name, target) for name in networks},
                 "wrapped_better": compared.b,
                 "plain_better": compared.c,
                 "p_value": compared.p_value,
                 "counts": [
-                    {"gradient": a, "angle": p.angle, "scale": p.scale, "shift": p.shift, **asdict(count)}
-                    for (a, t, p), count in done.counts.items()
-                    if t == target
+                    {"gradient": cell["attack"], **{key: cell[key] for key in cell if key not in ("attack", "target")}}
+                    for cell in rows(done)
+                    if cell["target"] == target
                 ],
             }
         )
@@ -173,47 +168,26 @@ def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Labelled images on their device, and how many to take at a time."""
-
-    x: Tensor
-    y: Tensor
-    ids: list[str]
-    batch_size: int
-
-    def batches(self, made: Mapping[str, Tensor]) -> Any:
-        """Clean and adversarial images side by side."""
-        for i in range(0, len(self.x), self.batch_size):
-            part = slice(i, i + self.batch_size)
-            yield self.x[part], {name: images[part] for name, images in made.items()}, self.y[part], self.ids[part]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Craft, ask, print, save."""
+    """Craft, evaluate, print, save."""
     options = _options(argv)
     device = torch.device(options.device)
-    x, y, ids = (
-        whorl.load_images(options.data, limit=options.n, size=options.size)
-        if options.data
-        else whorl.load_samples(options.n, size=options.size)
-    )
-    data = Data(x=x.to(device), y=y.to(device), ids=list(ids), batch_size=options.batch_size)
+    data = Data.load(options.data, options.n, options.size, device)
     source = whorl.load_model(options.source, device=device)
     targets = {name: whorl.load_model(name, device=device) for name in options.targets.split(",")}
-    rows, missing = importable([row for row in ROWS if options.libraries in ("all", row.library)])
+    there, missing = importable([row for row in ROWS if options.libraries in ("all", row.library)])
     for library, reason in missing.items():
         print(f"{library} left out: {reason}", file=sys.stderr)
-    if not rows:
+    if not there:
         raise SystemExit("none of the libraries can be imported. pip install 'whorl[interop]'")
     results = []
-    for row in rows:
-        results.append(measure(row, source, targets, data, options.seed))
+    for row in there:
+        results.append(measure(row, source, targets, data, batch_size=options.batch_size, seed=options.seed))
         print(json.dumps({"library": row.library, "seconds": results[-1]["seconds"]}), file=sys.stderr, flush=True)
     about = metadata(
         device,
         data=Path(options.data).name if options.data else "samples",
-        n=len(x),
+        n=len(data.ids),
         size=options.size,
         eps="16/255",
         steps=STEPS,
