@@ -41,7 +41,7 @@ SIZES: Mapping[str, tuple[int, int, int, int]] = {
 # So small that no image ever gives way, and every variant does all its work.
 EPS = 1e-5
 WHORL = "whorl"
-BATCHED, BY_PICTURE, BY_QUERY = "batched", "image by image", "query by query"
+BATCHED, BY_IMAGE, BY_QUERY = "batched", "image by image", "query by query"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +90,14 @@ def our_entries(task: Task) -> list[Entry]:
         def batched(made: whorl.Attack = made) -> Tensor:
             return made(task.model, task.x, task.y)
 
-        def by_picture(made: whorl.Attack = made) -> Tensor:
+        def by_image(made: whorl.Attack = made) -> Tensor:
             pairs = zip(task.x.split(1), task.y.split(1), strict=True)
             return torch.cat([made(task.model, x, y) for x, y in pairs])
 
         def by_query(made: whorl.Attack = made) -> Tensor:
-            return by_picture(made.with_(chunk=1))
+            return by_image(made.with_(chunk=1))
 
-        for kind, run in ((BATCHED, batched), (BY_PICTURE, by_picture), (BY_QUERY, by_query)):
+        for kind, run in ((BATCHED, batched), (BY_IMAGE, by_image), (BY_QUERY, by_query)):
             entries.append(Entry(attack=name, library=WHORL, name=kind, run=run))
     return entries
 
@@ -248,7 +248,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     made = parser(__doc__)
-    made.add_argument("--batch", type=int, help="pictures")
+    made.add_argument("--batch", type=int, help="images")
     made.add_argument("--size", type=int, help="side of the images")
     made.add_argument("--samples", type=int, help="random queries a step, even")
     arguments = settle(made, argv, "queries")
