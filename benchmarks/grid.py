@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import whorl
-from measure import Timing, headline, metadata, parser, save, settle, significant, table, time_together
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import Timing, significant, take_turns
 from whorl.data import load_image, save_image
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.runs.evaluating import evaluate_pictures
@@ -113,15 +115,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         found = {name: way() for name, way in ways.items()}
         different = sum(found["naive"][cell] != found["whorl"][cell] for cell in found["naive"])
-        timed = time_together(ways, device=options.device, warmup=0, repeats=ROUNDS, queued=False)
+        timed, _ = take_turns(ways, device=options.device, warmup=0, repeats=ROUNDS)
     report(timed, different, options, n=len(images.ids), poses=len(poses), targets=targets)
 
 
 def report(timed: dict[str, Timing], different: int, options: Any, **settings: Any) -> None:
     """Print and save."""
-    ours = timed["whorl"].median
+    ours = timed["whorl"].median_ms
     rows: list[dict[str, Any]] = [
-        {"way": name, **timing.record(), "times_whorl": significant(timing.median / ours)}
+        {"way": name, **asdict(timing), "times_whorl": significant(timing.median_ms / ours)}
         for name, timing in timed.items()
     ]
     about = metadata(

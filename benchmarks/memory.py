@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from measure import headline, metadata, parser, save, settle, significant, table
+from measure import headline, metadata, parser, save, settle, table
 from whorl import runs
+from whorl.bench.clock import significant
 from whorl.runs.loading import Networks
 
 SOURCE, TARGETS, ATTACK = "mobilenet_v2", ("mobilenet_v2",), "ai-fgsm"

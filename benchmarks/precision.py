@@ -19,7 +19,8 @@ from torch import Tensor
 
 import whorl
 from judge import Data, evaluated, percent
-from measure import headline, metadata, parser, save, settle, significant, table
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import significant
 from whorl.evaluation import PAPER_POSES, Outcomes, Precision
 
 SOURCE = "resnet18"

@@ -25,7 +25,7 @@ from torch import Tensor
 from whorl.analysis.expectations import Bounds, Gram, bounds, gram
 from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, steps_of, uniforms
 from whorl.analysis.polar_grids import on_grid
-from whorl.attacks.gradient import loss_terms
+from whorl.attacks.loop import loss_terms
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator
