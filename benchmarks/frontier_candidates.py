@@ -8,12 +8,12 @@ from typing import Any
 
 import whorl
 from frontier_kernels import kernel_by_name
+from frontier_transforms import SmoothWarp
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack
 from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.models.backward import Backward
 from whorl.transforms.mixed import Gain, InputChain, Mirror
-from whorl.transforms.smooth import SmoothWarp
 from whorl.transforms.spread import SpreadAffine
 
 Make = Callable[[float], Attack]
@@ -71,9 +71,6 @@ RAM_PARTS: Mapping[str, Mapping[str, Any]] = {
     "ram+warp": {"input": InputChain(SmoothWarp(), whorl.RandomAffine())},
     "ram+overshoot1.5": {"overshoot": 1.5},
     "ram+relative": {"loss": "relative"},
-    "ram+pool": {"backward": Backward(pool=10.0)},
-    "ram+ghost": {"backward": Backward(ghost=0.2)},
-    "ram+decay": {"backward": Backward(decay=0.3)},
     "ram+skip0.5+ai0.5": {"estimator": NARROW, "backward": Backward(skip=0.5)},
 }
 

@@ -25,26 +25,14 @@ from torch import nn
 
 import whorl
 from frontier_judging import Data, Judge, measure
+from frontier_transforms import Blend, BlockShuffle, Mosaic, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
 from measure import metadata, save, table
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack
 from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.evaluation import PAPER_POSES
 from whorl.models.backward import Backward
-from whorl.transforms import DiverseInput, InputTransform, RandomAffine
-from whorl.transforms.mixed import (
-    Blend,
-    BlockShuffle,
-    Gain,
-    InputChain,
-    Mirror,
-    Mosaic,
-    SelfMix,
-    Sometimes,
-    SpectrumNoise,
-)
-from whorl.transforms.smooth import SmoothWarp
-from whorl.transforms.spread import SpreadAffine
+from whorl.transforms import DiverseInput, Gain, InputChain, InputTransform, Mirror, RandomAffine, SpreadAffine
 
 Settings = Mapping[str, Any]
 
@@ -65,10 +53,6 @@ RAM: Settings = {
     "skip": 1.0,
     "rectifier": None,
     "late": 0.5,
-    "pool": None,
-    "ghost": 0.0,
-    "decay": 1.0,
-    "depth": 0.5,
     "design": "independent",
     "angle": 30.0,
     "scale": (0.5, 1.5),
@@ -95,18 +79,14 @@ MOVES: Sequence[Settings] = (
     {"power_after": 0.5},
     {"mosaic": 0.3},
     {"loss": "relative"},
-    {"decay": 0.5},
     {"overshoot": 1.5},
     {"warp": 0.03},
     {"pace": 10.0},
     {"temperature": 6.0},
-    {"pool": 10.0},
     {"skip": 0.35},
     {"sigma": 0.6},
     {"scale": (0.5, 1.2)},
-    {"decay": 0.3},
     {"rectifier": 2.0},
-    {"decay": 0.5, "depth": 0.25},
     {"power": 0.5},
     {"design": "lattice"},
     {"overshoot": 2.0},
@@ -119,12 +99,9 @@ MOVES: Sequence[Settings] = (
     {"scale": (0.6, 1.4)},
     {"blend": 2},
     {"dim": True},
-    {"pool": 3.0},
     {"blocks": 0.5},
-    {"ghost": 0.2},
     {"channels": 0.5},
     {"warp": 0.06},
-    {"decay": 0.5, "depth": 0.75},
     {"rectifier": 5.0, "late": 0.0},
     {"power_after": 0.25},
     {"scale": (0.4, 1.4)},
@@ -142,12 +119,10 @@ MOVES: Sequence[Settings] = (
     {"rectifier": 1.0},
     {"mosaic": 1.0, "mosaic_scale": (1.2, 2.5)},
     {"polar_sigma": 1.0},
-    {"decay": 0.15, "depth": 0.4},
     {"steps": 5, "samples": 2},
     {"warp": 0.04, "points": 8},
     {"gain": 0.3},
     {"momentum": 0.7},
-    {"decay": 0.7},
     {"shift": 10.0},
     # How the rectifiers are smoothed.
     {"rectifier": 4.0},
@@ -163,7 +138,6 @@ FACTORS: Mapping[str, Sequence[float]] = {
     "pace": (0.6, 1.7),
     "overshoot": (0.8, 1.25),
     "warp": (0.6, 1.6),
-    "decay": (0.7, 1.3),
     "gain": (0.8, 1.2),
     "momentum": (0.93, 1.07),
 }
@@ -188,7 +162,7 @@ def build(settings: Settings, eps: float) -> Attack:
         estimator=estimator,
         fast=False,  # all candidates in one precision
         backward=Backward(
-            **{name: s[name] for name in ("skip", "rectifier", "pool", "ghost", "decay", "depth")},
+            **{name: s[name] for name in ("skip", "rectifier")},
             late=0.0 if s["rectifier"] is None else s["late"],
         ),
         **{name: s[name] for name in ("steps", "samples", "momentum", "pace", "overshoot", "loss", "temperature")},
@@ -309,7 +283,7 @@ def greedy(search: Search, start: Settings, *, reserve: float, gain: float = 0.0
             if value == RAM[name] or search.left() < reserve:
                 continue
             tried = round(value * factor, 3)
-            if name in ("skip", "decay", "gain") and not 0 < tried < 1:
+            if name in ("skip", "gain") and not 0 < tried < 1:
                 continue
             now = search.score({**best, name: tried}, "tuned")
             if now > score + gain:

@@ -26,10 +26,10 @@ import torch
 
 from hardening_counts import accuracy, ask, show, success, white_box
 from hardening_evaluation import evaluate
+from hardening_images import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, craft_all, evaluation_images
 from hardening_jobs import Job, decoded, settings_of, train
 from hardening_limits import Verdict, check
 from hardening_networks import networks
-from hardening_pictures import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, craft_all, pictures_to_ask
 from hardening_shipping import ship
 from measure import metadata, save, table
 from whorl.models.defended.entries import HERE
@@ -46,10 +46,10 @@ __all__ = [
     "craft",
     "decoded",
     "evaluate",
+    "evaluation_images",
     "main",
     "metadata",
     "networks",
-    "pictures_to_ask",
     "save",
     "settings_of",
     "show",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 import whorl
-from hardening_pictures import batched
+from hardening_images import batched
 from measure import table
 from whorl.evaluation import Pose, success_rates
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from hardening_counts import ask, show, white_box
+from hardening_images import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, evaluation_images
 from hardening_networks import networks
-from hardening_pictures import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, pictures_to_ask
 from measure import metadata, save, table
 from whorl.evaluation import PAPER_POSES, Pose
 
@@ -18,7 +18,7 @@ from whorl.evaluation import PAPER_POSES, Pose
 def evaluate(options: argparse.Namespace) -> None:
     """Ask originals and hardened networks about clean and adversarial images, cheapest questions first."""
     device = torch.device(options.device)
-    x, y, ids = pictures_to_ask(options)
+    x, y, ids = evaluation_images(options)
     whole, partway = networks(options)
     results: dict[str, Any] = {
         "metadata": metadata(device, data=Path(options.nips).name, n=len(x), size=options.size, seed=options.seed),

@@ -17,7 +17,7 @@ from hardening_networks import load_start
 from measure import metadata, save
 from whorl.errors import WhorlError
 from whorl.files import atomic_write
-from whorl.hardening import Hardened, TrainingPictures, harden, load_pictures
+from whorl.hardening import Hardened, TrainingImages, harden, load_training_images
 from whorl.hardening import recipe as find_recipe
 from whorl.hardening.recipes import DIVERSE
 from whorl.models.defended import pack
@@ -50,29 +50,29 @@ class Job:
 def train(options: argparse.Namespace) -> None:
     """Run the jobs one after the other."""
     begun = time.perf_counter()
-    pictures = decoded(options)
-    print(f"{len(pictures)} images in {time.perf_counter() - begun:.1f} s", flush=True)
+    images = decoded(options)
+    print(f"{len(images)} images in {time.perf_counter() - begun:.1f} s", flush=True)
     extra = settings_of(options.set)
     chosen: dict[str, dict[str, Any]] = {}
     for text in options.train:
         job = Job.parse(text)
         if options.search and job.model not in chosen:
-            chosen[job.model] = search(job, pictures, options, extra)
-        train_one(job, pictures, options, chosen.get(job.model, {}) | extra)
+            chosen[job.model] = search(job, images, options, extra)
+        train_one(job, images, options, chosen.get(job.model, {}) | extra)
 
 
-def decoded(options: argparse.Namespace) -> TrainingPictures:
+def decoded(options: argparse.Namespace) -> TrainingImages:
     """The training images, decoded or as an earlier call left them."""
     kept = options.out / f"images-{options.side}-{options.limit or 'all'}.pt"
     folder = str(Path(options.data).resolve())
     if kept.exists():
         *parts, of = torch.load(kept, weights_only=True)
         if of == folder:
-            return TrainingPictures.of(*parts)
-    pictures = load_pictures(options.data, side=options.side, limit=options.limit)
+            return TrainingImages.of(*parts)
+    images = load_training_images(options.data, side=options.side, limit=options.limit)
     with atomic_write(kept) as file:
-        torch.save((pictures.pixels, pictures.labels, list(pictures.ids), folder), file)
-    return pictures
+        torch.save((images.pixels, images.labels, list(images.ids), folder), file)
+    return images
 
 
 def settings_of(words: Sequence[str]) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def settings_of(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def search(job: Job, pictures: TrainingPictures, options: argparse.Namespace, extra: dict[str, Any]) -> dict[str, Any]:
+def search(job: Job, images: TrainingImages, options: argparse.Namespace, extra: dict[str, Any]) -> dict[str, Any]:
     """The settings after which held-out images, clean and transferred, are recognised most often."""
     best, highest = {}, -1.0
     for text in options.search.split(";"):
         settings = settings_of(text.split())
-        done = short(job, options.search_seconds, pictures, options, {"reports": 2} | settings | extra)
+        done = short(job, options.search_seconds, images, options, {"reports": 2} | settings | extra)
         last = done.history[-1]
         score = (last["clean"] + last["transfer"]) / 2
         print(f"-- {job.name} {settings}: {100 * score:.1f}", flush=True)
@@ -106,10 +106,10 @@ def search(job: Job, pictures: TrainingPictures, options: argparse.Namespace, ex
     return best
 
 
-def train_one(job: Job, pictures: TrainingPictures, options: argparse.Namespace, extra: dict[str, Any]) -> None:
+def train_one(job: Job, images: TrainingImages, options: argparse.Namespace, extra: dict[str, Any]) -> None:
     """Train one network and save it."""
     begun = time.perf_counter()
-    done = short(job, job.seconds, pictures, options, extra)
+    done = short(job, job.seconds, images, options, extra)
     path = options.out / f"{job.name}.safetensors"
     pack(path, done.learned, about={"name": job.name, "seed": str(options.seed)})
     record = {
@@ -128,7 +128,7 @@ def train_one(job: Job, pictures: TrainingPictures, options: argparse.Namespace,
 
 
 def short(
-    job: Job, seconds: float, pictures: TrainingPictures, options: argparse.Namespace, extra: dict[str, Any]
+    job: Job, seconds: float, images: TrainingImages, options: argparse.Namespace, extra: dict[str, Any]
 ) -> Hardened:
     """Train one network for some time, telling how it goes."""
     original = whorl.load_model(job.model, device=options.device)
@@ -152,7 +152,7 @@ def short(
     def run(compiled: bool) -> Hardened:
         return harden(
             original,
-            pictures,
+            images,
             recipe,
             start=start,
             teachers=teachers,

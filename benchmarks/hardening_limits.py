@@ -14,8 +14,8 @@ from torch import Tensor
 
 import whorl
 from hardening_counts import figures
+from hardening_images import PLAIN, POOL_SOURCE, craft, evaluation_images
 from hardening_networks import blends, load_start, partly
-from hardening_pictures import PLAIN, POOL_SOURCE, craft, pictures_to_ask
 from measure import save
 from whorl.evaluation import PAPER_POSES, Pose
 from whorl.files import sha256_of
@@ -57,7 +57,7 @@ class Verdict:
 
 def check(options: argparse.Namespace) -> None:
     """Print one line a network: clean accuracy, success rates from resnet18 at identity, their limits, PASS or FAIL."""
-    x, y, ids = pictures_to_ask(options)
+    x, y, ids = evaluation_images(options)
     crafted = {name: craft(name, POOL_SOURCE, x, y, ids, options) for name in PLAIN}
     for name in options.check or sorted(path.stem for path in options.out.glob("*.safetensors")):
         model, _, recipe = name.partition(".")

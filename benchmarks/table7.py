@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 import whorl
 from measure import headline, metadata, save, table
+from parallel_jpeg import ParallelJpeg
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
 from whorl.interop.naming import find_estimator
 from whorl.models.prepared.folding import fold
-from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_rows import Table7
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7
 from whorl.runs.targets import split_target

@@ -9,18 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl import Classifier
-from whorl.hardening import TrainingPictures
+from whorl.hardening import TrainingImages
 
 CLASSES, SIDE, SIZE = 7, 20, 16
 
 
-def toy_pictures(count: int = 70, *, seed: int = 0) -> TrainingPictures:
+def toy_images(count: int = 70, *, seed: int = 0) -> TrainingImages:
     """Noisy versions of seven smooth patterns, 20 x 20."""
     patterns = F.interpolate(torch.rand(CLASSES, 3, 4, 4, generator=torch.Generator().manual_seed(7)), (SIDE, SIDE))
     labels = torch.arange(count) % CLASSES
     noise = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
     pixels = ((0.6 * patterns[labels] + 0.4 * noise) * 255).round().to(torch.uint8)
-    return TrainingPictures.of(pixels, labels, [f"image {i}" for i in range(count)])
+    return TrainingImages.of(pixels, labels, [f"image {i}" for i in range(count)])
 
 
 def toy_net(*, seed: int) -> nn.Module:
@@ -45,12 +45,12 @@ def as_classifier(net: nn.Module, name: str) -> Classifier:
 
 @cache
 def _learned(seed: int) -> dict[str, Tensor]:
-    net, pictures = toy_net(seed=seed), toy_pictures(seed=100 + seed)
-    x = F.interpolate(pictures.pixels / 255, (SIZE, SIZE), mode="bilinear", antialias=True)
+    net, images = toy_net(seed=seed), toy_images(seed=100 + seed)
+    x = F.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear", antialias=True)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        F.cross_entropy(net((x - 0.5) / 0.25), pictures.labels).backward()
+        F.cross_entropy(net((x - 0.5) / 0.25), images.labels).backward()
         optimizer.step()
     return net.state_dict()
 

@@ -1,4 +1,4 @@
-"""The one error type of whorl, and the wording of "did you mean"."""
+"""The one error type of whorl, and the wording of errors that many places raise."""
 
 from __future__ import annotations
 
@@ -27,3 +27,22 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     near = sorted((n for n in names if likeness[n] >= 0.5), key=lambda n: (-likeness[n], n))[:3]
     guess = f" Did you mean {', '.join(repr(n) for n in near)}?" if near else f" Known: {', '.join(names)}."
     return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
+
+
+def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:
+    """Build the error for something that needs a package which cannot be imported.
+
+    Args:
+        what: wants it; the subject of the sentence, in the singular.
+        package: as pip calls it.
+        extra: of whorl that brings it, if one does.
+        cause: why it cannot be imported, if it is not just absent.
+
+    >>> print(missing_extra("an ONNX model", "onnxruntime", extra="onnx"))
+    an ONNX model needs the package onnxruntime, which is not installed. `pip install 'whorl[onnx]'` brings it.
+    >>> print(missing_extra("this model", "timm"))
+    this model needs the package timm, which is not installed. `pip install timm` brings it.
+    """
+    state = f"cannot be imported ({cause})" if cause else "is not installed"
+    wanted = f"'whorl[{extra}]'" if extra else package
+    return WhorlError(f"{what} needs the package {package}, which {state}. `pip install {wanted}` brings it.")

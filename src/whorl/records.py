@@ -1,14 +1,62 @@
-"""Frozen settings records: one readable repr for all of them, and one way to change a setting."""
+"""Frozen settings records, with one readable repr and one way to change a setting; and registries of parts by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
-from whorl.errors import unknown_name
+from whorl.errors import WhorlError, unknown_name
+
+_Part = TypeVar("_Part")
+
+
+class Registry(Mapping[str, _Part], Generic[_Part]):
+    """Parts by name, each entered where it is defined; TOML, command line and catalogue read it.
+
+    Args:
+        kind: what the parts are, such as "estimator".
+
+    >>> COLOURS = Registry[type]("colour")
+    >>> @COLOURS.add
+    ... class Red: ...
+    >>> list(COLOURS), COLOURS.find("Red") is Red
+    (['Red'], True)
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, _Part] = {}
+
+    def add(self, part: _Part) -> _Part:
+        """Enter a part under its own ``name``, or its class's; a decorator."""
+        name = getattr(part, "name", None) or getattr(part, "__name__", None)
+        if not isinstance(name, str) or name in self._parts:
+            raise WhorlError(f"a {self.kind} needs a name that no other has; got {name!r} of {part!r}.")
+        self._parts[name] = part
+        return part
+
+    def find(self, name: str) -> _Part:
+        """Look a part up.
+
+        Raises:
+            WhorlError: there is none of that name; the nearest are named.
+        """
+        if name not in self._parts:
+            raise unknown_name(self.kind, name, self._parts, hint=f"Expected one of {', '.join(self._parts)}.")
+        return self._parts[name]
+
+    def __getitem__(self, name: str) -> _Part:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
 
 class Record:

@@ -16,12 +16,12 @@ TARGETS = ("mobilenet_v2", "resnet18", "resnet50")
 NAMES = ("plain", "a", "b")
 
 
-def made_up(chances: list[list[float]], *, pictures: int = 400, poses: int = 2, seed: int = 0) -> Answers:
+def made_up(chances: list[list[float]], *, images: int = 400, poses: int = 2, seed: int = 0) -> Answers:
     """Each attack succeeds on each target with a given chance; nine of ten clean images are recognised."""
     generator = torch.Generator().manual_seed(seed)
     p = torch.tensor(chances)
-    clean = torch.rand(len(TARGETS), poses, pictures, generator=generator) < 0.9
-    fooled = torch.rand(len(chances), len(TARGETS), poses, pictures, generator=generator) < p[:, :, None, None]
+    clean = torch.rand(len(TARGETS), poses, images, generator=generator) < 0.9
+    fooled = torch.rand(len(chances), len(TARGETS), poses, images, generator=generator) < p[:, :, None, None]
     names = NAMES if len(chances) == len(NAMES) else ("plain", *(f"k{i}" for i in range(1, len(chances))))
     return Answers(
         names=names,
@@ -43,7 +43,7 @@ def literal_rate(clean: Tensor, success: Tensor, weights: Tensor) -> float:
 
 
 def test_rates_are_means_over_poses() -> None:
-    answers = made_up([[0.5, 0.4, 0.3], [0.6, 0.5, 0.4], [0.2, 0.2, 0.2]], pictures=12)
+    answers = made_up([[0.5, 0.4, 0.3], [0.6, 0.5, 0.4], [0.2, 0.2, 0.2]], images=12)
     answers.clean[0, 1] = False  # a pose in which nothing is recognised has no rate
     success = answers.success & answers.clean
     weights = torch.stack((torch.ones(12), torch.arange(12) % 3))
@@ -107,9 +107,9 @@ def test_the_judge_does_not_see_the_network_s_family() -> None:
     assert chosen.optimism > 20
 
 
-def test_the_judge_does_not_see_the_picture() -> None:
+def test_the_judge_does_not_see_the_image() -> None:
     """An attack that succeeds on one fold's images alone is never chosen for them."""
-    answers = made_up([[0.0] * 3, [0.5] * 3, [0.0] * 3], pictures=40)
+    answers = made_up([[0.0] * 3, [0.5] * 3, [0.0] * 3], images=40)
     generator = torch.Generator().manual_seed(0)
     fold = torch.randperm(40, generator=generator) % 4
     answers.success[2] = answers.clean & (fold == 0)  # all of fold 0, nothing else: 25% of the images
@@ -121,7 +121,7 @@ def test_the_judge_does_not_see_the_picture() -> None:
 def test_among_equals_the_best_looks_better_than_it_is() -> None:
     gains = []
     for seed in range(4):
-        chosen = choose(made_up([[0.5] * 3] * 30, pictures=60, seed=seed), resamples=200)
+        chosen = choose(made_up([[0.5] * 3] * 30, images=60, seed=seed), resamples=200)
         gains.append(chosen.optimism)
         assert sum(one.level for one in chosen.ranking) > 10
         assert chosen.ranking[0].wins < 0.9

@@ -14,7 +14,7 @@ from conftest import pictures, small_net
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis import error
 from whorl.analysis.bounds import Bounds, bounds
-from whorl.analysis.error import OTHERS, STEPS, Measured, measure
+from whorl.analysis.error import OTHERS, STEPS, LawMeasurement, measure
 from whorl.analysis.laws import Law, law_of_kernel, law_of_range, uniforms
 
 SHIFTS = AffineInvariant(kernel_size=5, kind="uniform", rotation=False, scaling=False)
@@ -100,7 +100,7 @@ def test_the_adjoint_of_a_whole_shift_is_its_inverse() -> None:
 
 
 @pytest.fixture(scope="module")
-def on_a_network() -> tuple[list[Measured], nn.Module, Tensor, Tensor]:
+def on_a_network() -> tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]:
     net = small_net().double()
     x = pictures(4, height=24, width=24).double()
     y = net(x).argmax(1)
@@ -109,7 +109,9 @@ def on_a_network() -> tuple[list[Measured], nn.Module, Tensor, Tensor]:
     return measure(net, [(x[:3], y[:3]), (x[3:], y[3:])], laws, draws=32), net, x, y
 
 
-def test_the_corollaries_hold_on_a_network(on_a_network: tuple[list[Measured], nn.Module, Tensor, Tensor]) -> None:
+def test_the_corollaries_hold_on_a_network(
+    on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor],
+) -> None:
     for one in on_a_network[0]:
         assert one.held()["same"] == (4, 4)
         b = one.bounds
@@ -118,13 +120,13 @@ def test_the_corollaries_hold_on_a_network(on_a_network: tuple[list[Measured], n
         assert bool((b.cosine_bound() <= b.cosine + 1e-12).all())
 
 
-def test_small_transforms_cost_less(on_a_network: tuple[list[Measured], nn.Module, Tensor, Tensor]) -> None:
+def test_small_transforms_cost_less(on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]) -> None:
     small, large, _ = on_a_network[0]
     assert small.gram.cosine("g1", "g2") > 0.99 > large.gram.cosine("g1", "g2")
     assert float(small.bounds.c2.max()) < float(large.bounds.c2.min())
 
 
-def test_the_estimate_is_the_estimator_s(on_a_network: tuple[list[Measured], nn.Module, Tensor, Tensor]) -> None:
+def test_the_estimate_is_the_estimator_s(on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]) -> None:
     found, net, x, y = on_a_network
     leaf = x.clone().requires_grad_()
     torch.nn.functional.cross_entropy(net(leaf), y, reduction="sum").backward()
@@ -135,8 +137,8 @@ def test_the_estimate_is_the_estimator_s(on_a_network: tuple[list[Measured], nn.
     assert set(found[2].gram.names) == {*STEPS, *OTHERS}
 
 
-def test_a_picture_s_figures_do_not_depend_on_its_batch(
-    on_a_network: tuple[list[Measured], nn.Module, Tensor, Tensor],
+def test_a_image_s_figures_do_not_depend_on_its_batch(
+    on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor],
 ) -> None:
     found, net, x, y = on_a_network
     [alone] = measure(net, [(x[1:2], y[1:2])], [found[1].law], draws=32, per_pass=5)
@@ -144,7 +146,7 @@ def test_a_picture_s_figures_do_not_depend_on_its_batch(
     assert torch.allclose(alone.gram.products[0], found[1].gram.products[1], rtol=1e-7, atol=1e-12)
 
 
-def test_single_precision_tells_the_same(on_a_network: tuple[list[Measured], nn.Module, Tensor, Tensor]) -> None:
+def test_single_precision_tells_the_same(on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]) -> None:
     found, _, x, y = on_a_network
     [rounded] = measure(small_net(), [(x.float(), y)], [found[1].law], draws=32)
     for one, other in pairwise(STEPS):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from whorl.data import Images, iter_images, load_images, save_image
+from whorl.data import Images, iter_images, load_images, load_samples, save_image
 from whorl.errors import WhorlError
 
 SHARED = Path(__file__).parents[3] / "shared" / "nips17"
@@ -66,7 +66,7 @@ def test_streaming_reads_no_further_than_asked(folder: Path) -> None:
     assert values(next(stream)) == [2, 3]
 
 
-def test_bad_pictures_stop_the_load_unless_skipped(folder: Path) -> None:
+def test_bad_images_stop_the_load_unless_skipped(folder: Path) -> None:
     (folder / "0" / "p1.png").write_bytes(b"broken")
     with pytest.raises(WhorlError, match=r"p1\.png"):
         load_images(folder)
@@ -80,7 +80,7 @@ def test_bad_pictures_stop_the_load_unless_skipped(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
-def test_each_bad_picture_is_reported_once(folder: Path, batch_size: int) -> None:
+def test_each_bad_image_is_reported_once(folder: Path, batch_size: int) -> None:
     for name in ("0/p0", "1/p3", "1/p4", "2/p6"):  # the first, two in a row, the last
         (folder / f"{name}.png").write_bytes(b"broken")
     batches = list(iter_images(folder, batch_size=batch_size, skip_bad=True))
@@ -88,7 +88,7 @@ def test_each_bad_picture_is_reported_once(folder: Path, batch_size: int) -> Non
     assert [bad.id for batch in batches for bad in batch.bad] == ["0/p0", "1/p3", "1/p4", "2/p6"]
 
 
-def test_nothing_but_bad_pictures_is_an_error(folder: Path) -> None:
+def test_nothing_but_bad_images_is_an_error(folder: Path) -> None:
     for path in folder.rglob("*.png"):
         path.write_bytes(b"broken")
     with pytest.raises(WhorlError, match=r"none of the 7 images can be used. The first: .*p0\.png"):
@@ -153,3 +153,24 @@ def test_nips17_as_distributed() -> None:
     assert y[0] == 305  # a dung beetle; the file says 306
     assert y.min() >= 0
     assert y.max() <= 999
+
+
+def test_all_twenty_samples() -> None:
+    x, y, ids = load_samples()
+    assert x.shape == (20, 3, 224, 224)
+    assert y.dtype == torch.int64
+    assert y.tolist()[:3] == [243, 559, 438]
+    assert ids[19] == "imagenet_19_305"
+    assert len(set(ids)) == 20
+    assert x.std() > 0.1
+
+
+def test_the_first_few_samples_at_their_own_size() -> None:
+    assert torch.equal(load_samples(3).x, load_samples(20).x[:3])
+    assert load_samples(2, size=None).x.shape == (2, 3, 512, 512)
+
+
+@pytest.mark.parametrize("n", [0, 21, -1, 2.0, "all"])
+def test_a_number_of_samples_out_of_range(n: object) -> None:
+    with pytest.raises(WhorlError, match="expected n from 1 to 20"):
+        load_samples(n)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from torch import Tensor
 import whorl
 from physical.printed_run import found_in, sheet, shoot, small
 from whorl import WhorlError
-from whorl.data.pictures import decode, to_tensor
+from whorl.data.image_files import decode, to_tensor
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical import PRESETS, Camera, as_seen, measure, rectified, unit
 from whorl.physical.camera import Shot

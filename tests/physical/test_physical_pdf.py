@@ -9,7 +9,7 @@ import pytest
 
 from physical.printed_run import page, sheet
 from whorl import WhorlError
-from whorl.data.pictures import decode
+from whorl.data.image_files import decode
 from whorl.physical.codes import modules_of
 from whorl.physical.layout import DOT, PATCHES, Box
 from whorl.physical.libraries import pdfium

@@ -69,7 +69,7 @@ def test_every_picture_is_asked_about_in_both_views(scored: Scored) -> None:
 def test_what_the_network_sees_is_what_was_cut_out(photos: Path) -> None:
     """Ask about the images by hand."""
     from physical.printed_run import found_in
-    from whorl.data.pictures import decode, to_tensor
+    from whorl.data.image_files import decode, to_tensor
     from whorl.physical import rectified
 
     photo = decode(photos / "a.jpg", size=None)

@@ -21,7 +21,6 @@ from conftest import pictures, small_net
 from whorl import WhorlError, runs
 from whorl.attacks import TargetError
 from whorl.data import Images, load_image, save_image
-from whorl.runs.query_jpeg import ParallelJpeg
 from whorl.runs.query_meter import Ledger
 from whorl.runs.query_trace import success_curve
 from whorl.runs.querying import Queried, query
@@ -273,25 +272,3 @@ def test_a_torn_ledger_counts_nothing(tmp_path: Path) -> None:
     assert ledger.left_behind() == ("work of mine", 0)
     (tmp_path / "ledger").write_text("wor")
     assert ledger.left_behind() is None
-
-
-def test_jpeg_on_several_cores_is_jpeg() -> None:
-    x, keys = pictures(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
-    defense = ParallelJpeg(workers=2)
-    try:
-        assert torch.equal(defense(x, keys), whorl.defenses.jpeg(x))
-        assert torch.equal(defense(x[:1], keys[:1]), whorl.defenses.jpeg(x[:1]))
-        assert torch.equal(defense(x.double(), keys), whorl.defenses.jpeg(x.double()))
-    finally:
-        defense.close()
-
-
-def test_a_killed_jpeg_process_is_told_of() -> None:
-    x, keys = pictures(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
-    defense = ParallelJpeg(workers=2)
-    try:
-        defense._coders.processes[0].kill()  # type: ignore[attr-defined]  # set past the frozen record
-        with pytest.raises(WhorlError, match="codes JPEG ended early, with exit code -9"):
-            defense(x, keys)
-    finally:
-        defense.close()

@@ -15,7 +15,7 @@ from PIL import Image
 
 from conftest import pictures
 from ui.ui_toys import crafted, picture, toy
-from whorl.data.pictures import to_tensor
+from whorl.data.image_files import to_tensor
 from whorl.evaluation import Pose
 from whorl.ui import drawing
 from whorl.ui.crafting import Settings, Step

@@ -14,7 +14,7 @@ from PIL import Image
 
 from conftest import pictures
 from whorl.data import MAX_PIXELS, load_image, save_image
-from whorl.data.samples import list_samples
+from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models.labels import imagenet_labels
 from whorl.ui.picture import MAX_BYTES, sample, upload

@@ -45,7 +45,7 @@ class Answers:
             raise WhorlError("expected at least one attack to choose from, and a yes or no for each.")
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         """N."""
         return int(self.clean.shape[-1])
 
@@ -170,11 +170,11 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
         raise WhorlError(
             f"expected targets of two families at least, to choose on one and judge on the other; got {families}."
         )
-    if not 2 <= folds <= answers.pictures:
-        raise WhorlError(f"folds must lie between 2 and the number of images, {answers.pictures}; got {folds}.")
+    if not 2 <= folds <= answers.images:
+        raise WhorlError(f"folds must lie between 2 and the number of images, {answers.images}; got {folds}.")
     generator = torch.Generator().manual_seed(seed)
-    fold = torch.randperm(answers.pictures, generator=generator) % folds
-    counts = _resample(answers.pictures, resamples, generator)
+    fold = torch.randperm(answers.images, generator=generator) % folds
+    counts = _resample(answers.images, resamples, generator)
     ranking, winner = _rank(answers, counts)
     judged = _judge(answers, families, fold, counts)
     seen = torch.stack([torch.tensor(one.rate) for one in judged]).mean()
@@ -190,7 +190,7 @@ def best(answers: Answers, weights: Tensor, targets: Sequence[int]) -> int:
 
 
 def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
-    everyone = torch.ones(answers.pictures)
+    everyone = torch.ones(answers.images)
     per_target = 100 * rates(answers.clean, answers.success, everyone)
     mean = per_target.nanmean(-1)
     drawn_each = torch.cat([100 * rates(answers.clean, answers.success, part) for part in counts.split(50)])
@@ -231,7 +231,7 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
             held[..., fold == f] = answers.success[c, t : t + 1][..., fold == f]
         clean = answers.clean[t : t + 1]
         stacked = torch.stack([held, *(answers.success[c, t : t + 1] for c in baselines)])
-        whole = 100 * rates(clean, stacked, torch.ones(answers.pictures))[:, 0]
+        whole = 100 * rates(clean, stacked, torch.ones(answers.images))[:, 0]
         drawn = torch.cat([100 * rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
         judged.append(
             Judged(

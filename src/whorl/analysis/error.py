@@ -27,9 +27,8 @@ from whorl.analysis import bounds as corollaries
 from whorl.analysis import gram as products
 from whorl.analysis.bounds import Bounds
 from whorl.analysis.gram import Gram
-from whorl.analysis.laws import Law, Transforms, steps_of, uniforms
+from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, steps_of, uniforms
 from whorl.analysis.polar_grids import PolarGridInvariant
-from whorl.analysis.warps import pull_back, pull_back_along_radius
 from whorl.attacks.gradient import loss_terms
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
@@ -48,7 +47,7 @@ _FINER = (2, 6)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Measured:
+class LawMeasurement:
     """What was measured under one law.
 
     Attributes:
@@ -95,7 +94,7 @@ def measure(
     source: Model | None = None,
     per_pass: int | None = None,
     progress: Progress = silent,
-) -> list[Measured]:
+) -> list[LawMeasurement]:
     """Measure the approximations for some images under some laws.
 
     Args:
@@ -131,7 +130,7 @@ def measure(
             done += 1
             progress("measuring", done, total)
         found.append(
-            Measured(
+            LawMeasurement(
                 law=law,
                 gram=products.join([part.gram for part in parts]),
                 bounds=corollaries.join([part.bounds for part in parts]),
@@ -154,7 +153,7 @@ def _one_batch(
     estimators: Mapping[str, Estimator],
     source: Model | None,
     per_pass: int | None,
-) -> Measured:
+) -> LawMeasurement:
     ask = _Gradient(model, x, y, loss)
     plain = ask.at(x)
     given = plain if source is None else _Gradient(source, x, y, loss).at(x)
@@ -167,7 +166,7 @@ def _one_batch(
     both = {name: torch.stack([side.means[name] for side in sides]).mean(0) for name in ("g1", "g2")}
     moved, changed = (torch.cat([getattr(side, name) for side in sides]) for name in ("moved", "changed"))
     separate = [corollaries.bounds(side.means["g1"], side.means["g2"], side.moved, side.changed) for side in sides]
-    return Measured(
+    return LawMeasurement(
         law=law,
         gram=products.gram([{**side.means, **fixed} for side in sides]),
         bounds=corollaries.bounds(both["g1"], both["g2"], moved, changed),
@@ -195,11 +194,11 @@ def _one_half(ask: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Tensor, at_
         copies = plain.repeat(count, 1, 1, 1)
         seen, gradient, adjoint, adjoint_of_plain = ask.through(drawn, copies, count)
         change = pull_back(gradient - copies, drawn)
-        at_picture = pull_back(copies, drawn)
+        at_image = pull_back(copies, drawn)
         terms = {
             "truth": adjoint,
-            "g2": at_picture + change,
-            "g1": at_picture,
+            "g2": at_image + change,
+            "g1": at_image,
             "adjoint": adjoint_of_plain,
             "linear": pull_back_along_radius(copies, drawn.angle, radius, drawn.shift),
             "lattice": pull_back_along_radius(copies, angles, radii, shifts),

@@ -1,16 +1,21 @@
-"""What was measured of the approximations, as tables, Markdown and JSON."""
+"""What was measured of the approximations, as tables, Markdown, JSON and a figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
-from typing import Any
+from itertools import groupby, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from whorl.analysis.error import OTHERS, SIGN, STEPS, Measured
+from whorl.analysis.error import OTHERS, SIGN, STEPS, LawMeasurement
+from whorl.report.figures import COLOURS
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 COST_WORDS = {
     "g2": "inverse for adjoint",
@@ -20,10 +25,25 @@ COST_WORDS = {
     "estimate": "interpolation",
 }
 """What each step gives up, by the name of what it leads to."""
+_BOUNDED = {
+    "distance_bound": "bound c₁c₂",
+    "mean_distance": "mean of norms",
+    "distance": "‖g₂ - g₁‖",
+    "c1": "c₁",
+}
+_CURVES = {
+    "g2": "inverse for adjoint (g₂)",
+    "g1": "+ gradient at the image (g₁)",
+    "linear": "+ linear scaling",
+    "lattice": "+ finite kernel",
+    "estimate": "+ interpolation: the estimator",
+    "log-polar": "log-polar instead",
+    "plain": "no estimator",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheet:
+class ErrorTable:
     """A table as text: a title, headings and rows, and what to know."""
 
     title: str
@@ -32,13 +52,13 @@ class Sheet:
     rows: tuple[tuple[str, ...], ...]
 
 
-def sheets(found: Sequence[Measured]) -> tuple[Sheet, ...]:
+def sheets(found: Sequence[LawMeasurement]) -> tuple[ErrorTable, ...]:
     """Lay everything out in tables: the corollaries, the steps, the alternatives, and kernels against every law."""
     tables = _corollaries(found), _steps(found), _alternatives(found)
     return (*tables, _kernels(found), _signs(found)) if _further(found[0]) else tables
 
 
-def _corollaries(found: Sequence[Measured]) -> Sheet:
+def _corollaries(found: Sequence[LawMeasurement]) -> ErrorTable:
     rows = []
     for one in found:
         b, held = one.bounds, one.held()
@@ -47,7 +67,7 @@ def _corollaries(found: Sequence[Measured]) -> Sheet:
         medians += [_signed(_median(b.cosine)), _signed(_median(b.cosine_bound()))]
         said = [f"{min(held[name])}/{count}" for name in ("same", "halves", "others")]
         rows.append((one.law.label, *medians, *said))
-    return Sheet(
+    return ErrorTable(
         title="The corollaries",
         about="Medians over the images, each with its own constants. Held: images for which both corollaries hold, "
         "with c₁ from the same draws, from the other half of the draws, and from the other images. A cosine is never "
@@ -60,12 +80,12 @@ def _corollaries(found: Sequence[Measured]) -> Sheet:
     )
 
 
-def _steps(found: Sequence[Measured]) -> Sheet:
+def _steps(found: Sequence[LawMeasurement]) -> ErrorTable:
     rows = []
     for one in found:
         apart = [_signed(one.gram.cosine(after, before)) for before, after in pairwise(STEPS)]
         rows.append((one.law.label, *apart, _signed(one.gram.cosine("estimate", "truth"))))
-    return Sheet(
+    return ErrorTable(
         title="What each step costs",
         about="Cosine of each step's outcome with the one before it, noise of the draws removed; 1 costs nothing. "
         "Last, the estimate against the true gradient of the mean loss.",
@@ -74,7 +94,7 @@ def _steps(found: Sequence[Measured]) -> Sheet:
     )
 
 
-def _alternatives(found: Sequence[Measured]) -> Sheet:
+def _alternatives(found: Sequence[LawMeasurement]) -> ErrorTable:
     names = ("g2", "g1", "adjoint", "estimate", *OTHERS[1:])
     rows = []
     for one in found:
@@ -83,7 +103,7 @@ def _alternatives(found: Sequence[Measured]) -> Sheet:
             low, high = one.gram.interval(name, "truth")
             cells.append(f"{_signed(one.gram.cosine(name, 'truth'))} ({_signed(low)} to {_signed(high)})")
         rows.append((one.law.label, *cells, f"{one.gram.reliability('truth'):.2f}"))
-    return Sheet(
+    return ErrorTable(
         title="Cosine with the true gradient of the mean loss",
         about="With 95% intervals over resampled images. Adjoint: Fᵀ instead of F⁻¹, at the image itself. Finer: a "
         "polar grid with twice the radii and six times the angles; log-polar likewise, and scaling exact. The last "
@@ -93,10 +113,10 @@ def _alternatives(found: Sequence[Measured]) -> Sheet:
     )
 
 
-def _kernels(found: Sequence[Measured]) -> Sheet:
+def _kernels(found: Sequence[LawMeasurement]) -> ErrorTable:
     names = ("plain", *_further(found[0]))
     rows = [(one.law.label, *(_digits(one.gram.cosine(name, "truth")) for name in names)) for one in found]
-    return Sheet(
+    return ErrorTable(
         title="Each kernel against each law's true gradient",
         about="Cosine of what an attack with that kernel would follow with what it should, whichever law the kernel "
         "stands for. Where a source is named, its gradient is the one that is averaged.",
@@ -105,10 +125,10 @@ def _kernels(found: Sequence[Measured]) -> Sheet:
     )
 
 
-def _signs(found: Sequence[Measured]) -> Sheet:
+def _signs(found: Sequence[LawMeasurement]) -> ErrorTable:
     names = _further(found[0])
     rows = [(one.law.label, *(_digits(one.gram.cosine(SIGN + name, "truth")) for name in names)) for one in found]
-    return Sheet(
+    return ErrorTable(
         title="The same after the sign, as an L∞ step takes it",
         about="Cosine of the step with the truth. All steps are equally long, so what a step gains, to first order, is "
         "in proportion to it.",
@@ -117,12 +137,12 @@ def _signs(found: Sequence[Measured]) -> Sheet:
     )
 
 
-def _further(one: Measured) -> tuple[str, ...]:
+def _further(one: LawMeasurement) -> tuple[str, ...]:
     """The estimators that were held against every law."""
     return tuple(name for name in one.gram.names if name not in (*STEPS, *OTHERS) and not name.startswith(SIGN))
 
 
-def markdown(found: Sequence[Measured], *, heading: str, command: str = "") -> str:
+def markdown(found: Sequence[LawMeasurement], *, heading: str, command: str = "") -> str:
     """Write all tables as a section of Markdown."""
     parts = [f"### {heading}", laws_in_words(found)]
     for sheet in sheets(found):
@@ -132,7 +152,7 @@ def markdown(found: Sequence[Measured], *, heading: str, command: str = "") -> s
     return "\n\n".join(parts) + "\n"
 
 
-def laws_in_words(found: Sequence[Measured]) -> str:
+def laws_in_words(found: Sequence[LawMeasurement]) -> str:
     """Say what the laws are: their spreads."""
     words = {"gaussian": "σ", "uniform": "±"}
     laws = [one.law for one in found]
@@ -142,12 +162,12 @@ def laws_in_words(found: Sequence[Measured]) -> str:
     return "; ".join(each) + "."
 
 
-def as_json(found: Sequence[Measured], **settings: Any) -> dict[str, Any]:
+def as_json(found: Sequence[LawMeasurement], **settings: Any) -> dict[str, Any]:
     """Give everything as JSON values; what is undefined is null."""
     return {"settings": settings, "laws": [_law(one) for one in found]}
 
 
-def _law(one: Measured) -> dict[str, Any]:
+def _law(one: LawMeasurement) -> dict[str, Any]:
     law, b, g = one.law, one.bounds, one.gram
     names = one.gram.names
     return {
@@ -201,3 +221,57 @@ def _signed(value: float) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.3g}"
+
+
+def draw(content: Mapping[str, Any]) -> Figure:
+    """Two panels side by side: distances beside corollary 1's bound, and cosines with the true gradient.
+
+    Args:
+        content: as :func:`as_json` gives it, or as a file of it says. Laws are shown in
+            order; ranges, kernels and whatever else are joined by lines among themselves, by the first word of their
+            labels.
+    """
+    from plotly.subplots import make_subplots  # half a second to import
+
+    titles = ("corollary 1, median image", "cosine with the gradient of the mean loss")
+    figure: Figure = make_subplots(cols=2, column_widths=[0.44, 0.56], subplot_titles=titles)
+    laws = content["laws"]
+    bounded = {name: [median(law["pictures"][key]) for law in laws] for key, name in _BOUNDED.items()}
+    cosines = {name: [law["cosine_with_truth"][way] for law in laws] for way, name in _CURVES.items()}
+    labels = [law["label"] for law in laws]
+    panels: list[tuple[Mapping[str, Sequence[float | None]], str]] = [(bounded, "legend"), (cosines, "legend2")]
+    for column, (curves, legend) in enumerate(panels, start=1):
+        for place, (name, values) in enumerate(curves.items()):
+            for first, (x, y) in enumerate(_pieces(labels, values)):
+                look = {"name": name, "legendgroup": name, "legend": legend, "showlegend": not first}
+                figure.add_scatter(x=x, y=y, **look, **_look(place), row=1, col=column)
+    _lay_out(figure)
+    return figure
+
+
+def _pieces(labels: Sequence[str], values: Sequence[float | None]) -> list[tuple[list[str], list[float | None]]]:
+    """Cut a curve where one kind of law ends: a line from ranges to kernels would mean nothing."""
+    pairs = zip(labels, values, strict=True)
+    groups = [list(group) for _, group in groupby(pairs, key=lambda pair: pair[0].split()[0])]
+    return [([label for label, _ in group], [value for _, value in group]) for group in groups]
+
+
+def _look(place: int) -> dict[str, Any]:
+    colour = COLOURS[place % len(COLOURS)]
+    dash = ("solid", "dash", "dot", "dashdot")[place % 4]
+    return {"mode": "lines+markers", "line": {"color": colour, "dash": dash, "width": 2}, "marker": {"size": 7}}
+
+
+def _lay_out(figure: Figure) -> None:
+    legend = {"orientation": "v", "y": -0.42, "yanchor": "top", "font": {"size": 11}, "tracegroupgap": 0}
+    figure.update_layout(
+        template="none",
+        height=560,
+        margin={"l": 56, "r": 16, "t": 40, "b": 220},
+        legend={**legend, "x": 0.0},
+        legend2={**legend, "x": 0.5},
+    )
+    figure.update_xaxes(type="category", tickangle=-40, automargin=True, gridcolor="#d8dee4")
+    figure.update_yaxes(gridcolor="#d8dee4", zeroline=False)
+    figure.update_yaxes(type="log", dtick=1, row=1, col=1)
+    figure.update_yaxes(range=[-0.05, 1.03], row=1, col=2)

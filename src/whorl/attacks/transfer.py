@@ -7,15 +7,14 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Crafted, Model, network_dtype
+from whorl.attacks.contract import Crafted, Model
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
 from whorl.errors import WhorlError
-from whorl.models.backward import Backward, Changed
+from whorl.models.backward import Backward
 from whorl.randomness import Ids, image_keys, substream
-from whorl.transforms import InputTransform
-from whorl.transforms.spread import Planned
+from whorl.transforms import InputTransform, Planned
 
 _UNCHANGED = Backward()
 
@@ -29,9 +28,8 @@ class TransferAttack(GradientAttack):
         temperature: divides the logits before the loss; above 1 the gradient speaks of more classes.
         overshoot: the loop moves in a ball this many times as large; its result is projected into the ball of ``eps``.
 
-    An input transform that plans its draws, such as :class:`whorl.transforms.spread.SpreadAffine`, is told of all of
-    them at once. ``grad_evals`` counts input gradients, as everywhere; ``backward.decay`` costs a forward pass more
-    for each.
+    An input transform that plans its draws, such as :class:`whorl.transforms.SpreadAffine`, is told of all of
+    them at once.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
@@ -58,11 +56,9 @@ class TransferAttack(GradientAttack):
         plain = GradientAttack(**{f.name: getattr(self, f.name) for f in fields(GradientAttack)})
         eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot)
         loss = self.loss if self.temperature == 1 else tempered(find_loss(self.loss), self.temperature)
-        with self.backward.applied(model, x) as changed:
-            seen = self._planned(x, seed, ids)
-            if self.backward.changes:
-                seen = Announced(seen, x, network_dtype(model, x), changed)
-            made = replace(plain, input=seen, eps=eps, loss=loss).craft(model, x, goal, seed=seed, ids=ids)
+        with self.backward.applied(model, x):
+            planned = replace(plain, input=self._planned(x, seed, ids), eps=eps, loss=loss)
+            made = planned.craft(model, x, goal, seed=seed, ids=ids)
         if self.overshoot == 1:
             return made
         return replace(made, images=find_norm(self.norm).ball(x, plain._eps_for(x))(made.images))
@@ -75,22 +71,6 @@ class TransferAttack(GradientAttack):
         draws = torch.arange(self.samples, device=x.device)[None, :, None]
         table = substream(image_keys(x, seed, ids)[None, None, :], steps, draws)
         return self.input.plan(table.flatten(0, 1))
-
-
-class Announced:
-    """An input transform that tells a changed source of every pass beforehand."""
-
-    holds_batch = True
-    """It shows the source the clean batch too, and so needs every image of it each time."""
-
-    def __init__(self, transform: InputTransform, x: Tensor, dtype: torch.dtype, changed: Changed) -> None:
-        self.transform, self.x, self.dtype, self.changed = transform, x, dtype, changed
-
-    def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Transform (B, C, H, W) images, which are one or more copies of the batch."""
-        copies = len(x) // len(self.x)
-        self.changed.begin(keys, lambda: self.transform(self.x.repeat(copies, 1, 1, 1), keys).to(self.dtype))
-        return self.transform(x, keys)
 
 
 def _times(eps: float | tuple[float, ...] | Tensor, factor: float) -> float | tuple[float, ...]:

@@ -12,7 +12,7 @@ import torch
 import typer
 from rich.text import Text
 
-from whorl.analysis import calibrating, correlating, error_report
+from whorl.analysis import calibration, correlation, error_report
 from whorl.analysis import error as approximation
 from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.analysis.laws import law_of_kernel, law_of_range, read_kernel
@@ -47,7 +47,7 @@ Example: whorl analyze calibrate resnet18 --data photos/ --limit 200 --device cu
 Example: whorl analyze calibrate resnet18 --attack mim --steps 20 --grid "translation=0.5,1;polar=0,0.5"
 """
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
-_CPU_PICTURES, _GPU_PICTURES = 8, 32
+_CPU_IMAGES, _GPU_IMAGES = 8, 32
 
 
 @commands.command("error", epilog=_ERROR_EXAMPLES)
@@ -100,11 +100,11 @@ def error_(
     network = load_model(model, device=where).to(_PRECISIONS[precision])
     other = None if source is None else load_model(source, device=where).to(_PRECISIONS[precision])
     side = size or max(network.size)
-    pictures = Pictures(folder=data, limit=limit, size=side)
-    some = batch_size or (_GPU_PICTURES if where.type == "cuda" else _CPU_PICTURES)
+    images = Pictures(folder=data, limit=limit, size=side)
+    some = batch_size or (_GPU_IMAGES if where.type == "cuda" else _CPU_IMAGES)
     crafted = None if at is None else attack(at)  # an unknown name is refused before any image is read
     batches = []
-    for one in pictures.batches(some):
+    for one in images.batches(some):
         x, y = one.x.to(where, _PRECISIONS[precision]), one.y.to(where)
         batches.append((x if crafted is None else crafted(network, x, y, seed=seed, ids=one.ids), y))
     laws = [law_of_range(share, side, side) for share in shares]
@@ -138,7 +138,7 @@ def error_(
     files = {} if out is None else _write(out, name, content, tables)
     if out is not None and figures:
         # Figures need packages that the rest does not.
-        from whorl.analysis.error_figure import draw
+        from whorl.analysis.error_report import draw
         from whorl.analysis.saving import save_figure
 
         files["figure"] = save_figure(draw(content), out / name)[0]
@@ -186,7 +186,7 @@ def calibrate_(
     """
     given = {"steps": steps, "eps": None if eps is None else parse_eps(eps)}
     with progress_bar() as progress:
-        done = calibrating.calibrate(
+        done = calibration.calibrate(
             source,
             out or Path("runs") / f"calibrate-{attack_name}-{folder_name(source)}",
             targets=() if targets is None else split_models(targets),
@@ -206,13 +206,13 @@ def calibrate_(
             command=typed(ctx),
             progress=progress,
         )
-    files = calibrating.write(done)
-    return show_json(calibrating.as_json(done)) if as_json else _show_calibrated(done, files)
+    files = calibration.write(done)
+    return show_json(calibration.as_json(done)) if as_json else _show_calibrated(done, files)
 
 
-def _show_calibrated(done: calibrating.Calibrated, files: dict[str, Path]) -> None:
+def _show_calibrated(done: calibration.Calibrated, files: dict[str, Path]) -> None:
     console, chosen = output(), done.chosen
-    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.pictures} images"
+    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
     console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
     headings = ["kernel", *done.answers.targets, "mean", "95% interval", "least gain", "behind the best", "best in"]
     ranking = table(*headings, numbers=True)
@@ -256,9 +256,9 @@ def correlate_(
 
     The source must be among the targets, and the identity among the poses.
     """
-    found = correlating.correlate(correlating.read_points(results), seed=seed)
+    found = correlation.correlate(correlation.read_points(results), seed=seed)
     if as_json:
-        return show_json(correlating.as_json(found))
+        return show_json(correlation.as_json(found))
     console = output()
     shown = table("attack", "source", "invariance: source, transformed", "transfer: others, as they are")
     for point in sorted(found.points, key=lambda point: (point.source, -point.transfer)):
@@ -273,7 +273,7 @@ def correlate_(
     return None
 
 
-def _show_error(found: list[approximation.Measured], heading: str, files: dict[str, Path]) -> None:
+def _show_error(found: list[approximation.LawMeasurement], heading: str, files: dict[str, Path]) -> None:
     console = output()
     console.print(Text(heading, style="bold"))
     console.print(Text(error_report.laws_in_words(found), style="dim"), soft_wrap=True)

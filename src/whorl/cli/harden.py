@@ -18,7 +18,7 @@ from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
 from whorl.files import atomic_write
 from whorl.hardening import Hardened, harden, recipe_names
-from whorl.hardening.comparing import Bought, draw, what_it_bought
+from whorl.hardening.gain import Gain, draw, measure_gain
 from whorl.hardening.processes import leads
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
@@ -171,7 +171,7 @@ def _compare(
     limit: int | None,
     device: torch.device,
     seed: int,
-) -> Bought:
+) -> Gain:
     original, hardened = (net.to(device) for net in pair)
     listed = len(list_images(folder))
     size = 8 if device.type == "cpu" else 64
@@ -179,10 +179,10 @@ def _compare(
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
     with progress_bar() as progress:
         total = listed if limit is None else min(listed, limit)
-        return what_it_bought(original, hardened, source.to(device), batches, seed=seed, total=total, progress=progress)
+        return measure_gain(original, hardened, source.to(device), batches, seed=seed, total=total, progress=progress)
 
 
-def _show_bought(bought: Bought, picture: Path) -> None:
+def _show_bought(bought: Gain, image: Path) -> None:
     console = output()
     before, after = bought.clean
     pair = f"{bought.original} and {bought.hardened}"
@@ -193,4 +193,4 @@ def _show_bought(bought: Bought, picture: Path) -> None:
         rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.upright, *row.posed)))
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {bought.n}")
-    console.print(Text(f"image: {picture}"), soft_wrap=True)
+    console.print(Text(f"image: {image}"), soft_wrap=True)

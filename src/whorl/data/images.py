@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whorl.data.layouts import Entry, list_images
-from whorl.data.pictures import Pixels, Size, checked_size, decode, to_tensor
+from whorl.data.image_files import Pixels, Size, checked_size, decode, to_tensor
+from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_images, list_samples
 from whorl.errors import WhorlError
 
 
@@ -51,7 +51,7 @@ class Images(_Triple):
     bad: tuple[BadImage, ...] = ()
 
     @classmethod
-    def of(cls, pixels: list[Pixels], entries: list[Entry], bad: list[BadImage]) -> Images:
+    def of(cls, pixels: list[Pixels], entries: list[ListedImage], bad: list[BadImage]) -> Images:
         """Put decoded images of one size together."""
         y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
         images = cls(to_tensor(np.stack(pixels)), y, [entry.id for entry in entries])
@@ -119,51 +119,74 @@ def iter_images(
     return _batches(_listed(folder, limit), batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
 
 
-def collect(entries: list[Entry], *, size: tuple[int, int] | None, skip_bad: bool = False) -> Images:
+def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
+    """Load the bundled photographs; the first call fetches them (1.5 MB), later ones need no network.
+
+    Args:
+        n: take the first n of the 20; None takes all.
+        size: side, or (height, width), to resize whole images to. Most are 512 × 512, one is 683 × 1024.
+
+    Returns:
+        Images, to be unpacked: ``x`` (n, 3, H, W) float32 in [0, 1], ``y`` (n,) int64 ImageNet classes, ``ids``.
+
+    Raises:
+        WhorlError: ``n`` is not from 1 to 20, or the photographs cannot be fetched.
+
+    >>> x, y, ids = load_samples(2)
+    >>> x.shape, y, ids
+    (torch.Size([2, 3, 224, 224]), tensor([243, 559]), ['imagenet_00_243', 'imagenet_01_559'])
+    """
+    count = len(SAMPLE_FILES.files)
+    if n is not None and not (isinstance(n, int) and 1 <= n <= count):
+        raise WhorlError(f"there are {count} samples; expected n from 1 to {count}, got {n!r}.")
+    return collect(list_samples()[:n], size=checked_size(size))
+
+
+def collect(entries: list[ListedImage], *, size: tuple[int, int] | None, skip_bad: bool = False) -> Images:
     """Read listed images into memory; see ``load_images``."""
     (images,) = _batches(entries, batch_size=None, size=size, skip_bad=skip_bad)
     return images
 
 
-def _listed(folder: str | Path, limit: int | None) -> list[Entry]:
+def _listed(folder: str | Path, limit: int | None) -> list[ListedImage]:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
     return list(islice(list_images(Path(folder)), limit))
 
 
 def _batches(
-    entries: list[Entry], *, batch_size: int | None, size: tuple[int, int] | None, skip_bad: bool
+    entries: list[ListedImage], *, batch_size: int | None, size: tuple[int, int] | None, skip_bad: bool
 ) -> Iterator[Images]:
     seen: tuple[Path, tuple[int, ...]] | None = None
-    good: list[Entry] = []
+    good: list[ListedImage] = []
     pixels: list[Pixels] = []
     bad: list[BadImage] = []
     for entry in entries:
         try:
-            picture = _read(entry, size)
+            image = _read(entry, size)
         except WhorlError as error:
             if not skip_bad:
                 raise
             bad.append(BadImage(path=entry.path, id=entry.id, reason=str(error)))
             continue
-        seen = seen or (entry.path, picture.shape[:2])
-        if picture.shape[:2] != seen[1]:
+        seen = seen or (entry.path, image.shape[:2])
+        if image.shape[:2] != seen[1]:
             raise WhorlError(
                 f"expected images of one size (height, width), got {seen[0]} of {seen[1]} and {entry.path} of "
-                f"{picture.shape[:2]}. Pass size= to resize them all."
+                f"{image.shape[:2]}. Pass size= to resize them all."
             )
         # A full batch waits for the next good image, so that bad ones at the very end still find a batch to be in.
         if len(good) == batch_size:
             yield Images.of(pixels, good, bad)
             good, pixels, bad = [], [], []
         good.append(entry)
-        pixels.append(picture)
+        pixels.append(image)
     if not good:
         raise WhorlError(f"none of the {len(bad)} images can be used. The first: {bad[0].reason}")
     yield Images.of(pixels, good, bad)
 
 
-def _read(entry: Entry, size: tuple[int, int] | None) -> Pixels:
+def _read(entry: ListedImage, size: tuple[int, int] | None) -> Pixels:
     if entry.fault:
         raise WhorlError(f"{entry.fault}. Correct it, or leave such images out with skip_bad.")
     return decode(entry.path, size=size)

@@ -9,12 +9,13 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePath
 
-from whorl.data.pictures import SUFFIXES
+from whorl.artifacts import Artifact, fetch
+from whorl.data.image_files import SUFFIXES
 from whorl.errors import WhorlError
 
 _EXPECTED = (
@@ -27,9 +28,38 @@ _NIPS17_CLASSES = 1000
 SAMPLES = Path("samples")
 """Stands for the bundled photographs where a folder is asked for."""
 
+# The number after the last underscore is the 0-based class.
+_SAMPLE_SHA256 = {
+    "imagenet_00_243": "28b7b933c8028c6e20bf74a86a709eda42ce99f14c8742cb657cb386f08a4c9d",
+    "imagenet_01_559": "5f03b0c74dff01b5b4195d0beabcae2a625a406e6917957ab9c455b5b7dea6d6",
+    "imagenet_02_438": "ccef0734c1a65549c6cb5adb0f5d9b1c0b2e2104aba50a9e5f9202dc6d4532ed",
+    "imagenet_03_990": "c7f0b2f1e9ee39d8f900759e8983afa2e4a2d7de090060e8bb947f6e90cace5f",
+    "imagenet_04_949": "a7f62f3c1d214de4718c7253871ab38209283249e131faf65b8f2b7fdc970669",
+    "imagenet_05_853": "8a449436c61da867528b1f4efaf8ae832ab9c9201705eae0d3af1353fbdac131",
+    "imagenet_06_609": "fb061102a4e58b3ed942bb2a4f9542e1e1acdc8f225ef95498e93889290e192f",
+    "imagenet_07_609": "2c297ad1e5c4804a647e9b34bc02ee2fc348b05a4d49050d170fb61c948efa5c",
+    "imagenet_08_915": "c6a3411a3987799f0de45adc142f00ca412c3e14073c635e2adfae1f3913180c",
+    "imagenet_09_455": "ace3716b60ac5843269b270e17020e4f8138440cd30ef3487f7d6e54da9745a4",
+    "imagenet_10_541": "f325c71d9f4290ee45e99bd7ad42f4bffe513b1450ad21e7bd61c7cb137395d9",
+    "imagenet_11_630": "892dff58fc528fe63d2df0c783aa3eca2342637798578ce01763fbc0553eda01",
+    "imagenet_12_741": "6c256e17545b25bbf2e06cf6513ff48d049583569515ac4d4c3a52aea804a529",
+    "imagenet_13_471": "52ed0e738b90d27afcabc3e92c81ae637f160c2d9f75b93a65211005ab5dcd81",
+    "imagenet_14_129": "ad9371d813bf24b0365ee2f78f28c08718ee7c5975f060caa16c3f264e828139",
+    "imagenet_15_99": "4b588649cd835d4c65521727ebee03d9621baff1f54d3e8a53a26b53d983ec2e",
+    "imagenet_16_251": "ce3440a3b7beb6ca3009817504c44d39fa789e7c2f70a2eef7e2f9cc9a87b129",
+    "imagenet_17_22": "b432341845620e9cfd67d848c4783c32dd6eaddad45513866b17180d2b09fcf5",
+    "imagenet_18_317": "b9412f92f0b1c3faede45b55a44940977daa744f2040118d0538cf597fca785d",
+    "imagenet_19_305": "e1f58f00e2e47ce930d7ecab0e46a78316054f68c10d0742e87c1cc092324556",
+}
+SAMPLE_FILES = Artifact(
+    package="foolbox",
+    version="3.3.4",
+    files={f"foolbox/data/{name}.jpg": digest for name, digest in _SAMPLE_SHA256.items()},
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ListedImage:
     """A listed image.
 
     Args:
@@ -45,15 +75,7 @@ class Entry:
     fault: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Listed:
-    path: Path
-    name: PurePath  # what the id is made of: the path as the data set has it
-    label: int | None
-    fault: str | None = None
-
-
-def list_images(source: Path) -> list[Entry]:
+def list_images(source: Path) -> list[ListedImage]:
     """List what a data set holds, in a fixed order: the rows of its CSV file, or class by class and name by name.
 
     Args:
@@ -64,8 +86,6 @@ def list_images(source: Path) -> list[Entry]:
         WhorlError: nothing is there, or it fits no layout.
     """
     if source == SAMPLES and not source.exists():
-        from whorl.data.samples import list_samples  # which is built on this module
-
         return list_samples()
     if source.is_file():
         if source.suffix.lower() != ".csv":
@@ -78,11 +98,14 @@ def list_images(source: Path) -> list[Entry]:
         raise WhorlError(f"{source}: no such folder. {_EXPECTED}")
     if not listed:
         raise WhorlError(f"{source} lists no images. {_EXPECTED}")
-    ids = _unique_ids([item.name for item in listed], source)
-    return [
-        Entry(path=item.path, label=item.label, id=name, fault=item.fault)
-        for item, name in zip(listed, ids, strict=True)
-    ]
+    ids = _unique_ids([PurePath(item.id) for item in listed], source)
+    return [replace(item, id=unique) for item, unique in zip(listed, ids, strict=True)]
+
+
+def list_samples() -> list[ListedImage]:
+    """List the bundled photographs, as ``list_images`` lists a folder; the first call fetches them."""
+    paths = fetch(SAMPLE_FILES).values()
+    return [ListedImage(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in paths]
 
 
 def _table_of(folder: Path) -> Path | None:
@@ -92,7 +115,10 @@ def _table_of(folder: Path) -> Path | None:
     return tables[0] if len(tables) == 1 else None
 
 
-def _from_csv(table: Path) -> list[_Listed]:
+# The functions below list each image under its path as the data set has it; list_images makes the ids of those.
+
+
+def _from_csv(table: Path) -> list[ListedImage]:
     try:
         # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
         with table.open(newline="", encoding="utf-8-sig") as file:
@@ -107,20 +133,20 @@ def _from_csv(table: Path) -> list[_Listed]:
     raise WhorlError(f"{table}: expected the columns ImageId and TrueLabel, or path and label; got {sorted(columns)}.")
 
 
-def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[_Listed]:
+def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage]:
     for row in reader:
-        name = PurePath(_named(row, "ImageId", table, reader.line_num))
-        path = table.parent / "images" / f"{name}.png"
+        name = f"{PurePath(_named(row, 'ImageId', table, reader.line_num))}.png"
         # 1-based, because the competition's networks had a background class at 0
         label, fault = _label(row["TrueLabel"], low=1, high=_NIPS17_CLASSES, where=f"{table}, line {reader.line_num}")
-        yield _Listed(path=path, name=PurePath(f"{name}.png"), label=None if label is None else label - 1, fault=fault)
+        label = None if label is None else label - 1
+        yield ListedImage(path=table.parent / "images" / name, label=label, id=name, fault=fault)
 
 
-def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[_Listed]:
+def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage]:
     for row in reader:
-        name = PurePath(_named(row, "path", table, reader.line_num))
+        name = _named(row, "path", table, reader.line_num)
         label, fault = _label(row["label"], low=0, high=2**63 - 1, where=f"{table}, line {reader.line_num}")
-        yield _Listed(path=table.parent / name, name=name, label=label, fault=fault)
+        yield ListedImage(path=table.parent / name, label=label, id=name, fault=fault)
 
 
 def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
@@ -142,7 +168,7 @@ def _label(text: str | None, *, low: int, high: int, where: str) -> tuple[int | 
     return int(text), None
 
 
-def _from_class_folders(folder: Path) -> list[_Listed]:
+def _from_class_folders(folder: Path) -> list[ListedImage]:
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
     if not classes:
         loose = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
@@ -150,7 +176,7 @@ def _from_class_folders(folder: Path) -> list[_Listed]:
         raise WhorlError(f"{folder} holds {found}. {_EXPECTED}")
     labels = _class_labels([path.name for path in classes], folder)
     return [
-        _Listed(path=path, name=path.relative_to(folder), label=label)
+        ListedImage(path=path, label=label, id=path.relative_to(folder).as_posix())
         for label, path in zip(labels, classes, strict=True)
         for path in sorted(path.iterdir())
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()

@@ -4,10 +4,11 @@ from whorl.defenses.bit_depth import BitDepth, reduce_bits
 from whorl.defenses.defended import Defended, Defense
 from whorl.defenses.jpeg import Jpeg, jpeg
 from whorl.defenses.randmix import RandMix, randmix
-from whorl.defenses.registry import defense_names, load_defense
+from whorl.defenses.registry import DEFENSES, defense_names, load_defense
 from whorl.defenses.resize_pad import ResizePad, resize_pad
 
 __all__ = [
+    "DEFENSES",
     "BitDepth",
     "Defended",
     "Defense",

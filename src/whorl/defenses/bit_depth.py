@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
+from whorl.defenses.registry import DEFENSES
 from whorl.records import Record
 
 
@@ -34,6 +35,7 @@ def reduce_bits(x: Tensor, *, levels: int = 4) -> Tensor:
     return straight_through(value.to(x.dtype), x)
 
 
+@DEFENSES.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BitDepth(Record):
     """Bit-depth reduction; see ``reduce_bits``.
@@ -43,6 +45,7 @@ class BitDepth(Record):
     """
 
     name: ClassVar[str] = "bitdepth"
+    about: ClassVar[str] = "round each channel to a few levels"
     levels: int = 4
 
     def __post_init__(self) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
-from whorl.defenses.jpeg_codec import coded
+from whorl.defenses.registry import DEFENSES
 from whorl.records import Record
 
 
@@ -35,6 +40,21 @@ def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
     return straight_through((decoded.to(exact.dtype) / 255).to(x.dtype), x)
 
 
+def coded(pixels: Iterable[NDArray[np.uint8]], quality: int) -> NDArray[np.uint8]:
+    """Compress and decompress (N, H, W, 3) images.
+
+    >>> coded(np.zeros((2, 8, 16, 3), dtype=np.uint8), 75).shape
+    (2, 8, 16, 3)
+    """
+    decoded = []
+    for image in pixels:
+        file = BytesIO()
+        Image.fromarray(np.ascontiguousarray(image)).save(file, format="JPEG", quality=quality)
+        decoded.append(np.asarray(Image.open(file, formats=("JPEG",))))
+    return np.stack(decoded)
+
+
+@DEFENSES.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Jpeg(Record):
     """JPEG compression; see ``jpeg``.
@@ -44,6 +64,7 @@ class Jpeg(Record):
     """
 
     name: ClassVar[str] = "jpeg"
+    about: ClassVar[str] = "compress as JPEG and decompress"
     quality: int = 75
 
     def __post_init__(self) -> None:

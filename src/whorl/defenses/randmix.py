@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from whorl.defenses.checks import at_least_single, require_images, require_number, require_whole
+from whorl.defenses.registry import DEFENSES
 from whorl.randomness import normal, substream, uniform
 from whorl.records import Record
 
@@ -80,6 +81,7 @@ def randmix(
     return ((painted + 1) / 2).reshape(x.shape).to(x.dtype)
 
 
+@DEFENSES.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RandMix(Record):
     """RandMix; see ``randmix``.
@@ -93,6 +95,8 @@ class RandMix(Record):
     """
 
     name: ClassVar[str] = "randmix"
+    about: ClassVar[str] = "repaint with a few of the image's own colours, at random"
+    samples: ClassVar[int] = 10  # draws that are averaged by default
     colors: int = 5
     pixels: int = 100
     sigma: float = 10.0

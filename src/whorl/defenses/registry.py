@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import fields
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from torch import nn
 
-from whorl.defenses.bit_depth import BitDepth
 from whorl.defenses.defended import Defended
-from whorl.defenses.jpeg import Jpeg
-from whorl.defenses.randmix import RandMix
-from whorl.defenses.resize_pad import ResizePad
 from whorl.errors import unknown_name
+from whorl.records import Registry
 
-_DEFENSES: dict[str, Jpeg | BitDepth | ResizePad | RandMix] = {
-    defense.name: defense for defense in (Jpeg(), BitDepth(), ResizePad(), RandMix())
-}
-# How many draws the random ones average by default; the others have nothing to average.
-_SAMPLES = {"resize-pad": 1, "randmix": 10}
+DEFENSES: Registry[type[Any]] = Registry("defense")
+"""Every defence by name, entered where it is defined: all modules of this package are looked through."""
+
+
+@cache
+def _known() -> Registry[type[Any]]:
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        import_module(module.name)
+    return DEFENSES
 
 
 def defense_names() -> tuple[str, ...]:
     """Name every defence that ``load_defense`` knows.
 
     >>> defense_names()
-    ('jpeg', 'bitdepth', 'resize-pad', 'randmix')
+    ('bitdepth', 'jpeg', 'randmix', 'resize-pad')
     """
-    return tuple(_DEFENSES)
+    return tuple(_known())
 
 
 def load_defense(name: str, clf: nn.Module, **settings: Any) -> Defended:
@@ -61,13 +66,14 @@ def load_defense(name: str, clf: nn.Module, **settings: Any) -> Defended:
     'mine+jpeg+resize-pad'
     """
     key = name.lower()
-    if key not in _DEFENSES:
-        raise unknown_name("defense", name, _DEFENSES, hint="`whorl defenses` lists all.")
-    defense = _DEFENSES[key]
-    draws = {"seed": 0} | ({"samples": _SAMPLES[key]} if key in _SAMPLES else {})
-    known = [field.name for field in fields(defense)] + list(draws)
+    if key not in _known():
+        raise unknown_name("defense", name, _known(), hint="`whorl defenses` lists all.")
+    make = DEFENSES[key]
+    samples = getattr(make, "samples", None)  # the random ones average draws; the others have nothing to average
+    draws = {"seed": 0} | ({} if samples is None else {"samples": samples})
+    known = [field.name for field in fields(make)] + list(draws)
     for setting in settings:
         if setting not in known:
             raise unknown_name("setting", setting, known, hint=f"{key} takes: {', '.join(known)}.")
     own = {setting: value for setting, value in settings.items() if setting not in draws}
-    return Defended(clf, defense.with_(**own), **(draws | {k: v for k, v in settings.items() if k in draws}))
+    return Defended(clf, make(**own), **(draws | {k: v for k, v in settings.items() if k in draws}))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl.defenses.checks import require_images, require_number
+from whorl.defenses.registry import DEFENSES
 from whorl.randomness import uniform
 from whorl.records import Record
 
@@ -67,6 +68,7 @@ def resize_pad(x: Tensor, keys: Tensor, *, min_scale: float = 0.875) -> Tensor:
     return x.flatten(2).gather(2, index).reshape(x.shape) * inside
 
 
+@DEFENSES.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ResizePad(Record):
     """Random resizing and padding; see ``resize_pad``.
@@ -76,6 +78,8 @@ class ResizePad(Record):
     """
 
     name: ClassVar[str] = "resize-pad"
+    about: ClassVar[str] = "shrink at random and pad with black at random"
+    samples: ClassVar[int] = 1  # draws that are averaged by default
     min_scale: float = 0.875
 
     def __post_init__(self) -> None:

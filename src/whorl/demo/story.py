@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from whorl.data import load_samples
-from whorl.data.samples import SAMPLES
+from whorl.data.layouts import SAMPLE_FILES
 from whorl.demo.showcase import draw_showcase
 from whorl.errors import WhorlError
 from whorl.progress import Progress, silent
@@ -51,7 +51,7 @@ def demo_declaration(*, images: int | None = None, seed: int = 0) -> Declaration
     >>> demo_declaration(images=4).targets
     ('resnet18', 'mobilenet_v2', 'efficientnet_lite0')
     """
-    total = len(SAMPLES.files)
+    total = len(SAMPLE_FILES.files)
     if images is not None and not 1 <= images <= total:
         raise WhorlError(f"there are {total} samples; expected a number from 1 to {total}, got {images}.")
     content = tomllib.loads(resources.files("whorl.demo").joinpath("demo.toml").read_text(encoding="utf-8"))

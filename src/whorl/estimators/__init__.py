@@ -2,6 +2,7 @@
 
 from whorl.estimators.invariant import (
     CALIBRATED_ROTATION,
+    ESTIMATORS,
     TI_SIGMA,
     AffineInvariant,
     Chain,
@@ -18,6 +19,7 @@ from whorl.estimators.values import CompressedGradient, SharedChannels
 
 __all__ = [
     "CALIBRATED_ROTATION",
+    "ESTIMATORS",
     "TI_SIGMA",
     "AffineInvariant",
     "Chain",

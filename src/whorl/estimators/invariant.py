@@ -20,7 +20,7 @@ from whorl.estimators.fast import estimate
 from whorl.estimators.rotations import average_rotations
 from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
-from whorl.records import Record
+from whorl.records import Record, Registry
 
 Kind = Literal["gaussian", "uniform"]
 
@@ -77,7 +77,11 @@ class Identity(_Wraps, Record):
 
 identity = Identity()
 
+ESTIMATORS: Registry[Callable[..., Estimator]] = Registry("estimator")
+"""Every estimator by the name of its class."""
 
+
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TranslationInvariant(_Wraps, Record):
     """Average the gradient over small translations: one blur (Dong et al., 2019; the paper's Λ_t).
@@ -111,6 +115,7 @@ class TranslationInvariant(_Wraps, Record):
         return blur(_computable(gradient), self.kernel).to(gradient.dtype) if fast is None else fast
 
 
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AffineInvariant(_Wraps, Record):
     """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
@@ -195,6 +200,7 @@ class AffineInvariant(_Wraps, Record):
         return g.to(gradient.dtype)
 
 
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RotationInvariant(_Wraps, Record):
     """Average the gradient over rotations alone, whose width may fall from step to step of an attack.

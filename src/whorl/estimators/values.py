@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.estimators.invariant import ESTIMATORS
 from whorl.records import Record
 
 
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompressedGradient(Record):
     """Raise every value's size to a power, sign kept, so that few large ones do not outvote the rest.
@@ -33,6 +35,7 @@ class CompressedGradient(Record):
         return gradient.sign() * gradient.abs() ** self.power
 
 
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SharedChannels(Record):
     """Replace part of each colour's gradient by the mean over the colours.

@@ -6,8 +6,8 @@ done = harden("mobilenet_v2", "photos/", "ens-at", out="runs/hardened", seconds=
 print(done.history[-1])
 """
 
+from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.job import Hardened, harden
-from whorl.hardening.pictures import TrainingPictures, load_pictures
 from whorl.hardening.recipes import Examples, Recipe, recipe, recipe_names
 from whorl.hardening.settings import Training
 
@@ -16,9 +16,9 @@ __all__ = [
     "Hardened",
     "Recipe",
     "Training",
-    "TrainingPictures",
+    "TrainingImages",
     "harden",
-    "load_pictures",
+    "load_training_images",
     "recipe",
     "recipe_names",
 ]

@@ -16,15 +16,15 @@ import whorl
 from whorl.errors import WhorlError
 from whorl.files import atomic_write, sha256_of
 from whorl.hardening.checkpoint import FILE, load_checkpoint
-from whorl.hardening.measurements import Say
-from whorl.hardening.pictures import TrainingPictures, load_pictures
+from whorl.hardening.held_out import Say
+from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.report import write_report
 from whorl.hardening.settings import Training
 from whorl.hardening.student import make_student, put
-from whorl.hardening.training import NotFiniteError, Trainer
+from whorl.hardening.trainer import NotFiniteError, Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import load_model
@@ -63,7 +63,7 @@ class Hardened:
 
 def harden(
     model: str | Classifier,
-    data: str | Path | TrainingPictures,
+    data: str | Path | TrainingImages,
     recipe: str | Recipe = "ens-at",
     *,
     out: str | Path | None = None,
@@ -112,28 +112,28 @@ def harden(
     # In a function of its own, so that nothing of it outlives the processes' group.
     def train(group: Team, where: torch.device) -> Hardened:
         original = _classifier(model, where)
-        pictures = (
+        images = (
             data
-            if isinstance(data, TrainingPictures)
+            if isinstance(data, TrainingImages)
             else _load(data, original, side, progress if group.leads else silent)
         )
-        pictures.check_classes(original.num_classes, partial=partial)
+        images.check_classes(original.num_classes, partial=partial)
         makers = _pool(pool, original, where) if chosen.needs_pool else {}
         taught = [original] if teachers is None else [_classifier(teacher, where) for teacher in teachers]
         _check_classes([*makers.values(), *taught], original)
         begun = original if start is None else start.to(where)
         student = make_student(begun, norm=how.norm, head=how.head)
-        trainer = Trainer(student, makers, taught, pictures, chosen, how, group)
+        trainer = Trainer(student, makers, taught, images, chosen, how, group)
         about = {
             "recipe": repr(chosen),
             "model": _identity(original),
             "start": _identity(begun),
             "pool": ", ".join(map(_identity, makers.values())),
             "teachers": ", ".join(map(_identity, taught)),
-            "images": f"{len(pictures)} {pictures.sha256}",
+            "images": f"{len(images)} {images.sha256}",
         }
         folder = None if out is None else Path(out)
-        job = _Job(trainer, about, folder, group, progress, say)
+        job = _TrainingRun(trainer, about, folder, group, progress, say)
         job.run(seconds)
         return job.finish(begun, f"{original.name}.{chosen.name}")
 
@@ -141,7 +141,7 @@ def harden(
         return train(group, where)
 
 
-class _Job:
+class _TrainingRun:
     """The loop around a trainer: time, checkpoints, measurements."""
 
     def __init__(
@@ -294,8 +294,8 @@ def _identity(net: Classifier) -> str:
     return f"{net.name} {state_dict_sha256(net.net)}"
 
 
-def _load(data: str | Path, original: Classifier, side: int | None, progress: Progress) -> TrainingPictures:
-    return load_pictures(data, side=max(original.size) if side is None else side, progress=progress)
+def _load(data: str | Path, original: Classifier, side: int | None, progress: Progress) -> TrainingImages:
+    return load_training_images(data, side=max(original.size) if side is None else side, progress=progress)
 
 
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 from whorl.files import atomic_write
 
 _ACCURACIES = {
@@ -66,7 +66,7 @@ def _curves(history: Sequence[Mapping[str, float]]) -> str:
         import plotly.graph_objects as go
         from plotly.subplots import make_subplots
     except ImportError as error:
-        raise WhorlError("the training report needs plotly. Install it: pip install plotly.") from error
+        raise missing_extra("the training report", "plotly") from error
     titles = ("accuracy on held-out images (%)", "training loss")
     figure: Any = make_subplots(rows=2, cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.12)
     steps = [entry["step"] for entry in history]

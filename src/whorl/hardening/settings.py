@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whorl.errors import WhorlError
-from whorl.hardening.student import Norm
 from whorl.records import Record
 
+NormLearning = Literal["frozen", "affine", "batch"]
 _RATES = {"sgd": 0.03, "adam": 1.5e-4}
 
 
@@ -57,7 +57,7 @@ class Training(Record):
     area: tuple[float, float] = (0.35, 1.0)
     crop: int | None = None
     mix: float = 0.0
-    norm: Norm = "affine"
+    norm: NormLearning = "affine"
     head: bool = False
     held_out: int = 256
     seed: int = 0

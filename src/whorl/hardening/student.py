@@ -1,22 +1,24 @@
-"""The network that learns: what of it may change, its running average, and how its weights are written."""
+"""The network that learns: what of it may change, how, its running average; and all networks as a step runs them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
+from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
+from whorl.hardening.settings import NormLearning, Training
 from whorl.models.classifier import Classifier
 from whorl.models.defended.tensors import overlay
+from whorl.models.prepared.folding import fold
 from whorl.models.weights import StateDict
 
-Norm = Literal["frozen", "affine", "batch"]
 
-
-def make_student(original: Classifier, *, norm: Norm = "affine", head: bool = False) -> Classifier:
+def make_student(original: Classifier, *, norm: NormLearning = "affine", head: bool = False) -> Classifier:
     """Copy a classifier so that it can learn.
 
     Like every classifier it stays in eval mode: dropout is off, and BatchNorm uses the statistics of the millions of
@@ -31,8 +33,8 @@ def make_student(original: Classifier, *, norm: Norm = "affine", head: bool = Fa
     Returns:
         The copy; what may change requires gradients.
     """
-    if norm not in get_args(Norm):
-        raise WhorlError(f"norm must be one of {', '.join(get_args(Norm))}; got {norm!r}.")
+    if norm not in get_args(NormLearning):
+        raise WhorlError(f"norm must be one of {', '.join(get_args(NormLearning))}; got {norm!r}.")
     student = deepcopy(original)
     student.net.requires_grad_(True)
     for module in student.net.modules():
@@ -134,3 +136,62 @@ class Averaged:
 
     def __exit__(self, *_: object) -> None:
         put(self.student, self.own)
+
+
+def make_optimizer(student: Classifier, training: Training) -> torch.optim.Optimizer:
+    """The optimiser over what may change; weight decay on matrices and kernels alone."""
+    parameters = list(trainable(student).values())
+    listed: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": training.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in listed if group["params"]]
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=training.rate, momentum=0.9, nesterov=True)
+    # A second moment that looks back 100 steps, as a few hundred is all there may be.
+    return torch.optim.AdamW(groups, lr=training.rate, betas=(0.9, 0.99))
+
+
+class LowPrecision:
+    """A network run in bfloat16 where that is safe; everything around it keeps its precision."""
+
+    def __init__(
+        self, net: Callable[[Tensor], Tensor], device: torch.device, *, on: bool, channels_last: bool = True
+    ) -> None:
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        if on and isinstance(net, nn.Module):
+            net.to(memory_format=self.layout)  # type: ignore[call-overload]  # torch's stub knows tensors alone
+        self.net, self.device, self.on = net, device, on
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Give the logits."""
+        if not self.on:
+            return self.net(x)
+        x = x.contiguous(memory_format=self.layout)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.net(x)
+
+
+class Learner(nn.Module):
+    """The student's forward pass for learning: images at the size they have, and a bare network to compile."""
+
+    def __init__(self, student: Classifier, *, compiled: bool) -> None:
+        super().__init__()
+        self.student = student
+        # In a list, for what is compiled shares its parameters with the student and must not be listed twice.
+        self.net: list[Any] = [torch.compile(student.net) if compiled else student.net]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the logits of (B, 3, H, W) images in [0, 1], which are not resized."""
+        logits: Tensor = self.net[0]((x - self.student._mean) / self.student._std)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def at_size(net: Model, size: tuple[int, int]) -> Model:
+    """A faster copy of a static classifier that takes images of this size as they are; anything else as it is."""
+    if not isinstance(net, Classifier):
+        return net
+    copy = deepcopy(net)
+    copy.size = size
+    fold(copy.net, size, len(copy.mean))
+    return copy

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from whorl.attacks.norms import NormName
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 from whorl.interop.naming import SYNONYMS
 from whorl.interop.seen import Seen
 
@@ -73,11 +73,8 @@ class Library(ABC):
             torchvision()  # which some peers import, and which may need a hand
             return importlib.import_module(self.module)
         except ModuleNotFoundError as error:
-            missing = "" if error.name == self.module.partition(".")[0] else f" ({error})"
-            raise WhorlError(
-                f"attacks of {self.key} need the package {self.package}, which cannot be imported{missing}. "
-                f"`pip install 'whorl[interop]'` brings all such libraries, `pip install {self.package}` this one."
-            ) from error
+            cause = "" if error.name == self.module.partition(".")[0] else str(error)
+            raise missing_extra(f"an attack of {self.key}", self.package, extra="interop", cause=cause) from error
 
     def version(self) -> str:
         """The installed version."""
@@ -154,7 +151,7 @@ def make(name: str, made_by: Callable[..., Any], *args: Any, **settings: Any) ->
 def lacking(name: str, error: ModuleNotFoundError) -> WhorlError:
     """Build the error for an attack that needs a package which its library does not bring."""
     package = str(error.name).partition(".")[0]
-    return WhorlError(f"{name} needs the package {package}, which is not installed. `pip install {package}`.")
+    return missing_extra(name, package)
 
 
 def refuse_target(name: str) -> WhorlError:

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import torch
 
-from whorl.errors import WhorlError
+from whorl.errors import missing_extra
 
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _MISSING = ("nms", "qnms")
@@ -49,4 +49,4 @@ def _load(package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise WhorlError(f"this model needs {package}, which is not installed. `pip install {package}`.") from error
+        raise missing_extra("this model", package) from error

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,7 +38,7 @@ class OnnxNet(nn.Module):
         try:
             import onnxruntime
         except ModuleNotFoundError as error:
-            raise WhorlError("ONNX models need onnxruntime. `pip install 'whorl[onnx]'`.") from error
+            raise missing_extra("an ONNX model", "onnxruntime", extra="onnx") from error
         if not path.is_file():
             raise WhorlError(f"there is no ONNX file {path}.")
         wanted = ["CPUExecutionProvider"]

@@ -16,17 +16,7 @@ _ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 Node = Any
 
 
-@dataclass(frozen=True, kw_only=True)
-class Branch:
-    """One residual branch: what is added to a shortcut."""
-
-    output: nn.Module
-    """Its output is the branch's. It runs once in a forward pass, so that a hook on it meets this branch alone."""
-    block: nn.Module | None
-    """The module in whose forward pass branch and shortcut are added; None outside of all."""
-
-
-def residual_branches(model: nn.Module, x: Tensor) -> tuple[Branch, ...]:
+def residual_branches(model: nn.Module, x: Tensor) -> tuple[nn.Module, ...]:
     """Find where a network adds a branch to a shortcut.
 
     The network runs once on one image while its additions are watched. An addition of two activations that come from
@@ -38,7 +28,8 @@ def residual_branches(model: nn.Module, x: Tensor) -> tuple[Branch, ...]:
         x: (B, C, H, W) images; the first is shown.
 
     Returns:
-        The branches in the order in which they run; empty where the network has none (VGG, Inception-v3, DenseNet).
+        For each branch the module whose output it is, in the order in which they run; empty where the network has none
+        (VGG, Inception-v3, DenseNet). Each runs once in a forward pass, so that a hook on it meets this branch alone.
 
     >>> class Block(nn.Module):
     ...     def __init__(self):
@@ -75,7 +66,6 @@ def _in_precision_of(model: nn.Module, x: Tensor) -> Tensor:
 class _Addition:
     first: Node
     second: Node
-    block: nn.Module | None
 
 
 class _Watch(TorchFunctionMode):
@@ -86,21 +76,16 @@ class _Watch(TorchFunctionMode):
         self.additions: list[_Addition] = []
         self.made: dict[Node, list[nn.Module]] = {}
         self.calls: Counter[nn.Module] = Counter()
-        self.running: list[nn.Module] = []
         self.handles = []
         for module in model.modules():
-            self.handles += [module.register_forward_pre_hook(self._enter), module.register_forward_hook(self._leave)]
+            self.handles.append(module.register_forward_hook(self._leave))
 
     def remove(self) -> None:
         """Take all hooks off."""
         for handle in self.handles:
             handle.remove()
 
-    def _enter(self, module: nn.Module, _: Any) -> None:
-        self.running.append(module)
-
     def _leave(self, module: nn.Module, _: Any, out: Any) -> None:
-        self.running.pop()
         self.calls[module] += 1
         if isinstance(out, Tensor) and out.grad_fn is not None:
             self.made.setdefault(out.grad_fn, []).append(module)
@@ -112,8 +97,7 @@ class _Watch(TorchFunctionMode):
             first, second = args[:2]
             # Before the call: an addition in place gives its operand another history.
             if _activation(first) and _activation(second) and first.shape == second.shape:
-                block = self.running[-1] if self.running else None
-                self.additions.append(_Addition(first.grad_fn, second.grad_fn, block))
+                self.additions.append(_Addition(first.grad_fn, second.grad_fn))
         return func(*args, **(kwargs or {}))
 
 
@@ -122,7 +106,7 @@ def _activation(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() >= 3 and value.grad_fn is not None
 
 
-def _branch(watch: _Watch, addition: _Addition) -> Branch | None:
+def _branch(watch: _Watch, addition: _Addition) -> nn.Module | None:
     first, second = _ancestors(addition.first), _ancestors(addition.second)
     common = first & second
     if not common or len(first) == len(second):
@@ -132,7 +116,7 @@ def _branch(watch: _Watch, addition: _Addition) -> Branch | None:
     while node in own:
         once = [module for module in watch.made.get(node, ()) if watch.calls[module] == 1]
         if once:
-            return Branch(output=once[0], block=addition.block)
+            return once[0]
         back = [parent for parent in _parents(node) if parent in own]
         if len(back) != 1:
             return None

@@ -8,10 +8,8 @@ from typing import Any
 
 from PIL import Image
 
-from whorl.artifacts import fetch
-from whorl.data.layouts import Entry, list_images
-from whorl.data.pictures import decode, to_tensor
-from whorl.data.samples import SAMPLES
+from whorl.data.image_files import decode, to_tensor
+from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
 from whorl.physical.sheet import Print
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
@@ -72,7 +70,7 @@ def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], li
     return _paired(opened, listed, limit)
 
 
-def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
+def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, ListedImage]:
     [place, *others] = dict.fromkeys(str(entry["data"]["folder"]) for entry in entries)
     if others:
         raise WhorlError(
@@ -80,18 +78,19 @@ def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
             "Choose attacks of one data set."
         )
     if place == "samples":
-        files = fetch(SAMPLES).values()
-        return {path.stem: Entry(path=path, label=int(path.stem.rpartition("_")[2]), id=path.stem) for path in files}
+        return {entry.id: entry for entry in list_samples()}
     if place == "None" or not Path(place).exists():
         raise WhorlError(f"the clean images of this run are not at {place} any more. Say where they are (clean).")
     return _labelled(Path(place))
 
 
-def _labelled(folder: Path) -> dict[str, Entry]:
+def _labelled(folder: Path) -> dict[str, ListedImage]:
     return {entry.id: entry for entry in list_images(folder)}
 
 
-def _paired(adversarial: Sequence[AdversarialFolder], clean: Mapping[str, Entry], limit: int | None) -> list[Group]:
+def _paired(
+    adversarial: Sequence[AdversarialFolder], clean: Mapping[str, ListedImage], limit: int | None
+) -> list[Group]:
     """Put all versions of an image side by side; only images of which all versions are there can be compared."""
     ids = [name for name in clean if all(name in folder.files for folder in adversarial)][:limit]
     if not ids:
@@ -103,7 +102,7 @@ def _paired(adversarial: Sequence[AdversarialFolder], clean: Mapping[str, Entry]
     return [_group(clean[name], adversarial) for name in ids]
 
 
-def _group(entry: Entry, adversarial: Sequence[AdversarialFolder]) -> Group:
+def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Group:
     size = _size_of(adversarial[0].files[entry.id])
     versions = []
     for folder in adversarial:
@@ -130,22 +129,22 @@ def _group(entry: Entry, adversarial: Sequence[AdversarialFolder]) -> Group:
     return (_clean_print(entry, size), *versions)
 
 
-def _check_same(entry: Entry, size: tuple[int, int], digest: str, file: Path) -> None:
+def _check_same(entry: ListedImage, size: tuple[int, int], digest: str, file: Path) -> None:
     if pixels_sha256(to_tensor(decode(entry.path, size=size))) != digest:
         raise WhorlError(
             f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
         )
 
 
-def _clean_print(entry: Entry, size: tuple[int, int]) -> Print:
+def _clean_print(entry: ListedImage, size: tuple[int, int]) -> Print:
     return Print(id=entry.id, label=_label(entry), file=entry.path, size=size)
 
 
-def _label(entry: Entry) -> int:
+def _label(entry: ListedImage) -> int:
     return _sound(entry).label or 0
 
 
-def _sound(entry: Entry) -> Entry:
+def _sound(entry: ListedImage) -> ListedImage:
     if entry.label is None:
         raise WhorlError(f"{entry.fault}. Correct it: without a label an answer cannot be judged.")
     return entry

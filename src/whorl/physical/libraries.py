@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 
 
 def opencv() -> Any:
@@ -40,4 +40,4 @@ def _needed(module: str, package: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise WhorlError(f"this needs the package {package}, which is not here. Install 'whorl[{extra}]'.") from error
+        raise missing_extra("the physical test", package, extra=extra) from error

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from whorl.data.pictures import decode
+from whorl.data.image_files import decode
 from whorl.errors import WhorlError
 from whorl.files import atomic_write
 from whorl.physical.codes import MODULES, Code, modules_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.pictures import MAX_PIXELS, decode
+from whorl.data.image_files import MAX_PIXELS, decode
 from whorl.errors import WhorlError
 from whorl.physical.libraries import heif
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from whorl.data import save_image
-from whorl.data.pictures import to_tensor
+from whorl.data.image_files import to_tensor
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.physical.captures import SHOWN, Capture, Photographed, Pixels, Scored, Settings, Unread, View

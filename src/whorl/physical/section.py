@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from whorl.data.pictures import to_tensor
+from whorl.data.image_files import to_tensor
 from whorl.evaluation import Comparison, Pose, SuccessRate
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN

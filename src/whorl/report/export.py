@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 from whorl.files import write_file, writing
 from whorl.progress import Progress, silent
 from whorl.report.charts import figure_text
@@ -103,9 +103,7 @@ def save_charts(figures: Mapping[Path, Figure], *, progress: Progress = silent) 
     try:
         from kaleido import Kaleido
     except ImportError as error:
-        raise WhorlError(
-            "figures as files need kaleido, which is not installed. Install it with: pip install 'whorl[figures]'"
-        ) from error
+        raise missing_extra("a figure as a file", "kaleido", extra="figures") from error
     left = dict(figures)
 
     async def draw_all() -> None:

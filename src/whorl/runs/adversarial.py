@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from whorl.data.image_files import SUFFIXES
 from whorl.data.layouts import list_images
-from whorl.data.pictures import SUFFIXES
 from whorl.errors import WhorlError
 from whorl.runs.cells import records_below
 from whorl.runs.folder import Json, RunFolder, folder_name

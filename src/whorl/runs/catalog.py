@@ -11,20 +11,13 @@ from torch import nn
 from whorl.artifacts import cache_home
 from whorl.attacks import attack, attack_names, describe
 from whorl.attacks.presets import Kind
-from whorl.defenses import defense_names, load_defense
+from whorl.defenses import DEFENSES, defense_names, load_defense
 from whorl.errors import WhorlError
 from whorl.models import Classifier
 from whorl.models._torchvision import timm
 from whorl.models.defended import shipped
 from whorl.models.networks import NETWORKS, Network
 from whorl.models.zoo import PAPER
-
-_DEFENSES = {
-    "jpeg": "compress as JPEG and decompress",
-    "bitdepth": "round each channel to a few levels",
-    "resize-pad": "shrink at random and pad with black at random",
-    "randmix": "repaint with a few of the image's own colours, at random",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +100,7 @@ def defense_catalog() -> list[DefenseEntry]:
         settings = vars(defended.defense).copy()
         with suppress(WhorlError):  # the random ones take this, the others refuse it
             settings["samples"] = load_defense(name, stand_in, samples=defended.samples).samples
-        entries.append(DefenseEntry(name=name, description=_DEFENSES.get(name, ""), settings=settings))
+        entries.append(DefenseEntry(name=name, description=DEFENSES[name].about, settings=settings))
     return entries
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from whorl.data.layouts import Entry, list_images
+from whorl.data.layouts import ListedImage, list_images
 from whorl.files import atomic_write
 from whorl.runs.declaration import Data
 
@@ -27,7 +27,7 @@ class Listed:
         sha256: of the file; empty where there is none.
     """
 
-    entry: Entry
+    entry: ListedImage
     sha256: str
 
 

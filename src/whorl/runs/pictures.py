@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whorl.data import Images, iter_images, load_samples
-from whorl.data.layouts import list_images
-from whorl.data.samples import SAMPLES
+from whorl.data.layouts import SAMPLE_FILES, list_images
 from whorl.errors import WhorlError
 
 SAMPLE_SIDE = 224
@@ -50,7 +49,7 @@ class Pictures:
 
     def count(self) -> int:
         """How many are listed; no image is opened."""
-        listed = len(SAMPLES.files) if self.folder is None else len(list_images(self.folder))
+        listed = len(SAMPLE_FILES.files) if self.folder is None else len(list_images(self.folder))
         return listed if self.limit is None else min(self.limit, listed)
 
     def batches(self, size: int) -> Iterator[Images]:

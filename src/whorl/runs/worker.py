@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from whorl.data import BadImage, Images, load_image, save_image
+from whorl.data.image_files import checked_size
 from whorl.data.images import collect
-from whorl.data.pictures import checked_size
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose, to_8_bits
 from whorl.evaluation.grid import Precision, in_precision

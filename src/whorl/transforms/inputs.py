@@ -7,6 +7,7 @@ its tensors alone has a true ``pure``: a recorded graph of it then stands for ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Protocol, runtime_checkable
@@ -19,7 +20,7 @@ from whorl.errors import WhorlError
 from whorl.geometry.affine import warp
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.randomness import uniform
-from whorl.records import Record
+from whorl.records import Record, Registry
 from whorl.transforms.lines import Lines, lines, resample
 
 
@@ -45,7 +46,11 @@ class Plain(Record):
 
 plain = Plain()
 
+TRANSFORMS: Registry[Callable[..., InputTransform]] = Registry("input transform")
+"""Every random input transform by the name of its class."""
 
+
+@TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DiverseInput(Record):
     """Diverse inputs (Xie et al., 2019): enlarge a little, place at random on a larger canvas, view it at the old size.
@@ -185,6 +190,7 @@ def _room(side: int) -> int:
     return -(-side // 8) * 8
 
 
+@TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RandomAffine(Record):
     """A random rotation, scaling and shift of each image, uniform over the stated ranges (Athalye et al., 2018).
@@ -210,7 +216,15 @@ class RandomAffine(Record):
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        draws = uniform(keys, (4,))
+        return self.pose(x, uniform(keys, (4,)))
+
+    def pose(self, x: Tensor, draws: Tensor) -> Tensor:
+        """Rotate, scale and shift images by draws from the unit cube.
+
+        Args:
+            x: (B, C, H, W).
+            draws: (B, 4) in [0, 1): angle, scale, shift to the right, shift down.
+        """
         low, high = self.scale
         height, width = x.shape[-2:]
         reach = self.shift / REFERENCE_SIDE

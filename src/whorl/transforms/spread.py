@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.geometry.affine import warp
-from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.randomness import substream, uniform
-from whorl.transforms.inputs import InputTransform, RandomAffine
+from whorl.transforms.inputs import TRANSFORMS, InputTransform, RandomAffine
 
 Design = Literal["latin", "lattice", "antithetic"]
 
@@ -39,6 +37,7 @@ class Planned(Protocol):
         ...
 
 
+@TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SpreadAffine(RandomAffine):
     """A random rotation, scaling and shift whose draws, over the steps of an attack, fill their ranges evenly.
@@ -82,7 +81,7 @@ class PlannedAffine:
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return warp_by(x, self.points[self.lookup(keys)], self.ranges)
+        return self.ranges.pose(x, self.points[self.lookup(keys)])
 
 
 class Lookup:
@@ -94,29 +93,6 @@ class Lookup:
     def __call__(self, keys: Tensor) -> Tensor:
         """Places of (B,) keys in the flattened table."""
         return self.order[torch.searchsorted(self.sorted, keys)]
-
-
-def warp_by(x: Tensor, draws: Tensor, ranges: RandomAffine) -> Tensor:
-    """Turn, scale and shift images by draws from the unit cube.
-
-    Args:
-        x: (B, C, H, W).
-        draws: (B, 4) in [0, 1): angle, scale, shift to the right, shift down.
-        ranges: what 0 and 1 stand for.
-
-    Returns:
-        (B, C, H, W).
-    """
-    low, high = ranges.scale
-    height, width = x.shape[-2:]
-    reach = ranges.shift / REFERENCE_SIDE
-    signed = draws.to(torch.promote_types(x.dtype, torch.float32)) * 2 - 1
-    return warp(
-        x,
-        angle=signed[:, 0] * ranges.angle,
-        scale=(low + high) / 2 + signed[:, 1] * ((high - low) / 2),
-        shift=torch.stack((signed[:, 2] * (reach * width), signed[:, 3] * (reach * height)), dim=1),
-    )
 
 
 def latin(table: Tensor) -> Tensor:

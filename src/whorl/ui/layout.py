@@ -7,7 +7,7 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from whorl.errors import WhorlError
+from whorl.errors import missing_extra
 from whorl.models.zoo import PAPER
 from whorl.ui import drawing
 from whorl.ui.crafting import Settings, pairs
@@ -71,7 +71,7 @@ def library() -> Any:
     try:
         return import_module("gradio")
     except ImportError as error:
-        raise WhorlError("the playground needs the package gradio, which is not here. Install 'whorl[ui]'.") from error
+        raise missing_extra("the playground", "gradio", extra="ui") from error
 
 
 def lay_out(playground: Playground) -> Parts:

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from whorl.data import load_image
-from whorl.data.layouts import Entry
+from whorl.data.layouts import ListedImage
 from whorl.errors import WhorlError
 
 MAX_BYTES = 25 * 2**20
@@ -56,11 +56,11 @@ class Picture:
                 raise WhorlError(str(error).replace(str(path), self.name)) from error
 
 
-def sample(entry: Entry, names: Sequence[str]) -> Picture:
+def sample(entry: ListedImage, names: Sequence[str]) -> Picture:
     """Choose a bundled photograph.
 
     Args:
-        entry: from ``whorl.data.samples.list_samples``.
+        entry: from ``whorl.data.layouts.list_samples``.
         names: of ImageNet's classes.
     """
     name = entry.id if entry.label is None else names[entry.label]

@@ -10,7 +10,7 @@ from threading import Lock
 
 import torch
 
-from whorl.data.samples import list_samples
+from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models import Classifier, load_model
 from whorl.models.labels import imagenet_labels

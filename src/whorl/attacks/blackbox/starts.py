@@ -40,7 +40,7 @@ class FolderStart(Record):
         Raises:
             WhorlError: there is none.
         """
-        from whorl.data.pictures import SUFFIXES  # needs Pillow, which the core does without
+        from whorl.data.image_files import SUFFIXES  # needs Pillow, which the core does without
 
         # PNG first: it is the only one that whorl writes. Not with_suffix: ids may hold dots.
         for suffix in (".png", *sorted(SUFFIXES - {".png"})):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, missing_extra
 from whorl.runs.loading import Networks
 from whorl.runs.plan import Task
 from whorl.runs.worker import Job, Worker
@@ -42,7 +42,7 @@ def run_on_ray(job: Job, tasks: Sequence[Task], networks: Networks, workers: int
         from ray.exceptions import RayActorError, RayTaskError
         from ray.util import ActorPool
     except ImportError as error:
-        raise WhorlError("the engine ray needs Ray: pip install 'whorl[ray]'.") from error
+        raise missing_extra("the engine ray", "ray", extra="ray") from error
     if workers is not None and workers < 1:
         raise WhorlError(f"workers must be a whole number from 1; got {workers}.")
     if not tasks:

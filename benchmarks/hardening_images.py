@@ -19,7 +19,7 @@ INVARIANT = ("ai-fgsm", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 ATTACKS = {POOL_SOURCE: (*PLAIN, *INVARIANT), OTHER_SOURCE: (*PLAIN, "ai-dim", "ai-ram")}
 
 
-def pictures_to_ask(options: argparse.Namespace) -> tuple[Tensor, Tensor, list[str]]:
+def evaluation_images(options: argparse.Namespace) -> tuple[Tensor, Tensor, list[str]]:
     """The evaluation images on the device, with labels and names."""
     x, y, ids = whorl.load_images(options.nips, size=options.size, limit=options.limit)
     return x.to(options.device), y.to(options.device), ids
@@ -45,7 +45,7 @@ def craft(name: str, source: str, x: Tensor, y: Tensor, ids: list[str], options:
 
 def craft_all(options: argparse.Namespace) -> None:
     """Make every attack of the evaluation, those of the check first."""
-    x, y, ids = pictures_to_ask(options)
+    x, y, ids = evaluation_images(options)
     for source, names in ATTACKS.items():
         begun = time.perf_counter()
         for name in names:

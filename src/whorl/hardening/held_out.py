@@ -12,7 +12,8 @@ from whorl.attacks.contract import Model
 from whorl.hardening.examples import perturb
 from whorl.hardening.recipes import Examples
 
-Answers = Callable[[Tensor], Tensor]
+Say = Callable[[dict[str, float]], None]
+"""Called with each measurement: step, steps, seconds, loss, lr and held-out accuracies."""
 
 TRANSFER = Examples(eps=(16 / 255, 16 / 255), steps=10, reach=5.0, momentum=1.0)
 """MIM at ε = 16/255, made once on the first static network."""
@@ -21,7 +22,7 @@ WHITE_BOX = Examples(eps=(4 / 255, 4 / 255), steps=5, reach=2.5, random_start=Tr
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class HeldOut:
     """Held-out images, and their adversarial versions from the pool.
 
     Attributes:
@@ -39,7 +40,7 @@ class Watch:
     batch: int
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, keys: Tensor, maker: Model | None, batch: int) -> Watch:
+    def of(cls, x: Tensor, y: Tensor, keys: Tensor, maker: Model | None, batch: int) -> HeldOut:
         """Make the adversarial versions."""
         made = None
         if maker is not None and len(x):
@@ -47,7 +48,7 @@ class Watch:
             made = torch.cat(parts)
         return cls(x, y, keys, made, batch)
 
-    def measure(self, student: Answers) -> dict[str, float]:
+    def measure(self, student: Model) -> dict[str, float]:
         """Ask a student: shares of right answers in [0, 1]; nothing where nothing is held out."""
         if not len(self.x):
             return {}

@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bought:
+class Gain:
     """What hardening bought, and what it cost.
 
     Attributes:
@@ -73,7 +73,7 @@ class Bought:
         }
 
 
-def what_it_bought(
+def measure_gain(
     original: Classifier,
     hardened: Classifier,
     source: Classifier,
@@ -85,7 +85,7 @@ def what_it_bought(
     seed: int = 0,
     total: int = 0,
     progress: Progress = silent,
-) -> Bought:
+) -> Gain:
     """Craft on one network, and ask two others, batch by batch.
 
     Args:
@@ -123,7 +123,7 @@ def what_it_bought(
         return counts[name, target, Pose()]
 
     first = next(iter(chosen))
-    return Bought(
+    return Gain(
         original=original.name,
         hardened=hardened.name,
         source=source.name,
@@ -141,7 +141,7 @@ def what_it_bought(
     )
 
 
-def draw(bought: Bought, path: Path) -> None:
+def draw(bought: Gain, path: Path) -> None:
     """Draw the comparison as pairs of bars and save it as a PNG.
 
     Args:

@@ -10,7 +10,7 @@ import torch
 
 from cli.invoking import invoke
 from whorl import WhorlError
-from whorl.analysis.correlating import Point, correlate, read_points
+from whorl.analysis.correlation import Point, correlate, read_points
 from whorl.evaluation import Pose, SuccessRate
 from whorl.runs.results import Cell, write_results
 

@@ -244,7 +244,7 @@ def as_json(done: Calibrated) -> dict[str, Any]:
         "settings": dict(done.settings),
         "gradients": done.gradients,
         "targets": list(done.answers.targets),
-        "pictures": done.answers.pictures,
+        "pictures": done.answers.images,
         "winner": {"label": done.winner.label, "estimator": done.winner.estimator},
         "optimism": done.chosen.optimism,
         "judged": [asdict(one) for one in done.chosen.judged],
@@ -266,7 +266,7 @@ def as_toml(done: Calibrated) -> str:
     """Write the winner as an attack that a declaration takes as it is."""
     lines = [
         f"# Chosen for {done.attack} on {done.source}, {done.gradients:g} gradients an image, by success on",
-        f"# {', '.join(done.answers.targets)}; {done.answers.pictures} images. Goes into a declaration.",
+        f"# {', '.join(done.answers.targets)}; {done.answers.images} images. Goes into a declaration.",
         "[[attacks]]",
         f"name = {_toml(done.attack)}",
         f"label = {_toml(f'{done.attack}-calibrated')}",

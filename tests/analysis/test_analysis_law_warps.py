@@ -10,8 +10,7 @@ from torch import Tensor
 
 import whorl
 from analysis.toy_fields import smooth
-from whorl.analysis.laws import Transforms, law_of_kernel, steps_of
-from whorl.analysis.warps import pull_back, pull_back_along_radius
+from whorl.analysis.laws import Transforms, law_of_kernel, pull_back, pull_back_along_radius, steps_of
 from whorl.geometry.kernels import blur
 
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hardening_cases import CLASSES, toy, toy_pictures
+from hardening_cases import CLASSES, toy, toy_images
 from whorl.data import save_image
 from whorl.errors import WhorlError
-from whorl.hardening import TrainingPictures, harden, load_pictures
-from whorl.hardening.augment import random_crops
-from whorl.hardening.pictures import Order
+from whorl.hardening import TrainingImages, harden, load_training_images
+from whorl.hardening.images import Order, random_crops
 
 
 @pytest.fixture
@@ -26,17 +25,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_pictures_are_decoded_once_at_one_size(folder: Path) -> None:
-    pictures = load_pictures(folder, side=12)
-    assert pictures.pixels.shape == (14, 3, 12, 12)
-    assert pictures.pixels.dtype == torch.uint8
-    assert pictures.labels.tolist() == [label for label in range(CLASSES) for _ in range(2)]
-    assert pictures.ids[:3] == ("000/0", "000/1", "001/0")
-    pictures.check_classes(CLASSES)
-    few = load_pictures(folder, side=12, limit=7)
+def test_images_are_decoded_once_at_one_size(folder: Path) -> None:
+    images = load_training_images(folder, side=12)
+    assert images.pixels.shape == (14, 3, 12, 12)
+    assert images.pixels.dtype == torch.uint8
+    assert images.labels.tolist() == [label for label in range(CLASSES) for _ in range(2)]
+    assert images.ids[:3] == ("000/0", "000/1", "001/0")
+    images.check_classes(CLASSES)
+    few = load_training_images(folder, side=12, limit=7)
     assert few.labels.tolist() == list(range(CLASSES))
-    assert few.sha256 != pictures.sha256
-    assert load_pictures(folder, side=12).sha256 == pictures.sha256
+    assert few.sha256 != images.sha256
+    assert load_training_images(folder, side=12).sha256 == images.sha256
 
 
 def test_a_missing_class_folder_is_noticed(folder: Path) -> None:
@@ -55,46 +54,46 @@ def test_more_classes_than_the_network_knows(folder: Path) -> None:
         harden(toy(), folder, "pgd-at", steps=1, batch=4, device="cpu")
 
 
-def test_fewer_pictures_than_a_batch(folder: Path) -> None:
+def test_fewer_images_than_a_batch(folder: Path) -> None:
     with pytest.raises(WhorlError, match="at least a batch of 13 images to train on, got 12"):
         harden(toy(), folder, "pgd-at", steps=1, batch=13, held_out=2, device="cpu")
 
 
-def test_bad_pictures(folder: Path, tmp_path: Path) -> None:
+def test_bad_images(folder: Path, tmp_path: Path) -> None:
     (folder / "002" / "broken.png").write_bytes(b"no image")
     with pytest.raises(WhorlError, match=r"broken\.png"):
-        load_pictures(folder, side=8)
+        load_training_images(folder, side=8)
     with pytest.raises(WhorlError, match="no such folder"):
-        load_pictures(tmp_path / "nowhere", side=8)
+        load_training_images(tmp_path / "nowhere", side=8)
     with pytest.raises(WhorlError, match="side must be"):
-        load_pictures(folder, side=0)
+        load_training_images(folder, side=0)
     with pytest.raises(WhorlError, match="limit must be"):
-        load_pictures(folder, side=8, limit=0)
+        load_training_images(folder, side=8, limit=0)
 
 
-def test_pictures_in_memory_are_checked() -> None:
+def test_images_in_memory_are_checked() -> None:
     pixels, labels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
     with pytest.raises(WhorlError, match="uint8"):
-        TrainingPictures.of(pixels.float(), labels, ["a", "b"])
+        TrainingImages.of(pixels.float(), labels, ["a", "b"])
     with pytest.raises(WhorlError, match="a label and a name for each of 2"):
-        TrainingPictures.of(pixels, labels, ["a"])
+        TrainingImages.of(pixels, labels, ["a"])
     with pytest.raises(WhorlError, match="one name twice"):
-        TrainingPictures.of(pixels, labels, ["a", "a"])
+        TrainingImages.of(pixels, labels, ["a", "a"])
 
 
-def test_held_out_pictures_are_never_trained_on() -> None:
-    pictures = toy_pictures()
-    training, held = pictures.split(10, seed=0)
+def test_held_out_images_are_never_trained_on() -> None:
+    images = toy_images()
+    training, held = images.split(10, seed=0)
     assert sorted([*training.tolist(), *held.tolist()]) == list(range(70))
     assert len(held) == 10
-    assert pictures.split(10, seed=1)[1].tolist() != held.tolist()
-    order = Order(training, pictures.keys(0)[training], 12)
+    assert images.split(10, seed=1)[1].tolist() != held.tolist()
+    order = Order(training, images.keys(0)[training], 12)
     seen = {i for step in range(20) for i in order.at(step)[0].tolist()}
     assert seen == set(training.tolist())
 
 
 def test_every_epoch_has_another_order() -> None:
-    order = Order(torch.arange(50), toy_pictures(50).keys(0), 10)
+    order = Order(torch.arange(50), toy_images(50).keys(0), 10)
     epochs = [[i for step in range(5 * e, 5 * e + 5) for i in order.at(step)[0].tolist()] for e in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 2
     assert epochs[0] != epochs[1]
@@ -106,8 +105,8 @@ def test_a_crop_of_everything_is_a_resize_or_its_mirror_image() -> None:
     crops = random_crops(x, torch.arange(16), (15, 15), area=(1.0, 1.0), ratio=(1.0, 1.0))
     plain = F.interpolate(x, (15, 15), mode="bilinear", align_corners=False)
     mirrored = 0
-    for crop, picture in zip(crops, plain, strict=True):
-        as_is, flipped = (crop - picture).abs().max(), (crop - picture.flip(-1)).abs().max()
+    for crop, image in zip(crops, plain, strict=True):
+        as_is, flipped = (crop - image).abs().max(), (crop - image.flip(-1)).abs().max()
         assert min(as_is, flipped) < 1e-5
         mirrored += bool(flipped < as_is)
     assert 2 <= mirrored <= 14

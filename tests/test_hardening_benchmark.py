@@ -19,7 +19,7 @@ from whorl.files import sha256_of
 from whorl.models.defended import entries, overlay, pack, shipped, unpack
 from whorl.models.weights import state_dict_sha256
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 LAYER = "features.0.0.weight"
 
 
@@ -105,8 +105,8 @@ def test_a_check_keeps_the_best_weights_between_two_trainings(
     record = json.loads((trained / "mobilenet_v2.ens-at.json").read_text())
     first.with_suffix(".json").write_text(json.dumps(record | {"steps": 5}))
     x, y, ids = whorl.load_samples(2, size=160)
-    for picture, label, name in zip(x, y, ids, strict=True):
-        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", picture)
+    for image, label, name in zip(x, y, ids, strict=True):
+        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", image)
     checking = ["--out", str(trained), "--nips", str(tmp_path / "photos"), "--device", "cpu", "--size", "160"]
     script.main([*checking, "--check", "--blends", "0.05,0.9", "--keep", "--line-from", str(first)])
     assert "kept 0.05 of the way of mobilenet_v2.ens-at" in capsys.readouterr().out
@@ -129,8 +129,8 @@ def test_a_check_goes_from_the_original_to_a_point_between_two_trainings_and_bey
     first = tmp_path / "first" / "mobilenet_v2.ens-at.safetensors"
     pack(first, {LAYER: original * -8})  # half of each recognises nothing, nor does what lies beyond
     x, y, ids = whorl.load_samples(2, size=160)
-    for picture, label, name in zip(x, y, ids, strict=True):
-        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", picture)
+    for image, label, name in zip(x, y, ids, strict=True):
+        save_image(tmp_path / "photos" / str(int(label)) / f"{name}.png", image)
     checking = ["--out", str(trained), "--nips", str(tmp_path / "photos"), "--device", "cpu", "--size", "160"]
     line = ["--line-from", str(first), "--line-share", "0.5"]
     script.main([*checking, "--check", "--blends", "0.1,1.1", "--keep", *line])
@@ -172,7 +172,7 @@ def test_a_rate_is_the_mean_over_the_poses_in_which_the_network_is_ever_right(sc
     assert script.accuracy(cells) == pytest.approx(45)
 
 
-def test_decoded_pictures_are_kept_for_their_folder_alone(script: ModuleType, tmp_path: Path) -> None:
+def test_decoded_images_are_kept_for_their_folder_alone(script: ModuleType, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, shade in ((first, 0.25), (second, 0.75)):
         for label in ("0", "1"):
@@ -191,7 +191,7 @@ def test_decoded_pictures_are_kept_for_their_folder_alone(script: ModuleType, tm
     assert not torch.equal(decode(second), made)
 
 
-def test_crafted_pictures_are_kept_for_their_pictures_alone(script: ModuleType, tmp_path: Path) -> None:
+def test_crafted_images_are_kept_for_their_images_alone(script: ModuleType, tmp_path: Path) -> None:
     options = Namespace(out=tmp_path, size=64, seed=0, batch_size=2, device="cpu")
     x, y, ids = whorl.load_samples(2, size=64)
     made = script.craft("fgsm", "mobilenet_v2", x[:1], y[:1], ids[:1], options)

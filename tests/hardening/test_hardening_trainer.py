@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whorl
-from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_net, toy_pictures
+from hardening_cases import CLASSES, SIZE, as_classifier, same, toy, toy_images, toy_net
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES
-from whorl.hardening import Recipe, Training, harden, recipe, recipe_names, training
+from whorl.hardening import Recipe, Training, harden, recipe, recipe_names, trainer
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.student import make_student
-from whorl.hardening.training import Trainer
+from whorl.hardening.trainer import Trainer
 from whorl.models.prepared.graph import Recorded
 
 TINY: dict[str, Any] = {"steps": 8, "batch": 12, "held_out": 10, "reports": 2, "checkpoints": 2, "device": "cpu"}
@@ -32,14 +32,14 @@ PROGRAM = """
 import faulthandler, os, signal, sys, torch
 faulthandler.dump_traceback_later(120, exit=True)  # a process that waits for another one in vain says where
 torch.set_num_threads(1)
-from hardening_cases import toy, toy_pictures
+from hardening_cases import toy, toy_images
 from whorl.hardening import harden
 
 def say(entry):
     {say}
 
 done = harden(
-    toy(0, dtype=torch.float64), toy_pictures(), "ens-at", out=sys.argv[1], pool=[toy(1, dtype=torch.float64)],
+    toy(0, dtype=torch.float64), toy_images(), "ens-at", out=sys.argv[1], pool=[toy(1, dtype=torch.float64)],
     steps=8, batch=12, held_out=10, reports=8, checkpoints=4, mix=0.5, device="cpu", say=say,
 )
 if int(os.environ.get("RANK", "0")) == 0:
@@ -59,7 +59,7 @@ def run(*arguments: str, script: str, folder: Path) -> subprocess.CompletedProce
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     done = harden(
         toy(0, dtype=torch.float64),
-        toy_pictures(),
+        toy_images(),
         "ens-at",
         out=tmp_path_factory.mktemp("whole"),
         pool=[toy(1, dtype=torch.float64)],
@@ -76,7 +76,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, uninterrupted: 
     steps: list[float] = []
     resumed = harden(
         toy(0, dtype=torch.float64),
-        toy_pictures(),
+        toy_images(),
         "ens-at",
         out=tmp_path,
         pool=[toy(1, dtype=torch.float64)],
@@ -102,8 +102,8 @@ def test_two_processes_match_one(tmp_path: Path, uninterrupted: dict[str, Tensor
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
-    first, second = (harden(toy(), toy_pictures(), "alp", pool=[toy(1)], **TINY) for _ in range(2))
-    other = harden(toy(), toy_pictures(), "alp", pool=[toy(1)], seed=1, **TINY)
+    first, second = (harden(toy(), toy_images(), "alp", pool=[toy(1)], **TINY) for _ in range(2))
+    other = harden(toy(), toy_images(), "alp", pool=[toy(1)], seed=1, **TINY)
     assert same(first.learned, second.learned)
     assert not same(first.learned, other.learned)
 
@@ -124,7 +124,7 @@ def test_every_recipe_makes_the_network_more_robust(name: str) -> None:
         "head": True,
         "device": "cpu",
     }
-    done = harden(original, toy_pictures(140), chosen, pool=[toy(1)], **settings)
+    done = harden(original, toy_images(140), chosen, pool=[toy(1)], **settings)
     assert done.classifier.name == f"toy0.{name}"
     assert measure(done.classifier) > measure(original) + 0.15
     x, y = unseen()
@@ -132,8 +132,8 @@ def test_every_recipe_makes_the_network_more_robust(name: str) -> None:
 
 
 def unseen() -> tuple[Tensor, Tensor]:
-    pictures = toy_pictures(70, seed=3)
-    return nn.functional.interpolate(pictures.pixels / 255, (16, 16), mode="bilinear"), pictures.labels
+    images = toy_images(70, seed=3)
+    return nn.functional.interpolate(images.pixels / 255, (16, 16), mode="bilinear"), images.labels
 
 
 def accuracy_under_attack(classifier: nn.Module) -> float:
@@ -152,7 +152,7 @@ def accuracy_when_posed(classifier: nn.Module) -> float:
 @pytest.mark.parametrize("norm", ["affine", "frozen", "batch"])
 def test_what_is_held_does_not_move(norm: str) -> None:
     original = toy()
-    done = harden(original, toy_pictures(), "pgd-at", norm=norm, **TINY)
+    done = harden(original, toy_images(), "pgd-at", norm=norm, **TINY)
     before, after = original.net.state_dict(), done.classifier.net.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     kernels = {"0.weight", "0.bias", "3.weight", "3.bias"}
@@ -167,13 +167,13 @@ def test_what_is_held_does_not_move(norm: str) -> None:
 
 
 def test_the_head_moves_only_if_told_to() -> None:
-    done = harden(toy(), toy_pictures(), "pgd-at", head=True, **TINY)
+    done = harden(toy(), toy_images(), "pgd-at", head=True, **TINY)
     assert {"8.weight", "8.bias"} <= set(done.learned)
 
 
 def test_starting_from_other_weights() -> None:
-    begun = harden(toy(), toy_pictures(), "ens-at", pool=[toy(1)], head=True, **TINY).classifier
-    done = harden(toy(), toy_pictures(), "alp", pool=[toy(1)], start=begun, **TINY | {"lr": 1e-12})
+    begun = harden(toy(), toy_images(), "ens-at", pool=[toy(1)], head=True, **TINY).classifier
+    done = harden(toy(), toy_images(), "alp", pool=[toy(1)], start=begun, **TINY | {"lr": 1e-12})
     for name, tensor in done.classifier.net.state_dict().items():
         torch.testing.assert_close(tensor, begun.net.state_dict()[name], rtol=0, atol=1e-6)
     assert done.classifier.name == "toy0.alp"
@@ -181,10 +181,10 @@ def test_starting_from_other_weights() -> None:
 
 def test_a_time_limit_becomes_a_number_of_steps(tmp_path: Path) -> None:
     settings = {key: value for key, value in TINY.items() if key != "steps"}
-    done = harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, seconds=0.5, **settings)
+    done = harden(toy(), toy_images(), "pgd-at", out=tmp_path, seconds=0.5, **settings)
     assert done.training.steps > 1
     assert done.history[-1]["step"] == done.training.steps
-    again = harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, seconds=0.5, **settings)  # finished already
+    again = harden(toy(), toy_images(), "pgd-at", out=tmp_path, seconds=0.5, **settings)  # finished already
     assert again.training.steps == done.training.steps
     assert same(again.learned, done.learned)
 
@@ -196,9 +196,9 @@ def test_a_plan_that_was_timed_wrongly_is_made_anew(
     """As on a device that another process takes, or gives back, after the first steps."""
     monkeypatch.setattr(Trainer, "seconds_a_step", lambda _: timed)
     monkeypatch.setattr("whorl.hardening.job._LATE_SECONDS", 0.05)
-    monkeypatch.setattr("whorl.hardening.training._CHECK_EVERY", 1)
+    monkeypatch.setattr("whorl.hardening.trainer._CHECK_EVERY", 1)
     settings = {key: value for key, value in TINY.items() if key != "steps"} | {"reports": 1}
-    done = harden(toy(), toy_pictures(), "pgd-at", seconds=0.6, **settings)
+    done = harden(toy(), toy_images(), "pgd-at", seconds=0.6, **settings)
     assert done.training.steps < planned if timed < 0.01 else done.training.steps > planned
     assert done.history[-1]["lr"] == pytest.approx(0, abs=1e-9)
     assert done.seconds < 5
@@ -207,8 +207,8 @@ def test_a_plan_that_was_timed_wrongly_is_made_anew(
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_low_precision_learns_the_same_in_either_layout(channels_last: bool) -> None:
     settings = {**TINY, "pool": [toy(1)], "lr": 1e-3}
-    exact = harden(toy(), toy_pictures(), "ens-at", **settings).learned
-    low = harden(toy(), toy_pictures(), "ens-at", precision="bf16", channels_last=channels_last, **settings).learned
+    exact = harden(toy(), toy_images(), "ens-at", **settings).learned
+    low = harden(toy(), toy_images(), "ens-at", precision="bf16", channels_last=channels_last, **settings).learned
     start = toy().net.state_dict()
     moved = torch.cat([(exact[name] - start[name]).flatten() for name in exact])
     apart = torch.cat([(exact[name] - low[name]).flatten() for name in exact])
@@ -217,16 +217,16 @@ def test_low_precision_learns_the_same_in_either_layout(channels_last: bool) -> 
 
 def test_timing_leaves_no_trace() -> None:
     settings = {key: value for key, value in TINY.items() if key != "steps"}
-    timed = harden(toy(), toy_pictures(), "pgd-at", seconds=0.2, **settings)
-    plain = harden(toy(), toy_pictures(), "pgd-at", steps=timed.training.steps, **settings)
+    timed = harden(toy(), toy_images(), "pgd-at", seconds=0.2, **settings)
+    plain = harden(toy(), toy_images(), "pgd-at", steps=timed.training.steps, **settings)
     assert same(timed.learned, plain.learned)
 
 
-def test_blended_pictures_carry_blended_labels() -> None:
+def test_blended_images_carry_blended_labels() -> None:
     trainer = Trainer(
-        make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, mix=1.0, trust=0.0)
+        make_student(toy()), {}, [], toy_images(), recipe("pgd-at"), Training(batch=12, mix=1.0, trust=0.0)
     )
-    plain = Trainer(make_student(toy()), {}, [], toy_pictures(), recipe("pgd-at"), Training(batch=12, trust=0.0))
+    plain = Trainer(make_student(toy()), {}, [], toy_images(), recipe("pgd-at"), Training(batch=12, trust=0.0))
     trainer.fill(3)
     plain.fill(3)
     mixed, pure = trainer.batch(), plain.batch()
@@ -261,25 +261,25 @@ class Failing(nn.Module):
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     teacher = as_classifier(Failing(7), "teacher")  # two calls see whether its normalisations can be folded
     with pytest.raises(WhorlError, match=r"training stopped: the loss is nan.*after step 4, is .*checkpoint\.pt"):
-        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, teachers=[teacher], **TINY)
+        harden(toy(), toy_images(), "pgd-at", out=tmp_path, teachers=[teacher], **TINY)
     content = torch.load(tmp_path / FILE, weights_only=True)
     assert content["step"] == 4
     assert all(bool(tensor.isfinite().all()) for tensor in content["student"].values())
     with pytest.raises(WhorlError, match="Nothing was saved"):
-        harden(toy(), toy_pictures(), "pgd-at", teachers=[as_classifier(Failing(2), "teacher")], **TINY)
+        harden(toy(), toy_images(), "pgd-at", teachers=[as_classifier(Failing(2), "teacher")], **TINY)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY)
+    harden(toy(), toy_images(), "pgd-at", out=tmp_path, **TINY)
     with pytest.raises(WhorlError, match=r"belongs to another run: its recipe is .*pgd-at.*expected .*trades"):
-        harden(toy(), toy_pictures(), "trades", out=tmp_path, **TINY)
+        harden(toy(), toy_images(), "trades", out=tmp_path, **TINY)
     with pytest.raises(WhorlError, match="its settings is"):
-        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY | {"steps": 9})
+        harden(toy(), toy_images(), "pgd-at", out=tmp_path, **TINY | {"steps": 9})
     with pytest.raises(WhorlError, match="its images is"):
-        harden(toy(), toy_pictures(seed=4), "pgd-at", out=tmp_path, **TINY)
+        harden(toy(), toy_images(seed=4), "pgd-at", out=tmp_path, **TINY)
     (tmp_path / FILE).write_bytes(b"no checkpoint")
     with pytest.raises(WhorlError, match="no sound checkpoint"):
-        harden(toy(), toy_pictures(), "pgd-at", out=tmp_path, **TINY)
+        harden(toy(), toy_images(), "pgd-at", out=tmp_path, **TINY)
     assert load_checkpoint(tmp_path / "absent", {}) is None
 
 
@@ -305,7 +305,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_bad_settings(change: dict[str, Any], says: str) -> None:
     given = {"recipe": "ens-at", "pool": [toy(1)]} | TINY | change
     with pytest.raises(WhorlError, match=says):
-        harden(toy(), toy_pictures(), given.pop("recipe"), **given)
+        harden(toy(), toy_images(), given.pop("recipe"), **given)
 
 
 class Sizes(nn.Module):
@@ -321,25 +321,25 @@ class Sizes(nn.Module):
 def test_smaller_crops_reach_every_network_as_they_are() -> None:
     watched = as_classifier(nn.Sequential(Sizes(), toy_net(seed=1)), "watched")
     settings = TINY | {"crop": 12, "held_out": 0}
-    done = harden(watched, toy_pictures(), "ens-at", pool=[watched], teachers=[watched], **settings)
+    done = harden(watched, toy_images(), "ens-at", pool=[watched], teachers=[watched], **settings)
     assert Sizes.seen == {(12, 12)}
     assert done.classifier.size == (SIZE, SIZE)
 
 
 def test_networks_must_know_the_same_classes() -> None:
     ten = as_classifier(nn.Sequential(toy_net(seed=0), nn.Linear(CLASSES, CLASSES)), "same")
-    harden(toy(), toy_pictures(), "ens-at", pool=[ten], **TINY | {"steps": 1})
+    harden(toy(), toy_images(), "ens-at", pool=[ten], **TINY | {"steps": 1})
     other = whorl.Classifier.from_module(
         nn.Sequential(toy_net(seed=0), nn.Linear(CLASSES, 10)), size=16, mean=(0.5,) * 3, std=(0.5,) * 3
     )
     with pytest.raises(WhorlError, match="must know the 7 classes of toy0; Sequential knows 10"):
-        harden(toy(), toy_pictures(), "ens-at", pool=[other], **TINY)
+        harden(toy(), toy_images(), "ens-at", pool=[other], **TINY)
 
 
 def test_a_network_that_is_all_head_has_nothing_to_learn() -> None:
     head = as_classifier(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, CLASSES)), "head")
     with pytest.raises(WhorlError, match="nothing to learn"):
-        harden(head, toy_pictures(), "pgd-at", **TINY)
+        harden(head, toy_images(), "pgd-at", **TINY)
 
 
 def test_settings_and_recipes_refuse_nonsense() -> None:
@@ -372,7 +372,7 @@ class Waits(TorchDispatchMode):
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_step_can_be_recorded(name: str) -> None:
     pool = {"a": toy(1), "b": toy(2)}
-    trainer = Trainer(make_student(toy()), pool, [toy()], toy_pictures(), recipe(name), Training(batch=12, mix=0.5))
+    trainer = Trainer(make_student(toy()), pool, [toy()], toy_images(), recipe(name), Training(batch=12, mix=0.5))
     trainer.advance()  # builds what is built once
     gradients = [parameter.grad for parameter in trainer.parameters if parameter.grad is not None]
     held = [*trainer.inputs, trainer.loss, *gradients, *trainer.parameters, *trainer.average.state.values()]
@@ -396,7 +396,7 @@ def test_a_step_can_be_recorded(name: str) -> None:
 def test_a_recorded_step_is_the_step(name: str) -> None:
     def trained(record: bool) -> dict[str, Tensor]:
         return harden(
-            toy(), toy_pictures(), name, pool=[toy(1)], **{**TINY, "device": "cuda"}, mix=0.5, record=record
+            toy(), toy_images(), name, pool=[toy(1)], **{**TINY, "device": "cuda"}, mix=0.5, record=record
         ).learned
 
     recorded, plain = trained(True), trained(False)
@@ -407,7 +407,7 @@ def test_a_recorded_step_is_the_step(name: str) -> None:
 
 
 def test_a_step_too_large_to_record_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = harden(toy(), toy_pictures(), "pgd-at", **TINY).learned
+    expected = harden(toy(), toy_images(), "pgd-at", **TINY).learned
     tried = []
 
     class Full(Recorded):
@@ -417,9 +417,9 @@ def test_a_step_too_large_to_record_is_run_as_it_is(monkeypatch: pytest.MonkeyPa
                 raise torch.cuda.OutOfMemoryError
             super().__init__(function, device)
 
-    monkeypatch.setattr(training, "Recorded", Full)
+    monkeypatch.setattr(trainer, "Recorded", Full)
     with pytest.warns(UserWarning, match="does not fit the GPU's memory"):
-        found = harden(toy(), toy_pictures(), "pgd-at", **TINY).learned
+        found = harden(toy(), toy_images(), "pgd-at", **TINY).learned
     assert same(found, expected)
 
 
@@ -433,6 +433,6 @@ def test_a_parameter_that_plays_no_part_stays_as_it_is() -> None:
     net = toy_net(seed=0)
     net.spare = nn.Identity()
     net.spare.idle = nn.Parameter(torch.ones(3))
-    done = harden(as_classifier(net.eval(), "spare"), toy_pictures(), "pgd-at", **TINY)
+    done = harden(as_classifier(net.eval(), "spare"), toy_images(), "pgd-at", **TINY)
     assert torch.equal(done.learned["spare.idle"], torch.ones(3))
     assert not torch.equal(done.learned["0.weight"], net.state_dict()["0.weight"])

@@ -10,8 +10,7 @@ import whorl
 from hardening_cases import CLASSES, SIZE, toy
 from whorl.hardening import Examples, Recipe, recipe, recipe_names
 from whorl.hardening.examples import STUDENT, assign, make, perturb
-from whorl.hardening.losses import objective, soft_targets
-from whorl.hardening.recipes import DIVERSE
+from whorl.hardening.recipes import DIVERSE, objective, soft_targets
 
 CPU = torch.device("cpu")
 KINDS = {f"{name} {number}": kind for name in recipe_names() for number, kind in enumerate(recipe(name).examples)} | {

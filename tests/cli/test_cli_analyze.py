@@ -49,7 +49,7 @@ def test_error_as_json(data: str, tmp_path: Path) -> None:
     assert mine["no kernel"] == mine["plain"]
 
 
-def test_error_at_adversarial_pictures(data: str) -> None:
+def test_error_at_adversarial_images(data: str) -> None:
     figures = []
     for more in ((), ("--at", "fgsm")):
         result = invoke("analyze", "error", FIRST, "--data", data, *SMALL, "--json", *more)

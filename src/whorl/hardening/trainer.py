@@ -15,18 +15,24 @@ from torch.nn.parallel import DistributedDataParallel
 
 from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
-from whorl.hardening.augment import random_crops
 from whorl.hardening.checkpoint import Checkpoint
 from whorl.hardening.examples import STUDENT, assign, make
-from whorl.hardening.losses import objective, soft_targets
-from whorl.hardening.optimizer import make_optimizer
-from whorl.hardening.passes import Learner, LowPrecision, at_size
-from whorl.hardening.pictures import Order, TrainingPictures
+from whorl.hardening.held_out import HeldOut
+from whorl.hardening.images import Order, TrainingImages, random_crops
 from whorl.hardening.processes import Team
-from whorl.hardening.recipes import Recipe
+from whorl.hardening.recipes import Recipe, objective, soft_targets
 from whorl.hardening.settings import Training
-from whorl.hardening.student import Average, Averaged, learned, put, trainable
-from whorl.hardening.watching import Watch
+from whorl.hardening.student import (
+    Average,
+    Averaged,
+    Learner,
+    LowPrecision,
+    at_size,
+    learned,
+    make_optimizer,
+    put,
+    trainable,
+)
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.folding import fold
 from whorl.models.prepared.graph import Recorded
@@ -63,7 +69,7 @@ class Inputs(NamedTuple):
         return cls(chosen, keys, other, other_keys, torch.ones((), device=device))
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What a step learns from."""
 
     x: Tensor
@@ -83,7 +89,7 @@ class Trainer:
         student: from :func:`whorl.hardening.student.make_student`, on its device; it is changed in place.
         pool: static networks that make examples, by name.
         teachers: networks whose mean probabilities are the soft targets; none for labels alone.
-        pictures: what to learn from; moved to the student's device.
+        images: what to learn from; moved to the student's device.
         recipe: what to learn.
         training: how.
         group: this process among those that train together.
@@ -94,7 +100,7 @@ class Trainer:
         student: Classifier,
         pool: Mapping[str, Model],
         teachers: Sequence[Model],
-        pictures: TrainingPictures,
+        images: TrainingImages,
         recipe: Recipe,
         training: Training,
         group: Team | None = None,
@@ -103,10 +109,10 @@ class Trainer:
         self.group = group or Team()
         self.device = next(student.net.parameters()).device
         self.dtype = student._mean.dtype
-        self.pixels, self.labels = pictures.pixels.to(self.device), pictures.labels.to(self.device)
-        keys = pictures.keys(training.seed)
+        self.pixels, self.labels = images.pixels.to(self.device), images.labels.to(self.device)
+        keys = images.keys(training.seed)
         self.keys = keys.to(self.device)
-        learning, held = pictures.split(min(training.held_out, len(pictures) // 5), training.seed)
+        learning, held = images.split(min(training.held_out, len(images) // 5), training.seed)
         self.order = Order(learning, keys[learning], training.batch)
 
         def run(net: Callable[[Tensor], Tensor]) -> LowPrecision:
@@ -143,7 +149,7 @@ class Trainer:
             learner = DistributedDataParallel(learner, device_ids=None if self.device.type == "cpu" else [self.device])
         return learner
 
-    def _watch(self, held: Tensor, maker: Model | None) -> Watch | None:
+    def _watch(self, held: Tensor, maker: Model | None) -> HeldOut | None:
         if not self.group.leads:
             return None
         size = self.student.size
@@ -151,7 +157,7 @@ class Trainer:
         if x.shape[-2:] != size:
             x = F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True).clamp(0, 1)
         keys = substream(self.keys[held.to(self.device)], _WATCH)
-        return Watch.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
+        return HeldOut.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
 
     def _float(self, pixels: Tensor) -> Tensor:
         return pixels.to(self.dtype).div_(255)
@@ -173,18 +179,18 @@ class Trainer:
         ramp = self.recipe.ramp * self.training.steps
         self.inputs.growth.fill_(min(1.0, (step + 1) / ramp) if ramp else 1.0)
 
-    def batch(self) -> Batch:
+    def batch(self) -> TrainingBatch:
         """This process's part of the step that was laid out."""
         chosen, keys, other, other_keys, _ = self.inputs
         x, y = self._crops(chosen, keys), self.labels[chosen]
         labels = self._one_hot(y)
         if not self.training.mix:
-            return Batch(x, y, labels, keys)
+            return TrainingBatch(x, y, labels, keys)
         draws = uniform(substream(keys, _MIX), (2,)).to(self.dtype)
         through = torch.where(draws[:, 0] < self.training.mix, 0.5 * draws[:, 1], torch.zeros_like(draws[:, 1]))
         behind = self._crops(other, other_keys)
         mixed = torch.lerp(x, behind, through[:, None, None, None])
-        return Batch(mixed, y, torch.lerp(labels, self._one_hot(self.labels[other]), through[:, None]), keys)
+        return TrainingBatch(mixed, y, torch.lerp(labels, self._one_hot(self.labels[other]), through[:, None]), keys)
 
     def _one_hot(self, y: Tensor) -> Tensor:
         # torch's own may look at the labels, which makes a device wait.
@@ -192,8 +198,8 @@ class Trainer:
         return blank.scatter_(1, y[:, None], 1)
 
     def _crops(self, chosen: Tensor, keys: Tensor) -> Tensor:
-        pictures = self._float(self.pixels[chosen])
-        return random_crops(pictures, substream(keys, _CROP), self.crop, area=self.training.area)
+        images = self._float(self.pixels[chosen])
+        return random_crops(images, substream(keys, _CROP), self.crop, area=self.training.area)
 
     def examples(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         """What the student sees besides the clean crops: perturbed, and posed where the recipe says so."""

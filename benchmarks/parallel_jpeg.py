@@ -1,8 +1,12 @@
-"""The JPEG defence on all cores: a hundred thousand queries wait for the codec, not for the network."""
+"""The JPEG defence on all cores: a hundred thousand queries wait for the codec, not for the network.
+
+As a program, it codes what comes in on its standard input.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whorl.defenses import jpeg_codec
 from whorl.defenses.checks import at_least_single
-from whorl.defenses.jpeg import Jpeg, jpeg
+from whorl.defenses.jpeg import Jpeg, coded, jpeg
 from whorl.errors import WhorlError
 from whorl.records import Record
+
+HEADER = struct.Struct("<5Q")
+"""What stands before the pixels on a pipe: images, rows, columns, channels, quality."""
 
 
 class _Coders:
@@ -30,11 +36,10 @@ class _Coders:
 
     def __init__(self, workers: int) -> None:
         # -P: what lies beside the program is not taken for a library. A session of its own: Ctrl-C is not its affair.
-        command = [sys.executable, "-P", jpeg_codec.__file__]
+        command = [sys.executable, "-P", __file__]
         pipe = subprocess.PIPE
         self.processes = [
-            subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)  # noqa: S603 - our own program
-            for _ in range(workers)
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(workers)
         ]
         self.idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         for process in self.processes:
@@ -46,10 +51,10 @@ class _Coders:
 
     def _code(self, pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
         process = self.idle.get()
-        assert process.stdin is not None  # noqa: S101 - a pipe, as asked for above
-        assert process.stdout is not None  # noqa: S101 - likewise
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            process.stdin.write(jpeg_codec.HEADER.pack(*pixels.shape, quality))
+            process.stdin.write(HEADER.pack(*pixels.shape, quality))
             process.stdin.write(pixels.data)
             process.stdin.flush()
             answer = process.stdout.read(pixels.nbytes)
@@ -105,3 +110,18 @@ class ParallelJpeg(Record):
     def close(self) -> None:
         """End the workers."""
         self._coders.close()  # type: ignore[attr-defined]  # as above
+
+
+def main() -> None:
+    """Answer a header and pixels with pixels, until no more come."""
+    given, answers = sys.stdin.buffer, sys.stdout.buffer
+    while header := given.read(HEADER.size):
+        *shape, quality = HEADER.unpack(header)
+        size = int(np.prod(shape))
+        pixels = np.frombuffer(given.read(size), dtype=np.uint8).reshape(shape)
+        answers.write(coded(pixels, quality).data)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import atomic_write, writing
 
 Size = int | tuple[int, int] | None
 Pixels = NDArray[np.uint8]
@@ -93,11 +93,8 @@ def save_image(path: str | Path, x: Tensor) -> None:
     if not (low >= -0.5 and high <= 255.5):
         raise WhorlError(f"images must lie in [0, 1]; got values in [{low / 255:.4g}, {high / 255:.4g}].")
     pixels = levels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    try:
-        with atomic_write(path) as file:
-            Image.fromarray(pixels).save(file, format="PNG")
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    with writing(path), atomic_write(path) as file:
+        Image.fromarray(pixels).save(file, format="PNG")
 
 
 def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:

@@ -123,7 +123,7 @@ def test_resize_is_whole_antialiased_bilinear(tmp_path: Path) -> None:
     assert load_image(tmp_path / "a.png", size=8).shape == (3, 8, 8)
 
 
-def not_a_picture(path: Path) -> None:
+def no_image(path: Path) -> None:
     path.write_bytes(b"hello")
 
 
@@ -170,7 +170,7 @@ def large_bomb(path: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[Path], None], str, str]] = [
-    (not_a_picture, "bad.png", "cannot be read as an image"),
+    (no_image, "bad.png", "cannot be read as an image"),
     (empty, "bad.png", "cannot be read as an image"),
     (truncated, "bad.png", "cannot be read as an image"),
     (truncated, "bad.jpg", "truncated"),

@@ -11,7 +11,7 @@ import torch
 
 from analysis.toy_fields import FIRST, SECOND, THIRD, saved
 from whorl import WhorlError
-from whorl.analysis.calibrating import Calibrated, as_json, as_toml, calibrate, other_networks, write
+from whorl.analysis.calibration import Calibrated, as_json, as_toml, calibrate, other_networks, write
 from whorl.analysis.kernel_grid import BASELINES, candidates
 from whorl.estimators import AffineInvariant, RotationInvariant
 from whorl.runs.declaration import read_declaration

@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 import whorl
-from hardening_cases import CLASSES, SIZE, toy, toy_net, toy_pictures
+from hardening_cases import CLASSES, SIZE, toy, toy_images, toy_net
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
 from whorl.files import sha256_of
 from whorl.hardening import harden
 from whorl.hardening.bars import BEFORE, Bar, Block, draw_bars
-from whorl.hardening.comparing import draw, what_it_bought
+from whorl.hardening.gain import draw, measure_gain
 from whorl.hardening.report import write_report
 from whorl.hardening.student import blended
 
@@ -30,8 +30,8 @@ def test_training_needs_little_of_a_bare_gpu_machine() -> None:
     absent = ["plotly", "typer", "pydantic", "yaml"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}));"
-        "import torch; from hardening_cases import toy, toy_pictures; from whorl.hardening import harden;"
-        "harden(toy(), toy_pictures(), 'pgd-at', steps=1, batch=8, device='cpu')"
+        "import torch; from hardening_cases import toy, toy_images; from whorl.hardening import harden;"
+        "harden(toy(), toy_images(), 'pgd-at', steps=1, batch=8, device='cpu')"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
@@ -39,9 +39,7 @@ def test_training_needs_little_of_a_bare_gpu_machine() -> None:
 
 
 def test_the_folder_holds_everything(tmp_path: Path) -> None:
-    done = harden(
-        toy(), toy_pictures(), "pgd-at", out=tmp_path, steps=4, batch=12, held_out=10, reports=2, device="cpu"
-    )
+    done = harden(toy(), toy_images(), "pgd-at", out=tmp_path, steps=4, batch=12, held_out=10, reports=2, device="cpu")
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["name"] == "toy0.pgd-at"
     assert manifest["weights"]["sha256"] == sha256_of(tmp_path / "weights.safetensors")
@@ -80,7 +78,7 @@ def test_the_report_needs_no_network_and_escapes_names(tmp_path: Path) -> None:
 
 def test_blending_is_a_straight_line() -> None:
     original = toy()
-    done = harden(original, toy_pictures(), "pgd-at", steps=4, batch=12, held_out=0, device="cpu", lr=0.05)
+    done = harden(original, toy_images(), "pgd-at", steps=4, batch=12, held_out=0, device="cpu", lr=0.05)
     start, end = original.net.state_dict(), done.learned
     half = blended(original, end, 0.5)
     assert half.keys() == end.keys()
@@ -91,12 +89,12 @@ def test_blending_is_a_straight_line() -> None:
 
 
 def test_the_comparison_counts_as_the_evaluation_does() -> None:
-    pictures = toy_pictures(28, seed=3)
-    x = torch.nn.functional.interpolate(pictures.pixels / 255, (SIZE, SIZE), mode="bilinear")
-    y, ids = pictures.labels, list(pictures.ids)
+    images = toy_images(28, seed=3)
+    x = torch.nn.functional.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear")
+    y, ids = images.labels, list(images.ids)
     batches = [(x[i : i + 14], y[i : i + 14], ids[i : i + 14]) for i in (0, 14)]
     seen: list[int] = []
-    bought = what_it_bought(
+    bought = measure_gain(
         toy(0),
         toy(2),
         toy(1),
@@ -120,10 +118,10 @@ def test_the_comparison_counts_as_the_evaluation_does() -> None:
     record = json.loads(json.dumps(bought.record(), allow_nan=False))
     assert record["attacks"]["fgsm"]["identity"]["hardened"] == bought.rows[0].upright[1]
     with pytest.raises(WhorlError, match="at least one attack"):
-        what_it_bought(toy(0), toy(2), toy(1), batches, attacks=())
+        measure_gain(toy(0), toy(2), toy(1), batches, attacks=())
 
 
-def test_the_picture_shows_bars_as_long_as_the_rates(tmp_path: Path) -> None:
+def test_the_image_shows_bars_as_long_as_the_rates(tmp_path: Path) -> None:
     path = tmp_path / "bars.png"
     values = (0.25, 1.0, math.nan)
     bars = {str(i): (Bar(value, "before", faint=True),) for i, value in enumerate(values)}
@@ -139,11 +137,11 @@ def test_the_picture_shows_bars_as_long_as_the_rates(tmp_path: Path) -> None:
 
 
 def test_the_comparison_can_be_drawn(tmp_path: Path) -> None:
-    pictures = toy_pictures(CLASSES)
-    x = torch.nn.functional.interpolate(pictures.pixels / 255, (SIZE, SIZE), mode="bilinear")
-    bought = what_it_bought(
-        toy(0), toy(2), toy(1), [(x, pictures.labels, pictures.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
+    images = toy_images(CLASSES)
+    x = torch.nn.functional.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear")
+    bought = measure_gain(
+        toy(0), toy(2), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
     )
-    draw(bought, tmp_path / "picture.png")
-    with Image.open(tmp_path / "picture.png") as image:
+    draw(bought, tmp_path / "image.png")
+    with Image.open(tmp_path / "image.png") as image:
         assert image.width > image.height > 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,20 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.data.layouts import Entry, list_images
-from whorl.data.pictures import decode
+from whorl.data.image_files import decode
+from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
 from whorl.progress import Progress, silent
 from whorl.randomness import image_keys, substream, uniform
 
-# Streams of an image's randomness; those of a training step are in whorl.hardening.training.
+# Streams of an image's randomness; those of a training step are in whorl.hardening.trainer.
 _HELD_OUT, _ORDER = 101, 102
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingPictures:
+class TrainingImages:
     """Labelled images of one size, in memory.
 
     Attributes:
@@ -39,7 +41,7 @@ class TrainingPictures:
     sha256: str
 
     @classmethod
-    def of(cls, pixels: Tensor, labels: Tensor, ids: Sequence[str]) -> TrainingPictures:
+    def of(cls, pixels: Tensor, labels: Tensor, ids: Sequence[str]) -> TrainingImages:
         """Take images that are in memory already, (N, 3, H, W) uint8, with (N,) labels and N names."""
         if pixels.dtype != torch.uint8 or pixels.dim() != 4 or pixels.shape[1] != 3:
             raise WhorlError(f"pixels must be (N, 3, H, W) uint8; got {pixels.dtype} of shape {tuple(pixels.shape)}.")
@@ -90,9 +92,9 @@ class TrainingPictures:
         return image_keys(torch.empty(len(self.ids), 0), seed, self.ids)
 
 
-def load_pictures(
+def load_training_images(
     folder: str | Path, *, side: int, limit: int | None = None, progress: Progress = silent
-) -> TrainingPictures:
+) -> TrainingImages:
     """Decode every image of a data set once.
 
     Args:
@@ -116,7 +118,7 @@ def load_pictures(
             raise WhorlError(f"{entry.fault}. Correct it, or take it off the list.")
     pixels = torch.empty(len(entries), 3, side, side, dtype=torch.uint8)
 
-    def read(place: int, entry: Entry) -> None:
+    def read(place: int, entry: ListedImage) -> None:
         pixels[place] = torch.from_numpy(decode(entry.path, size=(side, side)).copy()).permute(2, 0, 1)
 
     # Pillow lets go of the interpreter while it decodes, so threads help.
@@ -130,7 +132,7 @@ def load_pictures(
             workers.shutdown(cancel_futures=True)
             raise
     labels = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-    return TrainingPictures.of(pixels, labels, [entry.id for entry in entries])
+    return TrainingImages.of(pixels, labels, [entry.id for entry in entries])
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,3 +174,46 @@ class Order:
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         return self.of(epoch)[place * self.batch : (place + 1) * self.batch], epoch
+
+
+def random_crops(
+    x: Tensor,
+    keys: Tensor,
+    size: tuple[int, int],
+    *,
+    area: tuple[float, float] = (0.35, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """Cut a random rectangle out of each image, resize it, and mirror every other one.
+
+    One bilinear warp an image. The rectangle always lies inside.
+
+    Args:
+        x: (B, C, H, W) floating.
+        keys: (B,) int64, one an image (:mod:`whorl.randomness`).
+        size: (height, width) of the crops, in pixels.
+        area: lowest and highest share of the image that is kept.
+        ratio: lowest and highest width divided by height; drawn evenly in its logarithm.
+
+    Returns:
+        (B, C, height, width), dtype of ``x``.
+
+    >>> random_crops(torch.rand(2, 3, 20, 20), torch.tensor([1, 2]), (8, 8)).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    draws = uniform(keys, (5,)).to(torch.promote_types(x.dtype, torch.float32))
+    share = area[0] + (area[1] - area[0]) * draws[:, 0]
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    aspect = torch.exp(low + (high - low) * draws[:, 1])
+    # Sides as shares of the image's own; one that would be longer than the image is cut to it.
+    width = (share * aspect).sqrt().clamp(max=1)
+    height = (share / aspect).sqrt().clamp(max=1)
+    across = (1 - width) * (2 * draws[:, 2] - 1)
+    along = (1 - height) * (2 * draws[:, 3] - 1)
+    mirror = torch.where(draws[:, 4] < 0.5, -1.0, 1.0).to(draws.dtype)
+    zero = torch.zeros_like(width)
+    rows = torch.stack((mirror * width, zero, across, zero, height, along), dim=1).view(-1, 2, 3)
+    grid = F.affine_grid(rows, [len(x), x.shape[1], *size], align_corners=False)
+    # The border pixel continues outwards: a sample between the last pixel's centre and the edge is no black seam.
+    out = F.grid_sample(x.to(rows.dtype), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return out.to(x.dtype)
