@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from whorl.paper.gallery import draw_gallery
 
 import whorl
 from cli.invoking import invoke
@@ -17,8 +18,7 @@ from cli.toy_networks import small
 from paper.toys import OTHER, SMALL, toy_pictures, toy_profile
 from whorl import paper
 from whorl.evaluation import Pose
-from whorl.paper.gallery import draw_gallery
-from whorl.paper.reproducing import default_folder
+from whorl.paper.reproduction import default_folder
 from whorl.runs import experiment
 
 COUNT = 24

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from whorl import paper
-from whorl.paper.casting import load_profile
-from whorl.paper.photographing import reproduce_photographs
+from whorl.paper.cast import load_profile
+from whorl.paper.photographs import reproduce_photographs
 from whorl.physical.table5 import SIMULATED
 
 NIPS17 = Path(__file__).parents[3] / "shared" / "nips17"

@@ -11,7 +11,7 @@ import whorl
 from cli.invoking import invoke
 from paper.toys import SMALL, toy_pictures
 from whorl import paper
-from whorl.paper.casting import Profile, cast
+from whorl.paper.cast import Profile, cast
 from whorl.paper.querying import compare_queries, reproduce_queries
 from whorl.runs.query_rows import QueryRow
 

@@ -13,7 +13,7 @@ from cli.invoking import invoke
 from paper.synthetic import Synthetic
 from paper.toys import toy_pictures, toy_profile
 from whorl import paper
-from whorl.paper.reporting import report_tables
+from whorl.paper.export import report_tables
 
 
 def test_tables_for_a_report_carry_figures_and_notes() -> None:

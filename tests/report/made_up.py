@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 import torch
+from whorl.report.examples import encode
 
 from whorl.evaluation import Comparison, Pose, SuccessRate, poses
 from whorl.models import Classifier
 from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version, gallery
-from whorl.report.examples import encode
 from whorl.runs.results import Cell
 
 AS_IT_IS = Pose()

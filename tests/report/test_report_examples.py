@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from whorl.report.examples import SIDE, encode
 
 from report.made_up import small_classifier, small_gallery
 from whorl import WhorlError
 from whorl.evaluation import Pose
 from whorl.report import Encoded, gallery
-from whorl.report.examples import SIDE, encode
 
 
 def opened(picture: Encoded) -> np.ndarray:

@@ -7,14 +7,14 @@ import math
 from typing import Any
 
 import pytest
+from whorl.report.lines import Line, View, lines, overall
+from whorl.report.sweeps import sweeps
 
 from report.made_up import GRID, cell, grid_cells, rate
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.report import drawings
 from whorl.report.figures import cost, costs, overview, profile, surface
-from whorl.report.lines import Line, View, lines, overall
-from whorl.report.sweeps import sweeps
 from whorl.runs.results import Cell
 
 BLACK_BOX = View("net-a", "net-b", white_box=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from whorl.report.lines import Line, View, angle_scale_grid, attacks, bound, lines, overall, pairs, view_of, views
 
 from report.made_up import GRID, cell, grid_cells, rate
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.report.lines import Line, View, angle_scale_grid, attacks, bound, lines, overall, pairs, view_of, views
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from whorl.report.saving import WIDTH
 
 from browser import chromium
 from report.made_up import grid_cells, small_gallery
 from whorl import WhorlError
 from whorl.evaluation import Pose
 from whorl.report import Content, rendering, save_figures
-from whorl.report.saving import WIDTH
 
 ONE = Content(title="t", cells=grid_cells(where=[Pose()]), galleries=(small_gallery(),))
 

@@ -139,9 +139,10 @@ def error_(
     if out is not None and figures:
         # Figures need packages that the rest does not.
         from whorl.analysis.error_report import draw
-        from whorl.analysis.saving import save_figure
+        from whorl.report import save_charts
 
-        files["figure"] = save_figure(draw(content), out / name)[0]
+        figure = draw(content)
+        files["figure"] = save_charts({out / f"{name}.{ending}": figure for ending in ("png", "pdf")})[0]
     if as_json:
         return show_json(content)
     return _show_error(found, heading, files)

@@ -110,12 +110,12 @@ def harden_command(
     if compare is not None:
         pair = (load_model(model), done.classifier) if data is not None else _shipped_pair(model)
         bought = _compare(pair, load_model(source), compare, limit=limit, device=where, seed=seed)
-        draw(bought, out / "comparison.png")
+        draw(bought, out / "comparison.html")
         with atomic_write(out / "comparison.json") as file:
             file.write((json.dumps(bought.record(), indent=2) + "\n").encode())
         result["comparison"] = bought.record()
         if not as_json:
-            _show_bought(bought, out / "comparison.png")
+            _show_bought(bought, out / "comparison.html")
     if as_json:
         show_json(result)
 
@@ -182,7 +182,7 @@ def _compare(
         return measure_gain(original, hardened, source.to(device), batches, seed=seed, total=total, progress=progress)
 
 
-def _show_bought(bought: Gain, image: Path) -> None:
+def _show_bought(bought: Gain, page: Path) -> None:
     console = output()
     before, after = bought.clean
     pair = f"{bought.original} and {bought.hardened}"
@@ -193,4 +193,4 @@ def _show_bought(bought: Gain, image: Path) -> None:
         rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.upright, *row.posed)))
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {bought.n}")
-    console.print(Text(f"image: {image}"), soft_wrap=True)
+    console.print(Text(f"comparison: {page}"), soft_wrap=True)

@@ -142,23 +142,24 @@ def measure_gain(
 
 
 def draw(bought: Gain, path: Path) -> None:
-    """Draw the comparison as pairs of bars and save it as a PNG.
+    """Draw the comparison as pairs of bars, on a page that opens offline.
 
     Args:
         bought: what to draw.
-        path: where; the file appears whole or not at all.
+        path: an HTML file, which appears whole or not at all.
     """
-    from whorl.hardening.bars import Bar, Block, draw_bars
+    from whorl.report import Content, Drawing, bars, write_report  # needs packages that a training does not
 
-    def bars(pair: tuple[float, float]) -> tuple[Bar, ...]:
-        return (Bar(pair[0], bought.original, faint=True), Bar(pair[1], bought.hardened))
+    def pair(rates: tuple[float, float]) -> dict[str, float]:
+        return dict(zip((bought.original, bought.hardened), rates, strict=True))
 
-    blocks = [
-        Block(title="clean accuracy", bars={"as they are": bars(bought.clean)}),
-        Block(title="fooled, as they are", bars={row.attack: bars(row.upright) for row in bought.rows}),
-        Block(
-            title=f"fooled, mean over {bought.poses} poses", bars={row.attack: bars(row.posed) for row in bought.rows}
-        ),
-    ]
-    subtitle = f"{bought.n} images; attacks crafted on {bought.source}. Fooled: success rate, lower is better."
-    draw_bars(blocks, path, title=f"What hardening bought: {bought.hardened}", subtitle=subtitle)
+    groups = {
+        "clean accuracy": {"as they are": pair(bought.clean)},
+        "fooled, as they are": {row.attack: pair(row.upright) for row in bought.rows},
+        f"fooled, mean over {bought.poses} poses": {row.attack: pair(row.posed) for row in bought.rows},
+    }
+    title = f"Gain of hardening: {bought.hardened}"
+    about = f"{bought.n} images; attacks crafted on {bought.source}. Fooled: success rate, lower is better."
+    alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
+    chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
+    write_report(path, Content(title=title, about=about, charts=(chart,)))

@@ -19,7 +19,7 @@ from whorl.physical.section import contact_sheet, photographs
 from whorl.physical.summary import Line, cells, pooled, summarise
 from whorl.report.content import Content
 from whorl.report.page import write_report
-from whorl.report.saving import save_gallery
+from whorl.report.sheet import save_gallery
 from whorl.runs.results import write_results
 from whorl.runs.targets import Target
 

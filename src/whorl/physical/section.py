@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from whorl.data.image_files import to_tensor
+from PIL import Image
+
 from whorl.evaluation import Comparison, Pose, SuccessRate
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import Line, by_version, compared, summarise
-from whorl.report.content import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version
-from whorl.report.examples import encode
+from whorl.report.content import CutOut, Grouped, Photographs
+from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.runs.evaluating import UnrecordedCell
 from whorl.runs.results import Cell
 from whorl.runs.targets import Target
@@ -66,14 +67,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     def named(label: int) -> str:
         return labels[label] if label < len(labels) else f"class {label}"
 
-    def shot(photo: str, name: str, version: str, view: View) -> Shot | None:
+    def tile(photo: str, name: str, version: str, view: View) -> Tile | None:
         picture, capture = scored.shown[photo, name].get((version, view)), captures.get((photo, name, version))
         if picture is None or capture is None:
             return None
-        return Shot(
-            picture=encode(to_tensor(picture)),
-            pose=version,
-            label=named(capture.answers[view, target.name]),
+        return Tile(
+            image=Image.fromarray(picture),
+            caption=named(capture.answers[view, target.name]),
             fooled=not capture.right(view, target.name),
         )
 
@@ -81,13 +81,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     return Gallery(
         title=f"Contact sheet: cut out of photographs, shown to {target.name}",
         about="The first images that were found, whatever the network says of them.",
-        poses=tuple(versions),
+        columns=tuple(versions),
         examples=tuple(
             Example(
                 id=f"{name} in {photo}",
                 truth=named(truth[name]),
-                versions=tuple(
-                    Version(name=view, shots=tuple(shot(photo, name, version, view) for version in versions))
+                rows=tuple(
+                    TileRow(name=view, tiles=tuple(tile(photo, name, version, view) for version in versions))
                     for view in scored.settings.views
                 ),
             )

@@ -80,11 +80,11 @@ def styled(figure: Figure, *, height: int) -> Figure:
 def look(place: int) -> dict[str, Any]:
     """Colour and dash of a line, by its place among those of its chart: each of the first 28 is another.
 
-    >>> look(0)["line"]["color"], look(7)["line"]["dash"]
-    ('#0072b2', 'dash')
+    >>> look(8)["line"]
+    {'color': '#d55e00', 'dash': 'solid', 'width': 2}
     """
-    dash = DASHES[place // len(COLOURS) % len(DASHES)]
-    return {"mode": "lines+markers", "line": {"color": COLOURS[place % len(COLOURS)], "dash": dash, "width": 2}}
+    line = {"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place % len(DASHES)], "width": 2}
+    return {"mode": "lines+markers", "line": line, "marker": {"size": 7}}
 
 
 def error_bars(rates: Sequence[float], intervals: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -86,12 +86,21 @@ class Done:
         if target not in self.plan.targets or not set(poses) <= set(self.plan.poses):
             raise WhorlError(f"{target!r} was not asked in {list(map(str, poses))}; see the declaration.")
         rows = [self.plan.poses.index(one) for one in poses]
-        versions = _find(self.plan, None, ""), _find(self.plan, first, source), _find(self.plan, second, source)
-        clean, one, other = (self._outcomes(version, target)[rows] for version in versions)
+        clean, one, other = (self.recognised(name, source, target)[rows] for name in (None, first, second))
         return compare(Outcomes(clean, one), Outcomes(clean, other))
 
-    def _outcomes(self, version: Version, target: str) -> torch.Tensor:
-        """Who is recognised in which pose, (poses, N) bool; read from the records once."""
+    def recognised(self, attack: str | None, source: str, target: str) -> torch.Tensor:
+        """Which images are recognised in which pose; read from the records once.
+
+        Args:
+            attack: an attack's label; None for the clean images.
+            source: network that it was crafted on.
+            target: as the declaration names it.
+
+        Returns:
+            (poses, N) bool, in the order of ``plan.poses`` and of ``ids``.
+        """
+        version = _find(self.plan, attack, source if attack else "")
         key = (version.place, target)
         if key not in self._recognised:
             self._recognised[key] = _outcomes(self.plan, version, target)
