@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import SuccessRate
+from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
 from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
 from whorl.paper.declaration import QUICK_SUFFIX, PaperOptions, row_of
@@ -22,7 +23,7 @@ from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import find_device, load_source
+from whorl.runs.setup import load_source
 from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:

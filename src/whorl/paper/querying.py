@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison
+from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, Profile, cast
 from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
 from whorl.paper.declaration import chosen_rows
@@ -16,7 +17,6 @@ from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import find_device
 
 if TYPE_CHECKING:
     from whorl.runs.query_rows import QueryRow

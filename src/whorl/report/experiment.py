@@ -11,6 +11,7 @@ from typing import Any
 from whorl.data.image_files import checked_size
 from whorl.data.images import collect
 from whorl.evaluation import Comparison, Pose
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
 from whorl.report.export import save_figures
@@ -21,7 +22,6 @@ from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import SAMPLE_SIDE
-from whorl.runs.setup import find_device
 from whorl.runs.targets import split_target
 
 _SHOWN_ATTACKS, _SHOWN_IMAGES = 3, 3

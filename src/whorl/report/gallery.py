@@ -13,7 +13,7 @@ from PIL import Image, features
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose, to_8_bits
+from whorl.evaluation import Pose, predictions, recognised, to_8_bits
 
 CLEAN = "clean"
 """Name of the version that nobody attacked."""
@@ -145,11 +145,11 @@ def gallery(  # 10 parameters: the images with all that belongs to them, and ind
         batch_size: images per forward pass.
 
     Raises:
-        WhorlError: the parts do not fit together, or there is nothing to show.
+        WhorlError: the parts do not fit together, there is nothing to show, or the network's answer is not finite.
     """
     _check(x, adversarial, y, ids, poses)
     versions = {CLEAN: x, **{name: to_8_bits(images) for name, images in adversarial.items()}}
-    right = {name: _answers(model, images, poses, batch_size) == y for name, images in versions.items()}
+    right = {name: _right(model, images, y, poses, batch_size) for name, images in versions.items()}
     chosen = telling(right)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
     bound = eps or max(float((images - x).abs().max()) for images in versions.values()) or 1 / 255
@@ -283,25 +283,27 @@ def _check(
         )
 
 
-def _answers(model: Labelled, x: Tensor, poses: Mapping[str, Pose], batch_size: int) -> Tensor:
-    """Predicted labels, (poses, N)."""
+def _right(model: Labelled, x: Tensor, y: Tensor, poses: Mapping[str, Pose], batch_size: int) -> Tensor:
+    """What is recognised, (poses, N) bool."""
     parts = [
-        torch.stack([model(pose.apply(x[i : i + batch_size])).argmax(1) for pose in poses.values()])
+        recognised({model.name: model}, x[i : i + batch_size], y[i : i + batch_size], tuple(poses.values()))[0]
         for i in range(0, len(x), batch_size)
     ]
     return torch.cat(parts, dim=1)
 
 
 def _tiles(model: Labelled, image: Tensor, poses: Mapping[str, Pose], truth: int) -> list[Tile]:
-    tiles = []
-    for pose in poses.values():
-        seen = pose.apply(image[None])
-        probability, answer = (part.item() for part in model(seen).softmax(1)[0].max(0))
-        said = model.labels[int(answer)]
-        tiles.append(
-            Tile(image=to_image(seen[0]), caption=said, fooled=int(answer) != truth, probability=float(probability))
+    answers, probabilities = predictions({model.name: model}, image[None], tuple(poses.values()))
+    said = zip(poses.values(), answers.flatten().tolist(), probabilities.flatten().tolist(), strict=True)
+    return [
+        Tile(
+            image=to_image(pose.apply(image[None])[0]),
+            caption=model.labels[answer],
+            fooled=answer != truth,
+            probability=probability,
         )
-    return tiles
+        for pose, answer, probability in said
+    ]
 
 
 def _middle(change: Tensor) -> Tensor:

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Distance, Pose, SuccessRate, compare
 from whorl.files import exclusive
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.cells import Record
 from whorl.runs.crafting import Interrupted
@@ -24,7 +25,6 @@ from whorl.runs.listing import list_pictures
 from whorl.runs.loading import Networks
 from whorl.runs.plan import Plan, Task, Version, make_plan
 from whorl.runs.results import Cell, write_results
-from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, split_target
 from whorl.runs.worker import Job
 
@@ -87,7 +87,7 @@ class Done:
             raise WhorlError(f"{target!r} was not asked in {list(map(str, poses))}; see the declaration.")
         rows = [self.plan.poses.index(one) for one in poses]
         clean, one, other = (self.recognised(name, source, target)[rows] for name in (None, first, second))
-        return compare(Outcomes(clean, one), Outcomes(clean, other))
+        return compare(clean, one, other)
 
     def recognised(self, attack: str | None, source: str, target: str) -> torch.Tensor:
         """Which images are recognised in which pose; read from the records once.

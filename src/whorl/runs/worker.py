@@ -17,7 +17,7 @@ from whorl.data.image_files import checked_size
 from whorl.data.images import collect
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose, to_8_bits
-from whorl.evaluation.grid import Precision, in_precision
+from whorl.evaluation.prediction import Precision, Predictor
 from whorl.runs.cells import Record, pose_key, read_record, write_record
 from whorl.runs.declaration import SAMPLES, Data
 from whorl.runs.folder import RunFolder
@@ -139,25 +139,13 @@ class Worker:
                 return None
             return torch.stack(list(pool.map(load_image, places)))
 
-    @torch.no_grad()
     def _ask(self, record: Record, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
-        """Transform first, then ask: each pose is warped once for all targets."""
-        x, y = shown.to(self.networks.device), y.to(self.networks.device)
-        targets = {name: in_precision(self.networks.target(name), self.job.precision) for name in ask}
-        cells: list[tuple[str, Pose]] = []
-        right: list[Tensor] = []
-        for pose in dict.fromkeys(pose for poses in ask.values() for pose in poses):
-            seen = pose.apply(x)
-            for name, poses in ask.items():
-                if pose in poses:
-                    cells.append((name, pose))
-                    right.append(targets[name](seen).argmax(1) == y)
-        if not cells:
-            return
-        # Moved once a chunk, not once a cell: the device is never waited for in between.
+        """Transform first, then predict: each pose is warped once for all targets."""
+        predictor = Predictor({name: self.networks.target(name) for name in ask}, precision=self.job.precision)
+        right = predictor.recognised(shown.to(self.networks.device), y, ask, ids=record.ids)
         found: dict[str, dict[Pose, str]] = {}
-        for (name, pose), row in zip(cells, torch.stack(right).int().tolist(), strict=True):
-            found.setdefault(name, {})[pose] = "".join(map(str, row))
+        for (name, pose), row in right.items():
+            found.setdefault(name, {})[pose] = "".join(map(str, row.int().tolist()))
         self._answer(record, found)
 
     def _answer(self, record: Record, found: Mapping[str, Mapping[Pose, str]]) -> None:
