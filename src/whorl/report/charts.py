@@ -132,7 +132,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
                 row=1,
                 col=column,
             )
-    figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticksuffix="%")
+    figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticktext=["0%", "50%", "100%"])
     # The first row is on top, and so is the first bar of a row.
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_layout(bargap=0.25, margin={"t": 90}, legend={"y": 1 + 44 / (height - 138)})
@@ -181,6 +181,7 @@ def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) 
             hovertemplate="%{y:.1f}% within %{x:,} queries<extra></extra>",
         )
     figure.update_yaxes(title="images that gave way (%)")
+    figure.update_layout(margin={"r": 40})  # for the last number below the axis
     ticks = [10**power for power in range(int(math.log10(end)) + 1)]
     labels = [f"{tick:,}" for tick in ticks]
     figure.update_xaxes(type="log", title="queries", range=[0, math.log10(end)], tickvals=ticks, ticktext=labels)

@@ -120,7 +120,8 @@ def _badge(pen: ImageDraw.ImageDraw, place: Place, colour: str, *, tick: bool) -
 def _write(
     pen: ImageDraw.ImageDraw, place: Place, text: str, size: int, colour: str = INK, *, anchor: str = "la"
 ) -> None:
-    pen.text(place, text, fill=colour, font=_font(size), anchor=anchor)
+    # Pillow's font has no multiplication sign.
+    pen.text(place, text.replace("×", "x"), fill=colour, font=_font(size), anchor=anchor)
 
 
 def _shortened(text: str, size: int, width: int) -> str:
