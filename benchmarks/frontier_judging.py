@@ -69,7 +69,7 @@ class Judge:
                 others = logits.scatter(1, y[:, None], -torch.inf).amax(1)
                 return logits.argmax(1) == y, others - logits.gather(1, y[:, None])[:, 0]
 
-            found = self.predictor.read(x[part], poses, margin, self.data.ids[part])
+            found = self.predictor.read(x[part], poses, margin, y=y, ids=self.data.ids[part])
             cells = [found[name, pose] for name in self.targets for pose in self.poses]
             right.append(torch.stack([cell[0] for cell in cells]))
             margins.append(torch.stack([cell[1] for cell in cells]))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -81,6 +83,23 @@ def write_file(path: Path, content: bytes | str) -> None:
     """
     with writing(path), atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows, the headings first, as a table of comma-separated values, whole or not at all.
+
+    Raises:
+        WhorlError: it cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_csv(Path(folder, "a.csv"), [("name", "n"), ("a,b", 1)])
+    ...     Path(folder, "a.csv").read_text().splitlines()
+    ['name,n', '"a,b",1']
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_file(path, text.getvalue())
 
 
 @contextmanager

@@ -91,42 +91,40 @@ def test_the_comparison_counts_as_the_evaluation_does() -> None:
     y, ids = images.labels, list(images.ids)
     batches = [(x[i : i + 14], y[i : i + 14], ids[i : i + 14]) for i in (0, 14)]
     seen: list[int] = []
-    bought = measure_gain(
-        toy(0),
-        toy(2),
+    gain = measure_gain(
+        (toy(0), toy(2)),
         toy(1),
         batches,
         attacks=("fgsm", "ai-mim"),
         eps=0.1,
-        total=28,
         progress=lambda stage, done, total: seen.append(done),
     )
     adv = {name: whorl.attack(name, eps=0.1)(toy(1), x, y, ids=ids) for name in ("fgsm", "ai-mim")}
     counts = success_rates({"a": toy(0), "b": toy(2)}, x, adv, y, poses=PAPER_POSES)
     assert seen == [14, 28]
-    assert (bought.n, bought.poses) == (28, 12)
-    for row in bought.rows:
+    assert (gain.n, gain.poses) == (28, 12)
+    for row in gain.rows:
         for place, target in enumerate("ab"):
-            assert row.upright[place] == counts[row.attack, target, Pose()].rate
+            assert row.identity[place] == counts[row.attack, target, Pose()].rate
             rates = [counts[row.attack, target, pose] for pose in PAPER_POSES]
             defined = [count.rate for count in rates if count.n_clean_correct]
             assert row.posed[place] == pytest.approx(sum(defined) / len(defined))
-            assert bought.clean[place] == counts[row.attack, target, Pose()].clean_accuracy
-    record = json.loads(json.dumps(bought.record(), allow_nan=False))
-    assert record["attacks"]["fgsm"]["identity"]["hardened"] == bought.rows[0].upright[1]
+            assert gain.clean[place] == counts[row.attack, target, Pose()].clean_accuracy
+    record = json.loads(json.dumps(gain.record(), allow_nan=False))
+    assert record["attacks"]["fgsm"]["identity"]["hardened"] == gain.rows[0].identity[1]
     with pytest.raises(WhorlError, match="at least one attack"):
-        measure_gain(toy(0), toy(2), toy(1), batches, attacks=())
+        measure_gain((toy(0), toy(2)), toy(1), batches, attacks=())
 
 
 def test_the_comparison_can_be_drawn(tmp_path: Path) -> None:
     images = toy_images(CLASSES)
     x = torch.nn.functional.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear")
-    bought = measure_gain(
-        toy(0), toy(2), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
+    gain = measure_gain(
+        (toy(0), toy(2)), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
     )
-    draw(bought, tmp_path / "comparison.html")
+    draw(gain, tmp_path / "comparison.html")
     page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
-    assert f"Gain of hardening: {bought.hardened}" in page
+    assert f"The gain of hardening: {gain.hardened}" in page
     assert "fooled, mean over 1 poses" in page
     with pytest.raises(WhorlError, match="cannot write"):
-        draw(bought, tmp_path / "comparison.html" / "below" / "a.html")
+        draw(gain, tmp_path / "comparison.html" / "below" / "a.html")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from report.made_up import small_classifier, small_gallery
 from whorl import WhorlError
-from whorl.evaluation import Pose
+from whorl.evaluation import PAPER_POSES, Outcomes, Pose
 from whorl.report import gallery, save_gallery
 from whorl.report.charts import FOOLED, RECOGNISED
 from whorl.report.gallery import SIDE, Example, Gallery, Tile, TileRow, data_uri, telling, to_image
@@ -137,11 +137,18 @@ def test_parts_that_do_not_fit_are_refused(change: dict[str, object], message: s
 
 
 def test_telling_images_are_recognised_and_then_those_that_differ() -> None:
-    y = torch.zeros(4, dtype=torch.int64)
-    clean = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]])
-    weak = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]])
-    strong = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]])
-    assert telling({"clean": clean == y, "weak": weak == y, "strong": strong == y})[:2] == [2, 1]
+    clean = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]]) == 0
+    weak = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]]) == 0
+    strong = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]]) == 0
+    found = Outcomes(
+        ids=tuple("abcd"),
+        attacks=("weak", "strong"),
+        targets=("net",),
+        poses=PAPER_POSES[:2],
+        clean=clean[None],
+        adversarial=torch.stack([weak, strong])[:, None],
+    )
+    assert telling(found, "net")[:2] == [2, 1]
 
 
 def test_frames_of_a_sheet_tell_right_from_wrong(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whorl.evaluation.statistics import percentile_interval
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gram:
@@ -41,12 +43,7 @@ class Gram:
         count = len(self.products)
         generator = torch.Generator().manual_seed(seed)
         chosen = torch.randint(count, (resamples, count), generator=generator)
-        drawn = _cosine(*(part[chosen].mean(1) for part in self._shares(one, other)))
-        found = drawn[~drawn.isnan()]
-        if not len(found):
-            return (math.nan, math.nan)
-        low, high = found.quantile(torch.tensor([0.025, 0.975], dtype=found.dtype)).tolist()
-        return (low, high)
+        return percentile_interval(_cosine(*(part[chosen].mean(1) for part in self._shares(one, other))))
 
     def reliability(self, name: str) -> float:
         """How much of a mean is no noise: 1 if more draws would change nothing, near 0 if it is all noise."""

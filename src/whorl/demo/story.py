@@ -13,7 +13,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.progress import Progress, silent
 from whorl.report.experiment import run_gallery, telling_target
-from whorl.report.gallery import CLEAN, telling
+from whorl.report.gallery import telling
 from whorl.report.sheet import save_gallery
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
@@ -103,9 +103,8 @@ def draw_figure(done: Done, *, device: str = "auto") -> Path:
     """
     declared, [source] = done.declaration, done.declaration.sources
     target = telling_target(declared.targets, source)
-    right = {CLEAN: done.recognised(None, source, target)}
-    right |= {spec.title: done.recognised(spec.title, source, target) for spec in declared.attacks}
-    made = run_gallery(done, source, target, telling(right)[:PHOTOGRAPHS], poses=POSES, device=device)
+    chosen = telling(done.outcomes(source), target)[:PHOTOGRAPHS]
+    made = run_gallery(done, source, target, chosen, poses=POSES, device=device)
     eps = next(cell.eps for cell in done.cells) or 1.0
     title = f"Made to fool {source}; shown to {target}, which the attacks never saw"
     about = f"No pixel changes by more than {eps * 255:g} of 255 levels. Shown where the two attacks differ most."

@@ -27,8 +27,8 @@ from whorl.runs.setup import load_source
 from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:
+    from whorl.physical.rehearsal import Table5
     from whorl.physical.sheet import Print
-    from whorl.physical.table5 import Table5
 
 
 def reproduce_photographs(
@@ -50,7 +50,7 @@ def reproduce_photographs(
         figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
         progress: called with each batch and of each page.
     """
-    from whorl.physical import Layout, arrange, collect, table5
+    from whorl.physical import PageLayout, Rehearsal, arrange, collect, table5
 
     profile, where = load_profile(options.profile), find_device(options.device)
     who = cast(item, profile)
@@ -66,18 +66,11 @@ def reproduce_photographs(
         settings = read_settings(spec.settings)
         craft(spec.name, model, images, out / spec.title, settings=settings, progress=progress, **common)
     groups = [collect(out / spec.title, clean=folder, limit=options.limit) for spec in specs]
-    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
+    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=options.seed)
-    done = table5(
-        sheet,
-        targets,
-        device=where,
-        seed=options.seed,
-        workers=options.workers or 1,
-        notes=out / "photographs.jsonl",
-        progress=progress,
-    )
+    noted: dict[str, Any] = {"notes": out / "photographs", "workers": options.workers or 1, "progress": progress}
+    done = table5(sheet, targets, Rehearsal(seed=options.seed), device=where, **noted)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
@@ -107,9 +100,8 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.reporting import provenance
-    from whorl.physical.section import photographs
-    from whorl.physical.table5 import SIMULATED
+    from whorl.physical.rehearsal import SIMULATED
+    from whorl.physical.report import photographs, provenance
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -138,8 +130,8 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         who: who stands for the paper's networks.
         profile: its name.
     """
+    from whorl.physical.rehearsal import SETTINGS, SIMULATED
     from whorl.physical.sheet import CLEAN
-    from whorl.physical.table5 import SETTINGS, SIMULATED
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}
@@ -202,7 +194,7 @@ def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> l
 
 
 def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) -> Iterator[Ordering]:
-    from whorl.physical.table5 import SETTINGS
+    from whorl.physical.rehearsal import SETTINGS
 
     printed, labels = item.printed[who.sources[0][0].role], {row_of(label): label for label in versions}
     for _, target in who.targets:

@@ -171,7 +171,7 @@ def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto", ex
         The ids of the images that are shown.
     """
     [source], [target] = done.declaration.sources, done.declaration.targets
-    recognised = done.recognised(None, source, target).sum(0).tolist()
+    recognised = done.outcomes(source).clean[0].sum(0).tolist()  # the one target's
     # A stable sort, so the order of the data set holds.
     chosen = sorted(range(len(recognised)), key=lambda place: -recognised[place])[:examples]
     poses = {shown.label: shown.pose for shown in item.poses}

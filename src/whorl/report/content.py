@@ -105,7 +105,7 @@ class CutOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Photographs:
-    """What came of photographs of prints; see ``whorl.physical.section.photographs``.
+    """What came of photographs of prints; see ``whorl.physical.report.photographs``.
 
     Attributes:
         title: what they are.

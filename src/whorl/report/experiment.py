@@ -15,7 +15,7 @@ from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
 from whorl.report.export import save_figures
-from whorl.report.gallery import CLEAN, POSES, Gallery, described, examples, telling
+from whorl.report.gallery import POSES, Gallery, described, examples, telling
 from whorl.report.page import write_report
 from whorl.runs.declaration import SAMPLES
 from whorl.runs.experiment import Done
@@ -42,7 +42,7 @@ def report_experiment(
         done: what came of it.
         device: where to evaluate networks on the examples.
         tables: further tables to show.
-        photographs: what came of photographs of the same images, printed; ``whorl.physical.section`` makes it.
+        photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: told how far it is.
 
@@ -109,9 +109,8 @@ def _galleries(done: Done, device: str) -> Iterator[Gallery]:
     for source, labels in _by_source(done).items():
         family = (list(plain_names(labels).values()) or [tuple(labels[:_SHOWN_ATTACKS])])[-1]
         target = telling_target(done.declaration.targets, source)
-        right = {CLEAN: done.recognised(None, source, target)}
-        right |= {name: done.recognised(name, source, target) for name in family}
-        made = run_gallery(done, source, target, telling(right)[:_SHOWN_IMAGES], attacks=family, device=device)
+        chosen = telling(done.outcomes(source), target, family)[:_SHOWN_IMAGES]
+        made = run_gallery(done, source, target, chosen, attacks=family, device=device)
         yield described(made, target, len(done.ids), source=source)
 
 
@@ -131,8 +130,8 @@ def run_gallery(
         done: what came of the experiment.
         source: network that the attacks were crafted on.
         target: as the declaration names it.
-        chosen: which images, by their place in ``done.ids``. What was recognised is known without asking again; see
-            ``Done.recognised`` and :func:`whorl.report.gallery.telling`.
+        chosen: which images, by their place in ``done.ids``. What was recognised is known without evaluating again;
+            see ``Done.outcomes`` and :func:`whorl.report.gallery.telling`.
         attacks: labels; all that were crafted on ``source`` if empty.
         poses: heading to pose.
         device: "auto", "cpu", "cuda" or "cuda:1".

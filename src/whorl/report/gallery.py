@@ -13,7 +13,7 @@ from PIL import Image, features
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose, predictions, recognised, to_8_bits
+from whorl.evaluation import Outcomes, Pose, outcomes, predictions, to_8_bits
 
 CLEAN = "clean"
 """Name of the version that nobody attacked."""
@@ -113,7 +113,7 @@ class Labelled(Protocol):
 
 
 @torch.no_grad()
-def gallery(  # 10 parameters: the images with all that belongs to them, and independent choices of what to show
+def gallery(  # wide: the images with all that belongs to them, and independent choices of what to show
     model: Labelled,
     x: Tensor,
     adversarial: Mapping[str, Tensor],
@@ -148,11 +148,11 @@ def gallery(  # 10 parameters: the images with all that belongs to them, and ind
         WhorlError: the parts do not fit together, there is nothing to show, or the network's answer is not finite.
     """
     _check(x, adversarial, y, ids, poses)
-    versions = {CLEAN: x, **{name: to_8_bits(images) for name, images in adversarial.items()}}
-    right = {name: _right(model, images, y, poses, batch_size) for name, images in versions.items()}
-    chosen = telling(right)[:count]
+    parts = [slice(i, i + batch_size) for i in range(0, len(x), batch_size)]
+    batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
+    chosen = telling(outcomes(batches, {model.name: model}, tuple(poses.values())), model.name)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
-    bound = eps or max(float((images - x).abs().max()) for images in versions.values()) or 1 / 255
+    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
     made = examples(model, x[chosen], shown, y[chosen], [ids[i] for i in chosen], poses=poses, eps=bound)
     return described(made, model.name, len(x), source=source)
 
@@ -171,7 +171,7 @@ def examples(
     """Show all of the images, whatever the network says of them; otherwise as :func:`gallery`, and without a title."""
     _check(x, adversarial, y, ids, poses)
     versions = {CLEAN: x, **{name: to_8_bits(images) for name, images in adversarial.items()}}
-    bound = eps or max(float((images - x).abs().max()) for images in versions.values()) or 1 / 255
+    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
     shown = []
     for i, (truth, name) in enumerate(zip(y.tolist(), ids, strict=True)):
         rows = []
@@ -187,26 +187,22 @@ def examples(
     return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
 
 
-def telling(right: Mapping[str, Tensor]) -> list[int]:
+def telling(found: Outcomes, target: str, attacks: Sequence[str] = ()) -> list[int]:
     """All images, by index, those most worth showing first.
 
     These are the images whose clean version is recognised in most poses, and of those the ones on which the first and
-    the last attack differ most.
+    the last attack differ most, or on which the only one succeeds most.
 
     Args:
-        right: by version, the clean one first, (poses, N) bool: what is recognised.
-
-    >>> clean, weak = torch.tensor([[True, True, False]]), torch.tensor([[True, True, True]])
-    >>> telling({CLEAN: clean, "weak": weak, "strong": torch.tensor([[True, False, False]])})
-    [1, 0, 2]
+        found: what became of each image.
+        target: name of the network whose answers are shown.
+        attacks: from the weaker to the stronger; all if empty.
     """
-    first, last = list(right)[1], list(right)[-1]
-    recognised = right[CLEAN].sum(0).tolist()
-    if first == last:
-        difference = (~right[last]).int().sum(0).tolist()
-    else:
-        difference = (right[first].int() - right[last].int()).sum(0).tolist()
-    return sorted(range(len(recognised)), key=lambda i: (-recognised[i], -difference[i], i))
+    at, names = found.targets.index(target), list(attacks or found.attacks)
+    first, last = (found.adversarial[found.attacks.index(name), at].int() for name in (names[0], names[-1]))
+    lead = (first - last if len(names) > 1 else 1 - last).sum(0).tolist()
+    recognised = found.clean[at].sum(0).tolist()
+    return sorted(range(len(found.ids)), key=lambda i: (-recognised[i], -lead[i], i))
 
 
 def to_image(pixels: Tensor) -> Image.Image:
@@ -283,13 +279,9 @@ def _check(
         )
 
 
-def _right(model: Labelled, x: Tensor, y: Tensor, poses: Mapping[str, Pose], batch_size: int) -> Tensor:
-    """What is recognised, (poses, N) bool."""
-    parts = [
-        recognised({model.name: model}, x[i : i + batch_size], y[i : i + batch_size], tuple(poses.values()))[0]
-        for i in range(0, len(x), batch_size)
-    ]
-    return torch.cat(parts, dim=1)
+def _reach(x: Tensor, adversarial: Tensor) -> float:
+    """The largest change of any channel of any pixel, after rounding to 8 bits."""
+    return float((to_8_bits(adversarial) - x).abs().max())
 
 
 def _tiles(model: Labelled, image: Tensor, poses: Mapping[str, Pose], truth: int) -> list[Tile]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
 from whorl.files import exclusive
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
@@ -52,7 +52,7 @@ class Done:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
-    _recognised: dict[tuple[Path, str], torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
+    _outcomes: dict[str, Outcomes] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def declaration(self) -> Declaration:
@@ -85,26 +85,17 @@ class Done:
         poses = self.plan.poses if pose is None else (pose,)
         if target not in self.plan.targets or not set(poses) <= set(self.plan.poses):
             raise WhorlError(f"{target!r} was not asked in {list(map(str, poses))}; see the declaration.")
-        rows = [self.plan.poses.index(one) for one in poses]
-        clean, one, other = (self.recognised(name, source, target)[rows] for name in (None, first, second))
-        return compare(clean, one, other)
+        return self.outcomes(source).compare(first, second, target, pose)
 
-    def recognised(self, attack: str | None, source: str, target: str) -> torch.Tensor:
-        """Which images are recognised in which pose; read from the records once.
+    def outcomes(self, source: str) -> Outcomes:
+        """What became of each image under every attack on one source; read from the records once.
 
-        Args:
-            attack: an attack's label; None for the clean images.
-            source: network that it was crafted on.
-            target: as the declaration names it.
-
-        Returns:
-            (poses, N) bool, in the order of ``plan.poses`` and of ``ids``.
+        Raises:
+            WhorlError: there is no such source, or a record is gone.
         """
-        version = _find(self.plan, attack, source if attack else "")
-        key = (version.place, target)
-        if key not in self._recognised:
-            self._recognised[key] = _outcomes(self.plan, version, target)
-        return self._recognised[key]
+        if source not in self._outcomes:
+            self._outcomes[source] = _outcomes(self.plan, source, self.ids, self.distances)
+        return self._outcomes[source]
 
 
 def run(
@@ -296,19 +287,30 @@ def _count(clean: str, shown: str) -> SuccessRate:
     return SuccessRate(len(clean), clean.count("1"), fooled, shown.count("1"))
 
 
-def _find(plan: Plan, label: str | None, source: str) -> Version:
-    for version in plan.versions:
-        if (version.spec.title if version.spec else None) == label and version.source == source:
-            return version
-    raise WhorlError(f"there is no attack {label!r} on {source!r} in this experiment; see its declaration.")
+def _outcomes(plan: Plan, source: str, ids: Sequence[str], distances: Mapping[tuple[str, str], Distance]) -> Outcomes:
+    versions = {v.spec.title: v for v in plan.versions if v.spec is not None and v.source == source}
+    if not versions:
+        raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
+    clean = next(version for version in plan.versions if version.spec is None)
+    return Outcomes(
+        ids=tuple(ids),
+        attacks=tuple(versions),
+        targets=tuple(plan.targets),
+        poses=plan.poses,
+        clean=_recognised(plan, clean),
+        adversarial=torch.stack([_recognised(plan, version) for version in versions.values()]),
+        distances={attack: distances[attack, source] for attack in versions},
+    )
 
 
-def _outcomes(plan: Plan, version: Version, target: str) -> torch.Tensor:
-    key, rows = plan.target_keys[target], [""] * len(plan.poses)
-    for task in plan.tasks:
-        if task.version == version:
-            record = plan.record(task)
-            if record is None:
-                raise WhorlError(f"{task.record(plan.folder)} is gone. Run the experiment again.")
-            rows = [row + record.recognised(key, pose) for row, pose in zip(rows, plan.poses, strict=True)]
-    return torch.tensor([[digit == "1" for digit in row] for row in rows])
+def _recognised(plan: Plan, version: Version) -> torch.Tensor:
+    """(targets, poses, N) bool."""
+    chunks = []
+    for task in (task for task in plan.tasks if task.version == version):
+        record = plan.record(task)
+        if record is None:
+            raise WhorlError(f"{task.record(plan.folder)} is gone. Run the experiment again.")
+        rows = [[record.recognised(plan.target_keys[name], pose) for pose in plan.poses] for name in plan.targets]
+        digits = [[[digit == "1" for digit in row] for row in own] for own in rows]
+        chunks.append(torch.tensor(digits, dtype=torch.bool))
+    return torch.cat(chunks, dim=-1)

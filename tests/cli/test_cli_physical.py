@@ -14,7 +14,7 @@ from physical.printed_run import folders
 from whorl.physical import read_sheets, render_pdf
 from whorl.runs.results import COLUMNS
 
-NET = "python:cli.toy_networks:small"
+NET = "python:cli.toy_networks:wide"
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,10 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clean, noise = folders()
     run = root / "run"
     for file in noise.rglob("*.png"):
-        copy = run / "pictures" / file.relative_to(noise)
+        copy = run / "images" / file.relative_to(noise)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())
-    done = invoke("physical", "print", str(run / "pictures"), f"--clean={clean}", "--out", str(root / "sheet.pdf"))
+    done = invoke("physical", "print", str(run / "images"), f"--clean={clean}", "--out", str(root / "sheet.pdf"))
     assert done.exit_code == 0, done.stderr
     options = ("--camera=setting2", "--set", "width=1500", "--set", "height=2000", f"--out={root / 'photos'}")
     done = invoke("physical", "simulate", str(root), *options)
@@ -40,10 +40,10 @@ def test_print(rehearsed: Path) -> None:
     [pixels] = render_pdf(rehearsed / "sheet.pdf", dpi=72)
     assert pixels.shape == (842, 596, 3) or pixels.shape == (842, 595, 3)
     # Beside the PDF, and in the folder that was printed.
-    assert read_sheets(rehearsed)[0].fingerprint == read_sheets(rehearsed / "run" / "pictures")[0].fingerprint
+    assert read_sheets(rehearsed)[0].fingerprint == read_sheets(rehearsed / "run" / "images")[0].fingerprint
 
 
-def test_truth_is_told(rehearsed: Path) -> None:
+def test_the_truth_is_written(rehearsed: Path) -> None:
     truth = json.loads((rehearsed / "photos" / "truth.json").read_text())
     [(name, photo)] = truth["photos"].items()
     assert (rehearsed / "photos" / name).is_file()
@@ -55,17 +55,17 @@ def test_score_as_json(rehearsed: Path, tmp_path: Path) -> None:
     arguments = ("--run", str(rehearsed), "--model", NET, "--json", "--device=cpu", f"--out={tmp_path / 'score'}")
     done = invoke("physical", "score", str(rehearsed / "photos"), *arguments)
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["identified"] == 18
-    assert told["read"] == told["photos"] == 1
-    assert 0 <= told["accuracy"] <= 1
-    assert [(line["view"], line["pictures"]) for line in told["summary"]] == [
+    content = json.loads(done.stdout)
+    assert content["identified"] == 18
+    assert content["read"] == content["photos"] == 1
+    assert 0 <= content["accuracy"] <= 1
+    assert [(line["view"], line["images"]) for line in content["summary"]] == [
         ("as seen", "clean"),
-        ("as seen", "pictures"),
+        ("as seen", "images"),
         ("rectified", "clean"),
-        ("rectified", "pictures"),
+        ("rectified", "images"),
     ]
-    assert told["summary"][0]["by_rotation"][0]["rotation"] == 5
+    assert content["summary"][0]["by_rotation"][0]["rotation"] == 5
     rows = list(csv.reader((tmp_path / "score" / "results.csv").open()))
     assert tuple(rows[0]) == COLUMNS
     assert {row[4] for row in rows[1:]} == {"5.0"}
@@ -86,21 +86,21 @@ def test_score_for_people(rehearsed: Path, tmp_path: Path) -> None:
     done = invoke("physical", "score", *photos, *arguments, "--defense=none,jpeg", "--overlays", "--white-balance")
     assert done.exit_code == 1
     assert "1 of 2 photographs read, 18 images identified" in done.stdout
-    assert "small+jpeg" in done.stdout
+    assert "wide+jpeg" in done.stdout
     assert "not read: wall.jpg" in done.stderr
     assert "scoring photographs: 2/2" in done.stderr
     names = {path.name for path in (tmp_path / "score").iterdir()}
     assert names == {"results.csv", "captures.csv", "contact.png", "report.html", "overlays"}
 
 
-def test_nothing_read_is_told_by_the_exit_code(rehearsed: Path, tmp_path: Path) -> None:
+def test_the_exit_code_says_that_nothing_was_read(rehearsed: Path, tmp_path: Path) -> None:
     (tmp_path / "wall.jpg").write_bytes(b"no photograph")
     arguments = ("--run", str(rehearsed), "--model", NET, "--json", f"--out={tmp_path / 'score'}", "--device=cpu")
     done = invoke("physical", "score", str(tmp_path / "wall.jpg"), *arguments)
     assert done.exit_code == 1
-    told = json.loads(done.stdout)
-    assert (told["identified"], told["accuracy"]) == (0, None)
-    assert "wall.jpg" in told["unread"][0]["photo"]
+    content = json.loads(done.stdout)
+    assert (content["identified"], content["accuracy"]) == (0, None)
+    assert "wall.jpg" in content["unread"][0]["photo"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_nothing_read_is_told_by_the_exit_code(rehearsed: Path, tmp_path: Path) 
         (("print", "nowhere"), "no such folder"),
         (("print", ".", "--page=A44"), "page size"),
         (("print", ".", "--out=sheet.png"), ".pdf"),
-        (("print", ".", "--image-mm=400"), "picture"),
+        (("print", ".", "--image-mm=400"), "image"),
         (("score", "x.jpg", "--run=nowhere", "--model=resnet18"), "whorl physical print"),
         (("score", "x.jpg", "--run=.", "--model=resnet18", "--view=sideways"), "--view"),
         (("score", "x.jpg", "--run=.", "--model=resnet18", "--scale-one=far"), "--scale-one"),

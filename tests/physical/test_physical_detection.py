@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from physical.printed_run import corner_errors, found_in, page, sheet, shoot, small
-from whorl.physical import PRESETS, Camera, Sheet, photograph, printed
-from whorl.physical.camera import Shot
-from whorl.physical.layout import Layout
+from whorl.physical import PRESETS, Camera, PrintedSheet, photograph, printed
+from whorl.physical.layout import PageLayout
 from whorl.physical.pdf import render_pages
+from whorl.physical.simulation import Photograph
 
 SETTINGS = ("setting1", "setting2", "setting3")
 TURNS = (0, 90, 180, 270)
@@ -78,16 +78,18 @@ def test_orientation_is_that_of_the_page_whatever_the_turn() -> None:
         assert max(max(corner_errors(cell, shot.paper)) for cell in cells) < 1
 
 
-def other_sheet() -> Sheet:
+def other_sheet() -> PrintedSheet:
     """The same images in another layout: another print."""
-    return Sheet(Layout(picture=50), tuple(item for item in sheet().prints if item.place < Layout(picture=50).places))
+    return PrintedSheet(
+        PageLayout(image=50), tuple(item for item in sheet().prints if item.place < PageLayout(image=50).places)
+    )
 
 
 def side_by_side(*photos: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.concatenate(photos, axis=1))
 
 
-def shot_of(made: Sheet, name: str) -> Shot:
+def shot_of(made: PrintedSheet, name: str) -> Photograph:
     camera = small(PRESETS["setting2"]).with_(width=1200, height=1600)
     return photograph(printed(next(render_pages(made)), made.layout, camera), made.layout, camera, name=name)
 

@@ -15,7 +15,7 @@ from whorl.physical.codes import MODULES, Code, modules_of, read_modules
 from whorl.physical.homography import Matrix, fit, jacobian, move, pixels_to_box
 from whorl.physical.layout import Box, Points
 from whorl.physical.libraries import opencv
-from whorl.physical.sheet import Print, Sheet
+from whorl.physical.sheet import Print, PrintedSheet
 
 Grey = NDArray[np.uint8]
 
@@ -56,14 +56,14 @@ class Found:
         corners: (16, 2) pixels, of its four markers.
     """
 
-    sheet: Sheet
+    sheet: PrintedSheet
     item: Print
     paper: Matrix
     misfit: float
     corners: Points
 
     @property
-    def picture(self) -> Matrix:
+    def image(self) -> Matrix:
         """Pixels of the printed image to pixels of the photograph, centres at whole numbers."""
         return self.paper @ pixels_to_box(self.sheet.box(self.item), self.item.size)
 
@@ -88,7 +88,7 @@ class Findings:
     strangers: dict[int, int] = field(default_factory=dict)
 
 
-def find_cells(grey: Grey, sheets: Iterable[Sheet]) -> Findings:
+def find_cells(grey: Grey, sheets: Iterable[PrintedSheet]) -> Findings:
     """Find every cell in a photograph.
 
     Args:
@@ -108,7 +108,7 @@ def find_cells(grey: Grey, sheets: Iterable[Sheet]) -> Findings:
         else:
             strangers[code.sheet, code.cell] += 1
     cells: list[Found] = []
-    doubtful: list[tuple[Sheet, Print]] = []
+    doubtful: list[tuple[PrintedSheet, Print]] = []
     for (fingerprint, number), markers in ours.items():
         sheet = known[fingerprint]
         item = sheet.by_number[number]
@@ -118,7 +118,7 @@ def find_cells(grey: Grey, sheets: Iterable[Sheet]) -> Findings:
                 doubtful.append((sheet, item))
             else:
                 cells.append(cell)
-    cells += _by_page(grey, cells)
+    cells += _missing_of_pages(grey, cells)
     there = {(cell.sheet.fingerprint, cell.sheet.number(cell.item)) for cell in cells}
     partly = [item for sheet, item in doubtful if (sheet.fingerprint, sheet.number(item)) not in there]
     cells.sort(key=lambda cell: (cell.sheet.fingerprint, cell.sheet.number(cell.item)))
@@ -129,7 +129,7 @@ def find_cells(grey: Grey, sheets: Iterable[Sheet]) -> Findings:
     return Findings(cells=cells, partly=partly, strangers=dict(totals))
 
 
-def read_markers(grey: Grey, known: Mapping[int, Sheet]) -> list[Marker]:
+def read_markers(grey: Grey, known: Mapping[int, PrintedSheet]) -> list[Marker]:
     """Find the markers of a photograph, and read them.
 
     Args:
@@ -200,7 +200,7 @@ def _detector() -> Any:
     return cv2.aruco.ArucoDetector(nothing, settings)
 
 
-def _read(grey: Grey, quad: Points, known: Mapping[int, Sheet]) -> tuple[Code, int] | None:
+def _read(grey: Grey, quad: Points, known: Mapping[int, PrintedSheet]) -> tuple[Code, int] | None:
     if _side(quad) < _SMALLEST * MODULES:
         return None
     levels = _levels(grey, quad)
@@ -236,7 +236,7 @@ def _side(corners: Points) -> float:
     return float(np.sqrt(abs(np.sum(x * y2 - x2 * y)) / 2))
 
 
-def _apart(markers: Sequence[Marker], sheet: Sheet, item: Print) -> list[dict[int, Marker]]:
+def _apart(markers: Sequence[Marker], sheet: PrintedSheet, item: Print) -> list[dict[int, Marker]]:
     """Sort the markers of one cell by copy of the page, as the same page may be in a photograph twice."""
     left, copies = list(markers), []
     boxes = sheet.layout.markers(item.place)
@@ -261,13 +261,18 @@ def _apart(markers: Sequence[Marker], sheet: Sheet, item: Print) -> list[dict[in
     return copies
 
 
-def _by_page(grey: Grey, cells: Sequence[Found]) -> list[Found]:
-    """Look for the cells that are still missing where the others of their page say they must be."""
+def by_page(cells: Iterable[Found]) -> dict[tuple[int, int], list[Found]]:
+    """Sort cells by sheet (its fingerprint) and page (from 0)."""
     pages: dict[tuple[int, int], list[Found]] = defaultdict(list)
     for cell in cells:
         pages[cell.sheet.fingerprint, cell.item.page].append(cell)
+    return pages
+
+
+def _missing_of_pages(grey: Grey, cells: Sequence[Found]) -> list[Found]:
+    """Find the cells that are still missing where the others of their page say they must be."""
     more = []
-    for found in pages.values():
+    for found in by_page(cells).values():
         sheet, places = found[0].sheet, [cell.item.place for cell in found]
         if len(set(places)) < len(places):
             continue  # two copies of a page have no one plane
@@ -282,7 +287,7 @@ def _by_page(grey: Grey, cells: Sequence[Found]) -> list[Found]:
 
 
 def _complete(
-    grey: Grey, seen: Mapping[int, Points], sheet: Sheet, item: Print, paper: Matrix | None = None
+    grey: Grey, seen: Mapping[int, Points], sheet: PrintedSheet, item: Print, paper: Matrix | None = None
 ) -> Found | None:
     """Place a cell; markers that no contour showed are looked for where the others say they must be.
 
