@@ -46,7 +46,6 @@ KNOWN_CYCLES: set[str] = {
     "runs",
 }
 KNOWN_ING: set[str] = {
-    "hardening/training",
     "interop/naming",
     "models/prepared/folding",
     "paper/querying",
