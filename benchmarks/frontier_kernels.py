@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 import whorl
-from whorl.analysis.error import on_grid
+from whorl.analysis.polar_grids import on_grid
 
 _WIDTH = r"([0-9.]+)"
 _KERNEL = re.compile(rf"t{_WIDTH}(?:p{_WIDTH}|s{_WIDTH}r{_WIDTH})(?:@([0-9]+))?(u?)(?:x([0-9]+):([0-9]+))?")

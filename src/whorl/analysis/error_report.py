@@ -162,12 +162,8 @@ def laws_in_words(found: Sequence[LawMeasurement]) -> str:
     return "; ".join(each) + "."
 
 
-def as_json(found: Sequence[LawMeasurement], **settings: Any) -> dict[str, Any]:
+def law_as_json(one: LawMeasurement) -> dict[str, Any]:
     """Give everything as JSON values; what is undefined is null."""
-    return {"settings": settings, "laws": [_law(one) for one in found]}
-
-
-def _law(one: LawMeasurement) -> dict[str, Any]:
     law, b, g = one.law, one.bounds, one.gram
     names = one.gram.names
     return {
@@ -227,9 +223,9 @@ def draw(content: Mapping[str, Any]) -> Figure:
     """Two panels side by side: distances beside corollary 1's bound, and cosines with the true gradient.
 
     Args:
-        content: as :func:`as_json` gives it, or as a file of it says. Laws are shown in
-            order; ranges, kernels and whatever else are joined by lines among themselves, by the first word of their
-            labels.
+        content: with a list of what :func:`law_as_json` gives under ``laws``, as a written file has it. Laws are shown
+            in order; ranges, kernels and whatever else are joined by lines among themselves, by the first word of
+            their labels.
     """
     titles = ("corollary 1, median image", "cosine with the gradient of the mean loss")
     figure = panels(cols=2, titles=titles, height=560, column_widths=[0.44, 0.56])

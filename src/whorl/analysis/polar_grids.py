@@ -22,6 +22,8 @@ from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_k
 from whorl.records import Record
 
 Spacing = Literal["linear", "log"]
+# What the two have in common.
+_KERNEL = ("kernel_size", "sigma", "kind", "polar_kernel_size", "polar_sigma", "translation", "rotation", "scaling")
 _INNERMOST = 0.5  # pixels: within that of the centre a logarithmic grid has no rows
 
 
@@ -75,16 +77,7 @@ class PolarGridInvariant(Record):
     @cached_property
     def plain(self) -> AffineInvariant:
         """The same kernels on the estimator's own grid, built once."""
-        return AffineInvariant(
-            kernel_size=self.kernel_size,
-            sigma=self.sigma,
-            kind=self.kind,
-            polar_kernel_size=self.polar_kernel_size,
-            polar_sigma=self.polar_sigma,
-            translation=self.translation,
-            rotation=self.rotation,
-            scaling=self.scaling,
-        )
+        return AffineInvariant(**{name: getattr(self, name) for name in _KERNEL})
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""
@@ -102,6 +95,15 @@ class PolarGridInvariant(Record):
     def wrap(self, module: Any) -> Estimated:
         """Put this estimator behind a network's input; see :meth:`whorl.AffineInvariant.wrap`."""
         return Estimated(module, self)
+
+
+def on_grid(estimator: AffineInvariant, **grid: Any) -> PolarGridInvariant:
+    """The same kernels on another polar grid.
+
+    >>> on_grid(AffineInvariant(sigma=0.7), spacing="log")
+    PolarGridInvariant(sigma=0.7, spacing='log')
+    """
+    return PolarGridInvariant(**{name: getattr(estimator, name) for name in _KERNEL}, **grid)
 
 
 class PolarGrid(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from whorl.data import iter_images
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
-from whorl.files import write_file
+from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.progress import Progress, silent
@@ -61,13 +60,10 @@ class Gain:
     def record(self) -> dict[str, Any]:
         """Everything as plain JSON; rates that are undefined are null."""
 
-        def pair(values: tuple[float, float]) -> dict[str, float | None]:
-            return {
-                name: None if math.isnan(value) else value
-                for name, value in zip(("original", "hardened"), values, strict=True)
-            }
+        def pair(values: tuple[float, float]) -> dict[str, float]:
+            return dict(zip(("original", "hardened"), values, strict=True))
 
-        return {
+        content = {
             "original": self.original,
             "hardened": self.hardened,
             "source": self.source,
@@ -76,6 +72,8 @@ class Gain:
             "clean_accuracy": pair(self.clean),
             "attacks": {row.attack: {"identity": pair(row.identity), "mean": pair(row.posed)} for row in self.rows},
         }
+        made: dict[str, Any] = defined(content)
+        return made
 
 
 def measure_gain(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whorl.analysis.gram import Gram, gram, join
+from whorl.analysis.expectations import Gram, gram
 
 COUNT, WIDTH = 6, 4000
 
@@ -71,4 +71,4 @@ def test_batches_join() -> None:
         Gram(names=found.names, products=found.products[part], lengths=found.lengths[part])
         for part in (slice(0, 2), slice(2, None))
     ]
-    assert join(parts).cosine("a", "b") == found.cosine("a", "b")
+    assert Gram.joined(parts).cosine("a", "b") == found.cosine("a", "b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whorl.transforms.lines import lines, resample
+from whorl.geometry.sums import lines, resample
 
 
 def matrix(source: Tensor, weight: Tensor) -> Tensor:

@@ -1,43 +1,24 @@
-"""Crafting on a source, and asking networks of other families in every pose."""
+"""Crafting on a source, and evaluating on networks of other families in every pose."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import whorl
 from frontier_candidates import Make
+from judge import Data
 from whorl.attacks import Attack
-from whorl.evaluation import Pose, Predictor, to_8_bits
+from whorl.evaluation import Outcomes, Pose, Predictor, mean_rate, to_8_bits
 
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Images on the device: (N, C, H, W), (N,) labels, N names."""
-
-    x: Tensor
-    y: Tensor
-    ids: list[str]
-
-    @classmethod
-    def load(cls, folder: str | None, n: int, size: int, device: torch.device, *, skip: int = 0) -> Data:
-        """``n`` images of a folder, or of the bundled samples, after the first ``skip``, at one size."""
-        last = skip + n
-        x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
-        return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
-
-    def parts(self, size: int) -> list[slice]:
-        """Batches, as places."""
-        return [slice(start, start + size) for start in range(0, len(self.x), size)]
+_IT = "the candidate"
 
 
 class Judge:
-    """Targets that have seen the clean images in every pose once, and are asked about any number of attacks."""
+    """Targets that have seen the clean images in every pose once, and evaluate any number of attacks."""
 
     def __init__(
         self,
@@ -76,7 +57,7 @@ class Judge:
         shape = (len(self.targets), len(self.poses))
         return torch.cat(right, 1).unflatten(0, shape), torch.cat(margins, 1).unflatten(0, shape)
 
-    def ask(self, adversarial: Tensor, fresh: int = 0) -> dict[str, Any]:
+    def evaluate(self, adversarial: Tensor, fresh: int = 0) -> dict[str, Any]:
         """Mean success over the poses for each target and over the targets, in percent.
 
         Args:
@@ -92,18 +73,26 @@ class Judge:
         right, margins = self._predict(to_8_bits(adversarial))
         kept = self.clean.clone()
         kept[:, :, :fresh] = False
-        count = kept.sum(-1)
-        # A pose in which a target knows no image has no rate: 0/0, which the means leave out.
-        hard = (kept & ~right).sum(-1) / count * 100
-        soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
-        rates = hard.nanmean(1).tolist()
-        fooled = (kept & ~right).sum(1).tolist()
+        done = Outcomes(
+            ids=tuple(self.data.ids),
+            attacks=(_IT,),
+            targets=tuple(self.targets),
+            poses=tuple(self.poses),
+            clean=kept,
+            adversarial=right[None],
+        )
+        rates = {name: 100 * mean_rate(done.counts[_IT, name, pose] for pose in done.poses) for name in done.targets}
+        by_pose = {
+            str(pose): 100 * mean_rate(done.counts[_IT, name, pose] for name in done.targets) for pose in done.poses
+        }
+        # A pose in which a target knows no image has no rate: 0/0, which the mean leaves out.
+        soft = (torch.sigmoid(margins) * kept).sum(-1) / kept.sum(-1) * 100
         return {
-            "mean": sum(rates) / len(rates),
-            "targets": dict(zip(self.targets, rates, strict=True)),
+            "mean": sum(rates.values()) / len(rates),
+            "targets": rates,
             "soft": float(soft.nanmean(1).mean()),
-            "poses": dict(zip(map(str, self.poses), hard.nanmean(0).tolist(), strict=True)),
-            "fooled": dict(zip(self.targets, fooled, strict=True)),
+            "poses": by_pose,
+            "fooled": dict(zip(self.targets, done.success[0].sum(1).tolist(), strict=True)),
             "known": dict(zip(self.targets, kept.sum(1).tolist(), strict=True)),
         }
 
@@ -127,7 +116,7 @@ def craft(attack: Attack, source: nn.Module, data: Data, *, batch_size: int, see
 def measure(
     make: Make, eps: Sequence[float], source: nn.Module, judge: Judge, *, batch_size: int, seed: int, fresh: int = 0
 ) -> dict[str, Any]:
-    """Craft at every eps and ask the targets; one record."""
+    """Craft at every eps and evaluate on the targets; one record."""
     data, began = judge.data, time.perf_counter()
     record: dict[str, Any] = {"settings": repr(make(eps[0] / 255)), "eps": {}}
     crafting = 0.0
@@ -137,9 +126,9 @@ def measure(
         far = float((adv - data.x).abs().max())
         assert far <= value / 255 + 1e-5, f"left the ball: {far * 255:.2f}/255"
         crafting += time.perf_counter() - start
-        record["eps"][f"{value:g}"] = {**judge.ask(adv), "settings": repr(attack)}
+        record["eps"][f"{value:g}"] = {**judge.evaluate(adv), "settings": repr(attack)}
         if fresh:
-            record["eps"][f"{value:g}"]["fresh"] = judge.ask(adv, fresh)
+            record["eps"][f"{value:g}"]["fresh"] = judge.evaluate(adv, fresh)
     record["seconds_crafting"] = round(crafting, 2)
     record["seconds"] = round(time.perf_counter() - began, 2)
     return record
