@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.errors import unknown_name
 from whorl.estimators import AffineInvariant, RotationInvariant
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import Pose, poses
 from whorl.runs.declaration import AttackSpec, Grid
 
