@@ -1,4 +1,4 @@
-"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled after the image is moved.
+"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled in the paper's twelve poses.
 
     python benchmarks/interop.py --data NIPS17_FOLDER --n 500 --device cuda
 
@@ -209,17 +209,17 @@ def lines(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The cells of a table, a line a library and target."""
     made = []
     for result in results:
-        for asked in result["targets"]:
-            rates = asked["mean_success_rate"]
+        for found in result["targets"]:
+            rates = found["mean_success_rate"]
             made.append(
                 [
                     f"{result['library']} {result['version']} {result['attack']}",
-                    asked["target"],
+                    found["target"],
                     f"{rates[PLAIN]:.1f}",
                     f"{rates[WRAPPED]:.1f}",
                     f"{rates[WRAPPED] - rates[PLAIN]:+.1f}",
-                    f"{asked['wrapped_better']}:{asked['plain_better']}",
-                    f"{asked['p_value']:.2g}",
+                    f"{found['wrapped_better']}:{found['plain_better']}",
+                    f"{found['p_value']:.2g}",
                 ]
             )
     return made

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     total = course[-1][0]
     early = next(peak for seen, peak in course if seen * 10 >= total)
     figures = {
-        "pictures": len(done.ids),
+        "images": len(done.ids),
         "above_networks_mb": significant((peak_bytes() - before) / 1e6),
         "above_networks_after_a_tenth_mb": significant((early - before) / 1e6),
         "networks_and_libraries_mb": significant(before / 1e6),

@@ -180,7 +180,7 @@ def show_table5(results: dict[str, Any]) -> str:
         own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
         order = ["clean", *ATTACKS]
         versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
-        titles = [f"{target}, n = {results['pictures']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
+        titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [
             [name]
             + [f"{own[name, setting]['accuracy']:.1f}" for setting in SETTINGS]
