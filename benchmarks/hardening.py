@@ -9,7 +9,7 @@
 A job is MODEL:RECIPE:SECONDS, or MODEL:RECIPE:SECONDS:START to begin with the weights of an earlier recipe. Each leaves
 ``MODEL.RECIPE.safetensors`` (fp16, what training changed) and a record, ``MODEL.RECIPE.json``; several may be trained
 at once into one folder. A check says at once whether a network holds what a hardened one should, and looks at weights a
-little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation asks every
+little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation takes every
 file, and the originals, and saves ``evaluation.json`` after each of its parts, so that a run that is cut short keeps
 what it has. Training images and attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies
 0.85 of the way from the original to it, into the package, and what is known of it into the package's manifest.

@@ -1,4 +1,4 @@
-"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled after the image is moved.
+"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled in the paper's twelve poses.
 
     python benchmarks/interop.py --data NIPS17_FOLDER --n 500 --device cuda
 
@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ import whorl
 from judge import Data, evaluated, percent, rows
 from measure import HERE, headline, metadata, save, table
 from whorl.geometry.kernels import Sigma
-from whorl.models._torchvision import torchvision
+from whorl.interop.libraries import find_library
 
 EPS, STEPS = 16 / 255, 10
 ALPHA = 5 * EPS / STEPS
@@ -37,10 +36,9 @@ KERNEL: Sigma = "reference"  # the authors' kernel, as in the paper's tables
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One library: its package, its attack, and how its documentation calls it on (network, images, labels)."""
+    """One library, its attack, and how its documentation calls it on (network, images, labels)."""
 
     library: str
-    package: str
     attack: str
     run: Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -97,22 +95,21 @@ def autoattack_apgd(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 ROWS = (
-    Row(library="torchattacks", package="torchattacks", attack="PGD", run=torchattacks_pgd),
-    Row(library="torchattack", package="torchattack", attack="PGD", run=torchattack_pgd),
-    Row(library="foolbox", package="foolbox", attack="LinfPGD", run=foolbox_pgd),
-    Row(library="art", package="adversarial-robustness-toolbox", attack="ProjectedGradientDescent", run=art_pgd),
-    Row(library="pyautoattack", package="pyautoattack", attack="APGD-CE", run=autoattack_apgd),
+    Row(library="torchattacks", attack="PGD", run=torchattacks_pgd),
+    Row(library="torchattack", attack="PGD", run=torchattack_pgd),
+    Row(library="foolbox", attack="LinfPGD", run=foolbox_pgd),
+    Row(library="art", attack="ProjectedGradientDescent", run=art_pgd),
+    Row(library="pyautoattack", attack="APGD-CE", run=autoattack_apgd),
 )
 
 
 def importable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
     """Those whose library is there, and why each of the others is not."""
-    torchvision()  # which some of them import, and which may need a hand
     there, missing = [], {}
     for row in rows:
         try:
-            import_module(row.library)
-        except ImportError as error:
+            find_library(row.library).load()
+        except (ImportError, whorl.WhorlError) as error:
             missing[row.library] = str(error)
         else:
             there.append(row)
@@ -160,7 +157,7 @@ def measure(
         )
     return {
         "library": row.library,
-        "version": _version(row),
+        "version": find_library(row.library).version(),
         "attack": row.attack,
         "estimator": repr(estimator),
         "seconds": seconds,
@@ -212,17 +209,17 @@ def lines(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The cells of a table, a line a library and target."""
     made = []
     for result in results:
-        for asked in result["targets"]:
-            rates = asked["mean_success_rate"]
+        for found in result["targets"]:
+            rates = found["mean_success_rate"]
             made.append(
                 [
                     f"{result['library']} {result['version']} {result['attack']}",
-                    asked["target"],
+                    found["target"],
                     f"{rates[PLAIN]:.1f}",
                     f"{rates[WRAPPED]:.1f}",
                     f"{rates[WRAPPED] - rates[PLAIN]:+.1f}",
-                    f"{asked['wrapped_better']}:{asked['plain_better']}",
-                    f"{asked['p_value']:.2g}",
+                    f"{found['wrapped_better']}:{found['plain_better']}",
+                    f"{found['p_value']:.2g}",
                 ]
             )
     return made
@@ -237,13 +234,6 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """Lay the results out for the documentation."""
     rows = [HEADINGS, ["---", "---", *["---:"] * (len(HEADINGS) - 2)], *lines(results)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _version(row: Row) -> str:
-    try:
-        return version(row.package)
-    except PackageNotFoundError:
-        return str(getattr(import_module(row.library), "__version__", ""))
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 import whorl
 from judge import Data, evaluated, percent
-from measure import headline, metadata, parser, save, settle, significant, table
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import significant
 from whorl.evaluation import PAPER_POSES, Outcomes, Precision
 
 SOURCE = "resnet18"
@@ -128,8 +129,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for (name, target), points in found.by_attack.items()
     ]
     print(table(["attack", "target", *WAYS, "points"], rows))
-    asked = targets(found)
-    for row in asked:
+    held = targets(found)
+    for row in held:
         verdict = "met" if row["met"] else "missed"
         print(f"{row['what']}: {row['value']:.2f}, at most {row['at_most']}: {verdict}", end="; ")
         print(f"on one network at most {row['one_network']:.2f}")
@@ -141,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     {"attack": a, "target": t, "full": rate, "bf16": half[a, t]} for (a, t), rate in full.items()
                 ],
                 "seconds_crafting": seconds,
-                "targets": asked,
+                "targets": held,
             },
             options.json,
         )

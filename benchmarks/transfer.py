@@ -1,4 +1,4 @@
-"""How attacks crafted on one network fare on others when the image is turned, scaled and moved.
+"""How attacks crafted on one network fare on others when the image is rotated, scaled and translated.
 
 Prints mean success rates over the paper's twelve poses, one row an attack, one column a target:
 

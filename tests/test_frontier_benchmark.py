@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import pictures, small_net
-from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks.transfer import TransferAttack
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import PAPER_POSES, success_rates
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

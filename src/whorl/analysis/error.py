@@ -23,13 +23,14 @@ import torch
 from torch import Tensor
 
 from whorl.analysis.expectations import Bounds, Gram, bounds, gram
-from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, steps_of, uniforms
-from whorl.analysis.polar_grids import on_grid
+from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, uniforms
 from whorl.attacks.loop import loss_terms
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator
+from whorl.estimators.polar_grids import on_grid
 from whorl.geometry.affine import warp
+from whorl.geometry.polar import steps_of
 from whorl.progress import Progress, silent
 from whorl.records import Record
 

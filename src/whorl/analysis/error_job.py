@@ -11,7 +11,8 @@ import torch
 
 from whorl.analysis.error import Draws, LawMeasurement, measure
 from whorl.analysis.error_report import draw, law_as_json, markdown
-from whorl.analysis.laws import law_of_kernel, law_of_range, read_kernel
+from whorl.analysis.kernel_grid import read_kernel
+from whorl.analysis.laws import law_of_kernel, law_of_range
 from whorl.attacks import attack
 from whorl.attacks.objectives import LOSSES
 from whorl.errors import WhorlError, unknown_name
@@ -36,7 +37,7 @@ class ErrorOptions(Record):
         limit: take only the first so many images.
         size: side in pixels to resize to; the network's own if None.
         ranges: uniform transforms, as shares of EOT's range.
-        kernels: as :func:`whorl.analysis.laws.read_kernel` takes them.
+        kernels: as :func:`whorl.analysis.kernel_grid.read_kernel` takes them.
         draws: transforms for each image.
         loss: one of the attacks' losses.
         source: hold this network's gradient, through each kernel, against the truth of ``model``.
@@ -160,7 +161,8 @@ def write_error(found: ErrorMeasurement, folder: Path, *, command: str = "", fig
     write_file(files["figures"], json.dumps(content, indent=1) + "\n")
     write_file(files["tables"], markdown(found.laws, heading=found.heading, command=command))
     if figure:
-        from whorl.analysis.saving import save_figure  # needs packages that the rest does not
+        from whorl.report import save_charts  # needs packages that the rest does not
 
-        files["figure"] = save_figure(draw(content), stem)[0]
+        figure = draw(content)
+        files["figure"] = save_charts({Path(f"{stem}.{ending}"): figure for ending in ("png", "pdf")})[0]
     return files

@@ -15,10 +15,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.analysis.laws import Kind, odd, spread, steps_of
 from whorl.errors import WhorlError
-from whorl.estimators import AffineInvariant, Estimated
-from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, uniform_kernel
+from whorl.estimators.invariant import ESTIMATORS, AffineInvariant, _Wraps
+from whorl.geometry.kernels import (
+    Kernel,
+    Kind,
+    Sigma,
+    Size,
+    blur,
+    factor,
+    gaussian_kernel,
+    odd,
+    spread,
+    uniform_kernel,
+)
+from whorl.geometry.polar import steps_of
 from whorl.records import Record
 
 Spacing = Literal["linear", "log"]
@@ -27,8 +38,9 @@ _KERNEL = ("kernel_size", "sigma", "kind", "polar_kernel_size", "polar_sigma", "
 _INNERMOST = 0.5  # pixels: within that of the centre a logarithmic grid has no rows
 
 
+@ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PolarGridInvariant(Record):
+class PolarGridInvariant(_Wraps, Record):
     """:class:`whorl.AffineInvariant` with a choice of polar grid. On the default grid the two are the same.
 
     Kernels are given as for the estimator's own grid, so that settings which differ in the grid alone average over the
@@ -91,10 +103,6 @@ class PolarGridInvariant(Record):
             kernel = _on_grid(own.polar_kernel, self.kind, grid.per_row, grid.per_column)
             g = _average(g, grid, kernel, inner=self.spacing == "log")
         return g.to(gradient.dtype)
-
-    def wrap(self, module: Any) -> Estimated:
-        """Put this estimator behind a network's input; see :meth:`whorl.AffineInvariant.wrap`."""
-        return Estimated(module, self)
 
 
 def on_grid(estimator: AffineInvariant, **grid: Any) -> PolarGridInvariant:

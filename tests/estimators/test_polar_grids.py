@@ -12,7 +12,7 @@ import whorl
 from analysis.toy_fields import smooth
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis.laws import Transforms, law_of_kernel, pull_back
-from whorl.analysis.polar_grids import PolarGridInvariant
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.runs.settings import build_attack
 
 SETTINGS: list[dict[str, Any]] = [
