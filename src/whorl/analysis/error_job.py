@@ -161,7 +161,8 @@ def write_error(found: ErrorMeasurement, folder: Path, *, command: str = "", fig
     write_file(files["figures"], json.dumps(content, indent=1) + "\n")
     write_file(files["tables"], markdown(found.laws, heading=found.heading, command=command))
     if figure:
-        from whorl.analysis.saving import save_figure  # needs packages that the rest does not
+        from whorl.report import save_charts  # needs packages that the rest does not
 
-        files["figure"] = save_figure(draw(content), stem)[0]
+        figure = draw(content)
+        files["figure"] = save_charts({Path(f"{stem}.{ending}"): figure for ending in ("png", "pdf")})[0]
     return files

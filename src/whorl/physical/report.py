@@ -9,17 +9,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 import whorl
-from whorl.data.image_files import to_tensor
 from whorl.evaluation import Comparison, SuccessRate
 from whorl.files import write_csv
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
-from whorl.report.content import Content, CutOut, Example, Gallery, Grouped, Photographs, Shot, Version
-from whorl.report.examples import encode
+from whorl.report.content import Content, CutOut, Grouped, Photographs
+from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
-from whorl.report.saving import save_gallery
+from whorl.report.sheet import save_gallery
 from whorl.runs.results import Cell, write_results
 from whorl.runs.targets import Target
 
@@ -172,14 +173,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     def named(label: int) -> str:
         return labels[label] if label < len(labels) else f"class {label}"
 
-    def shot(photo: str, name: str, version: str, view: View) -> Shot | None:
+    def tile(photo: str, name: str, version: str, view: View) -> Tile | None:
         image, capture = scored.shown[photo, name].get((version, view)), captures.get((photo, name, version))
         if image is None or capture is None:
             return None
-        return Shot(
-            picture=encode(to_tensor(image)),
-            pose=version,
-            label=named(capture.predictions[view, target.name]),
+        return Tile(
+            image=Image.fromarray(image),
+            caption=named(capture.predictions[view, target.name]),
             fooled=not capture.correct(view, target.name),
         )
 
@@ -187,13 +187,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     return Gallery(
         title=f"Contact sheet: cut out of photographs, shown to {target.name}",
         about="The first images that were found, whatever the network says of them.",
-        poses=tuple(versions),
+        columns=tuple(versions),
         examples=tuple(
             Example(
                 id=f"{name} in {photo}",
                 truth=named(truth[name]),
-                versions=tuple(
-                    Version(name=view, shots=tuple(shot(photo, name, version, view) for version in versions))
+                rows=tuple(
+                    TileRow(name=view, tiles=tuple(tile(photo, name, version, view) for version in versions))
                     for view in scored.settings.views
                 ),
             )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from whorl.errors import WhorlError, unknown_name
-from whorl.paper.casting import Profile, cast, load_profile
+from whorl.paper.cast import Profile, cast, load_profile
 from whorl.paper.item import Item, spaced
 from whorl.runs.declaration import SAMPLES, AttackSpec, Data, Declaration
 
@@ -15,25 +16,12 @@ QUICK_EOT = {"samples": 10, "steps": 10}
 """100 gradients an image instead of 2,500."""
 
 
-def declaration(
-    item: Item,
-    profile: str | Path | Profile = "offline",
-    *,
-    data: str | Path | None = None,
-    limit: int | None = None,
-    size: int | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    attacks: Sequence[str] = (),
-    without: Sequence[str] = (),
-    quick: bool = False,
-    present: Collection[str] | None = None,
-) -> Declaration:
-    """Declare a table or figure as a run.
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions:
+    """What to run of a table or figure, on what, and where.
 
-    Args:
-        item: the table or figure.
-        profile: who stands for the paper's networks.
+    Attributes:
+        profile: who stands for the paper's networks: "offline", "paper", a TOML file, or a profile itself.
         data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
@@ -42,13 +30,51 @@ def declaration(
         attacks: rows to run; all if empty.
         without: rows to leave out.
         quick: whether EOT takes 100 gradients an image instead of 2,500; its row is then called ``eot-quick``.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        engine: "local" or "ray".
+        workers: of the engine ray.
+        command: what the user typed, for the manifest.
+        page: whether to write an HTML report too, and of an item with an axis its curves; it needs plotly.
+        figures: whether to write the report's figures as PNG and PDF too; they need a browser.
+    """
+
+    profile: str | Path | Profile = "offline"
+    data: str | Path | None = None
+    limit: int | None = None
+    size: int | None = None
+    seed: int = 0
+    batch_size: int | None = None
+    attacks: Sequence[str] = ()
+    without: Sequence[str] = ()
+    quick: bool = False
+    device: str = "auto"
+    engine: str = "local"
+    workers: int | None = None
+    command: Sequence[str] = ()
+    page: bool = False
+    figures: bool = False
+
+    def rows(self, item: Item) -> list[AttackSpec]:
+        """The chosen rows of a table or figure; see :func:`chosen_rows`."""
+        chosen = chosen_rows(item, self.attacks, self.without)
+        return [quicker(spec) for spec in chosen] if self.quick else chosen
+
+
+def declaration(
+    item: Item, options: PaperOptions | None = None, *, present: Collection[str] | None = None
+) -> Declaration:
+    """Declare a table or figure as a run.
+
+    Args:
+        item: the table or figure.
+        options: what to run of it; everything, on the bundled samples, if None.
         present: names of networks that are there; ``whorl.model_names()`` if None.
 
     Raises:
         WhorlError: it cannot be run yet, a row is unknown, or none is left.
 
     >>> from whorl.paper import load
-    >>> declared = declaration(load("table3"), limit=2, without=["eot"], present=())
+    >>> declared = declaration(load("table3"), PaperOptions(limit=2, without=["eot"]), present=())
     >>> declared.targets, len(declared.attacks), len(declared.all_poses())
     (('resnet18', 'mobilenet_v2', 'efficientnet_lite0'), 8, 2)
     """
@@ -56,22 +82,24 @@ def declaration(
         raise WhorlError(f"{item.name} counts queries, which a declaration cannot say. Use whorl.paper.reproduce.")
     if item.kind == "photographs":
         raise WhorlError(f"{item.name} is photographed, which a declaration cannot say. Use whorl.paper.reproduce.")
-    chosen, who = load_profile(profile), cast(item, load_profile(profile), present)
+    options = options or PaperOptions()
+    chosen = load_profile(options.profile)
+    who = cast(item, chosen, present)
     return Declaration(
         name=item.name,
         title=f"{spaced(item.name)}: {item.title}",
         about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
-        seed=seed,
+        seed=options.seed,
         data=Data(
-            folder=SAMPLES if data is None else str(Path(data).resolve()),
-            limit=limit,
-            size=chosen.size if size is None else size,
+            folder=SAMPLES if options.data is None else str(Path(options.data).resolve()),
+            limit=options.limit,
+            size=chosen.size if options.size is None else options.size,
         ),
         sources=tuple(dict.fromkeys(name for _, name in who.sources)),
-        attacks=tuple(quicker(spec) if quick else spec for spec in chosen_rows(item, attacks, without)),
+        attacks=tuple(options.rows(item)),
         targets=tuple(dict.fromkeys(name for _, name in who.targets)),
         poses=(item.grid,) if item.grid is not None else tuple(shown.grid for shown in item.poses),
-        batch_size=batch_size,
+        batch_size=options.batch_size,
     )
 
 

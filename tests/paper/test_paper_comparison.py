@@ -12,8 +12,8 @@ from paper.synthetic import Fooled, Synthetic
 from whorl import paper
 from whorl.evaluation import Comparison, Pose
 from whorl.paper import Compared
-from whorl.paper.verdicts import judge
-from whorl.paper.writing import CSV_COLUMNS, as_json, cost_lines, markdown, write_csv
+from whorl.paper.comparison import judge
+from whorl.paper.export import CSV_COLUMNS, as_json, cost_lines, markdown, write_csv
 
 DEFENDED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
 

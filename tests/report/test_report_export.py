@@ -12,8 +12,8 @@ from browser import chromium
 from report.made_up import grid_cells, small_gallery
 from whorl import WhorlError
 from whorl.evaluation import Pose
-from whorl.report import Content, rendering, save_figures
-from whorl.report.saving import WIDTH
+from whorl.report import Content, export, save_figures
+from whorl.report.export import WIDTH
 
 ONE = Content(title="t", cells=grid_cells(where=[Pose()]), galleries=(small_gallery(),))
 
@@ -68,8 +68,8 @@ def test_a_browser_that_does_not_answer_is_replaced_once(
     )
     program.chmod(0o755)
     monkeypatch.setenv("BROWSER_PATH", str(program))
-    monkeypatch.setattr(rendering, "PATIENCE", 15 if awake else 1)
-    monkeypatch.setattr(rendering, "FAREWELL", 1)
+    monkeypatch.setattr(export, "PATIENCE", 15 if awake else 1)
+    monkeypatch.setattr(export, "FAREWELL", 1)
     if awake:
         assert len(save_figures(tmp_path / "out", ONE, formats=("png",))) == 2
     else:
@@ -85,5 +85,5 @@ def test_unknown_formats_are_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WhorlError, match="cannot write to"):
+    with pytest.raises(WhorlError, match="cannot write"):
         save_figures(tmp_path / "file" / "out", ONE)

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Protocol
 
 from whorl.evaluation import Comparison, Pose
-from whorl.paper.casting import Cast, Profile, cast, load_profile
-from whorl.paper.compared import Block, Compared, Cost, Line, Value
-from whorl.paper.declaring import QUICK_SUFFIX, row_of
-from whorl.paper.item import Cut, Item, Part
-from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.paper.cast import Cast, Profile, cast, load_profile
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value, difference, judge
+from whorl.paper.declaration import QUICK_SUFFIX, row_of
+from whorl.paper.item import Item, PaperNetwork, SurfaceCut
 from whorl.runs.declaration import Declaration
 from whorl.runs.results import Cell, mean_rate
 from whorl.runs.targets import UNDEFENDED
 
 _FEW = 100
-_PAPER_PICTURES = 1000
+_PAPER_IMAGES = 1000
 
 
-class Measured(Protocol):
+class MeasuredRun(Protocol):
     """What a run gives; ``whorl.runs.Done`` is one."""
 
     @property
@@ -40,7 +39,7 @@ class Measured(Protocol):
         ...
 
 
-def compare_with_printed(item: Item, done: Measured, profile: str | Path | Profile = "offline") -> Compared:
+def compare_with_printed(item: Item, done: MeasuredRun, profile: str | Path | Profile = "offline") -> Compared:
     """Put a run beside what the paper printed.
 
     Args:
@@ -50,17 +49,17 @@ def compare_with_printed(item: Item, done: Measured, profile: str | Path | Profi
     """
     chosen, declared = load_profile(profile), done.declaration
     who = cast(item, chosen, declared.targets)
-    view = _View(item, done, who)
-    pictures = max((cell.counts.n for cell in done.cells), default=0)
+    view = _Lookup(item, done, who)
+    images = max((cell.counts.n for cell in done.cells), default=0)
     return Compared(
         item=item,
         profile=chosen.name,
-        pictures=pictures,
+        images=images,
         players=tuple(who.lines()),
         blocks=tuple(view.cuts() if item.kind == "surface" else view.tables()),
         orderings=tuple(view.orderings()),
         costs=tuple(view.costs()),
-        notes=(*who.notes, *_remarks(item, declared, pictures)),
+        notes=(*who.notes, *_remarks(item, declared, images)),
     )
 
 
@@ -78,8 +77,8 @@ class _Column:
         extra: whether the paper has no such column, so that nothing is counted in it.
     """
 
-    source: tuple[Part, str]
-    target: tuple[Part, str]
+    source: tuple[PaperNetwork, str]
+    target: tuple[PaperNetwork, str]
     poses: tuple[Pose, ...]
     place: int | None = None
     heading: str
@@ -87,10 +86,10 @@ class _Column:
     extra: bool = False
 
 
-class _View:
+class _Lookup:
     """Looks up a run's cells by the paper's rows and columns."""
 
-    def __init__(self, item: Item, done: Measured, who: Cast) -> None:
+    def __init__(self, item: Item, done: MeasuredRun, who: Cast) -> None:
         self.item, self.done, self.who = item, done, who
         self.labels = {row_of(spec.title): spec.title for spec in done.declaration.attacks}
         self.cells = {(cell.attack, cell.source, _asked(cell), cell.pose): cell for cell in done.cells}
@@ -126,7 +125,7 @@ class _View:
         """Whether targets are columns of one table; otherwise each has a table, and poses are columns."""
         return self.item.kind == "mean" or len(self.item.all_poses()) == 1
 
-    def tables(self) -> Iterator[Block]:
+    def tables(self) -> Iterator[ComparedTable]:
         """All columns, in tables."""
         for source in self.who.sources:
             crafted = f"crafted on {source[0].heading} → {source[1]}"
@@ -140,7 +139,7 @@ class _View:
                 columns = [*(column for column in own if column.target == target), mean]
                 yield self._block(_seen_by(source, target), columns)
 
-    def cuts(self) -> Iterator[Block]:
+    def cuts(self) -> Iterator[ComparedTable]:
         """The lines through a surface, a table each, and the mean over all of it."""
         for cut in self.item.cuts:
             own = [
@@ -179,14 +178,14 @@ class _View:
                         printed_seconds=printed,
                     )
 
-    def _block(self, title: str, columns: list[_Column]) -> Block:
-        return Block(
+    def _block(self, title: str, columns: list[_Column]) -> ComparedTable:
+        return ComparedTable(
             title=title,
             source=columns[0].source[1],
             targets=tuple(column.target[1] for column in columns),
             columns=tuple(column.heading for column in columns),
             lines=tuple(
-                Line(attack=self.labels[row], values=tuple(self._value(row, column) for column in columns))
+                ComparedRow(attack=self.labels[row], values=tuple(self._value(row, column) for column in columns))
                 for row in self.item.rows
                 if row in self.labels
             ),
@@ -238,7 +237,7 @@ class _View:
         return [self.cells[key] for key in keys if key in self.cells]
 
 
-def _seen_by(source: tuple[Part, str], target: tuple[Part, str]) -> str:
+def _seen_by(source: tuple[PaperNetwork, str], target: tuple[PaperNetwork, str]) -> str:
     seen = f"{target[0].heading} → {target[1]}"
     white_box = "white-box" if source == target else f"crafted on {source[0].heading} → {source[1]}"
     return f"{seen}, {white_box}"
@@ -248,21 +247,21 @@ def _asked(cell: Cell) -> str:
     return cell.target if cell.defense == UNDEFENDED else f"{cell.target}+{cell.defense}"
 
 
-def _along(cut: Cut, column: _Column) -> _Column:
+def _along(cut: SurfaceCut, column: _Column) -> _Column:
     """A column of a surface, headed by where it lies on a line through it."""
     [pose] = column.poses
     heading = f"s={pose.scale:g}" if cut.scale is None else f"θ={pose.angle:g}°"
     return _Column(**(vars(column) | {"heading": heading}))
 
 
-def _remarks(item: Item, declared: Declaration, pictures: int) -> Iterator[str]:
+def _remarks(item: Item, declared: Declaration, images: int) -> Iterator[str]:
     rows = {row_of(spec.title) for spec in declared.attacks}
     missing = [row for row in item.rows if row not in rows]
     if missing:
         yield f"Not run: {', '.join(missing)}."
     if any(spec.title.endswith(QUICK_SUFFIX) for spec in declared.attacks):
         yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
-    if pictures:
-        yield f"{pictures} images; the paper has {_PAPER_PICTURES:,}."
-    if 0 < pictures < _FEW:
-        yield f"That is few: each counts for {100 / pictures:.1f} points or more, so read directions, not digits."
+    if images:
+        yield f"{images} images; the paper has {_PAPER_IMAGES:,}."
+    if 0 < images < _FEW:
+        yield f"That is few: each counts for {100 / images:.1f} points or more, so read directions, not digits."

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import whorl
 from whorl.errors import WhorlError, unknown_name
-from whorl.paper.item import Item, Part
+from whorl.paper.item import Item, PaperNetwork
 
 PROFILES = ("offline", "paper")
 
@@ -51,8 +51,8 @@ class Cast:
         notes: who is missing and why, and what a profile says of its choice.
     """
 
-    sources: tuple[tuple[Part, str], ...]
-    targets: tuple[tuple[Part, str], ...]
+    sources: tuple[tuple[PaperNetwork, str], ...]
+    targets: tuple[tuple[PaperNetwork, str], ...]
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
@@ -108,7 +108,7 @@ def cast(item: Item, profile: Profile, present: Collection[str] | None = None) -
     """
     known = whorl.model_names() if present is None else present
     notes: list[str] = []
-    sources: list[tuple[Part, str]] = []
+    sources: list[tuple[PaperNetwork, str]] = []
     for part in item.sources:
         found = _players(part, profile, known, notes)
         if len(found) > 1:
@@ -121,7 +121,7 @@ def cast(item: Item, profile: Profile, present: Collection[str] | None = None) -
     return Cast(sources=tuple(sources), targets=tuple(targets), notes=tuple(dict.fromkeys(notes)))
 
 
-def _players(part: Part, profile: Profile, known: Collection[str], notes: list[str]) -> list[str]:
+def _players(part: PaperNetwork, profile: Profile, known: Collection[str], notes: list[str]) -> list[str]:
     found: list[str] = []
     for name in profile.networks.get(part.role, ()):
         found += [other for other in known if fnmatchcase(other, name)] if "*" in name else [name]

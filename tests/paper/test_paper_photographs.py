@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from whorl import paper
-from whorl.paper.casting import load_profile
-from whorl.paper.photographing import reproduce_photographs
+from whorl.paper.photographs import reproduce_photographs
 from whorl.physical.rehearsal import SIMULATED
 
+OPTIONS = paper.PaperOptions(limit=2, attacks=["dim", "ai-dim", "ai-ram"], page=True, device="cpu")
 NIPS17 = Path(__file__).parents[3] / "shared" / "nips17"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> paper.Reproduced:
     out = tmp_path_factory.mktemp("table5")
-    return paper.reproduce("table5", out, limit=2, attacks=["dim", "ai-dim", "ai-ram"], page=True, device="cpu")
+    return paper.reproduce("table5", out, OPTIONS)
 
 
 def test_ours_stand_beside_the_printed_figures(made: paper.Reproduced) -> None:
@@ -52,7 +51,7 @@ def test_lower_accuracy_is_better(made: paper.Reproduced) -> None:
     assert (ordering.first, ordering.second, ordering.printed) == ("ai-dim", "dim", 1.3)
 
 
-def test_crafted_pictures_are_kept(made: paper.Reproduced) -> None:
+def test_crafted_images_are_kept(made: paper.Reproduced) -> None:
     files = sorted(Path(made.folder / "table5").rglob("adv/*/*/*.png"))
     assert len(files) == 6
 
@@ -66,20 +65,14 @@ def test_rows_are_crafted_with_the_kernel_of_the_authors_code(made: paper.Reprod
 
 @pytest.mark.shared
 @pytest.mark.slow
-def test_the_whole_table_on_a_few_pictures_of_the_paper_s_data_set(tmp_path: Path) -> None:
+def test_the_whole_table_on_a_few_images_of_the_paper_s_data_set(tmp_path: Path) -> None:
     """Every row with a real network: crafted, photographed in effect, scored, compared, reported."""
     if not NIPS17.is_dir():
         pytest.skip(f"no {NIPS17}")
     page, figures = tmp_path / "table5.html", tmp_path / "figures"
-    options: dict[str, Any] = {
-        "data": NIPS17,
-        "limit": 3,
-        "quick": True,
-        "device": "cpu",
-        "page": page,
-        "figures": figures,
-    }
-    compared = reproduce_photographs(paper.load("table5"), tmp_path / "run", load_profile("offline"), **options)
+    options = paper.PaperOptions(data=NIPS17, limit=3, quick=True, device="cpu")
+    item = paper.load("table5")
+    compared = reproduce_photographs(item, tmp_path / "run", options, page=page, figures=figures)
     [block] = compared.blocks
     assert [line.attack for line in block.lines] == ["clean", "eot-quick", "dim", "ti-dim", "ai-dim", "ai-ram"]
     assert [value.printed for value in block.lines[1].values] == [24.3, 21.6, 18.0]

@@ -11,9 +11,9 @@ import pytest
 
 from cli.invoking import invoke
 from paper.synthetic import Synthetic
-from paper.toys import toy_pictures, toy_profile
+from paper.toys import toy_images, toy_profile
 from whorl import paper
-from whorl.paper.reporting import report_tables
+from whorl.paper.export import report_tables
 
 
 def test_tables_for_a_report_carry_figures_and_notes() -> None:
@@ -43,7 +43,7 @@ def test_where_the_paper_printed_nothing_there_is_nothing_to_be_the_other_way_ro
 def test_a_report_is_written_when_asked_for(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     pytest.importorskip("jinja2")
-    data, profile = toy_pictures(tmp_path), toy_profile(tmp_path)
+    data, profile = toy_images(tmp_path), toy_profile(tmp_path)
     words = ("--profile", str(profile), "--data", str(data), "--out", str(tmp_path / "run"), "--attacks", "pgd,ai-pgd")
     assert invoke("paper", "table3", *words).exit_code == 0
     assert not list((tmp_path / "run").rglob("*.html"))
@@ -57,7 +57,7 @@ def test_a_report_is_written_when_asked_for(tmp_path: Path) -> None:
 def test_a_run_needs_no_plots(tmp_path: Path) -> None:
     """Where there is nothing to draw with, tables still run."""
     words = ["paper", "table3", "--attacks", "fgsm,ai-fgsm", "--device", "cpu", "--profile", str(toy_profile(tmp_path))]
-    words += ["--data", str(toy_pictures(tmp_path)), "--out", str(tmp_path / "run")]
+    words += ["--data", str(toy_images(tmp_path)), "--out", str(tmp_path / "run")]
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['plotly', 'kaleido', 'jinja2', 'ray']))\n"
         f"from whorl.cli import app; app({words!r})"

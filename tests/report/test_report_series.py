@@ -1,4 +1,4 @@
-"""Cells sorted into lines."""
+"""Cells sorted into series."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import pytest
 
 from report.made_up import GRID, cell, grid_cells, rate
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.report.lines import Line, View, angle_scale_grid, attacks, bound, lines, overall, pairs, view_of, views
+from whorl.report.series import (
+    Series,
+    Transfer,
+    angle_scale_grid,
+    attacks,
+    bound,
+    overall,
+    pairs,
+    series,
+    transfer_of,
+    transfers,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,31 +34,33 @@ from whorl.report.lines import Line, View, angle_scale_grid, attacks, bound, lin
         ("", "b", "none", False, "b"),
     ],
 )
-def test_a_view_knows_whether_the_source_is_asked(
+def test_a_transfer_knows_whether_the_source_is_asked(
     source: str, target: str, defense: str, white_box: bool, name: str
 ) -> None:
-    assert view_of(cell("dim", target, rate(1), source=source, defense=defense)) == View(source, name, white_box)
+    assert transfer_of(cell("dim", target, rate(1), source=source, defense=defense)) == Transfer(
+        source, name, white_box
+    )
 
 
-def test_one_attack_with_several_bounds_becomes_several_lines() -> None:
+def test_one_attack_with_several_bounds_becomes_several_series() -> None:
     cells = [cell("dim", "b", rate(1), eps=8 / 255), cell("dim", "b", rate(2), eps=16 / 255), cell("pgd", "b", rate(3))]
-    assert attacks(lines(cells)) == ["dim, ε = 8/255", "dim, ε = 16/255", "pgd"]
+    assert attacks(series(cells)) == ["dim, ε = 8/255", "dim, ε = 16/255", "pgd"]
 
 
 def test_bounded_names_still_pair() -> None:
     cells = [cell(name, "b", rate(1), eps=eps / 255) for name in ("dim", "ai-dim") for eps in (8, 16)]
-    assert pairs(attacks(lines(cells))) == [
+    assert pairs(attacks(series(cells))) == [
         ("dim, ε = 8/255", "ai-dim, ε = 8/255"),
         ("dim, ε = 16/255", "ai-dim, ε = 16/255"),
     ]
 
 
-def test_lines_keep_every_cell_and_the_order() -> None:
+def test_series_keep_every_cell_and_the_order() -> None:
     cells = grid_cells()
-    found = lines(cells)
+    found = series(cells)
     assert [line.attack for line in found] == ["dim", "dim", "ai-dim", "ai-dim"]
     assert [one for own in found.values() for one in own] == list(cells)
-    assert [str(view) for view in views(found)] == ["net-a → net-a", "net-a → net-b"]
+    assert [str(transfer) for transfer in transfers(found)] == ["net-a → net-a", "net-a → net-b"]
 
 
 def test_a_line_is_summed_up_as_the_paper_does() -> None:
@@ -91,6 +104,6 @@ def test_bounds_are_written_as_people_do(eps: float, text: str) -> None:
     assert bound(eps) == text
 
 
-def test_lines_are_looked_up_by_name_and_view() -> None:
-    found = lines(grid_cells())
-    assert len(found[Line("dim", View("net-a", "net-b", white_box=False))]) == len(GRID)
+def test_series_are_looked_up_by_name_and_transfer() -> None:
+    found = series(grid_cells())
+    assert len(found[Series("dim", Transfer("net-a", "net-b", white_box=False))]) == len(GRID)

@@ -1,20 +1,22 @@
-"""Cells sorted into lines, one for each attack, source and target: what tables, figures and words are drawn from."""
+"""Cells sorted into series, one for each attack, source and target, and the sweeps of poses through them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from whorl.evaluation import Pose, SuccessRate
 from whorl.runs.results import Cell, mean_rate
 from whorl.runs.targets import UNDEFENDED
 
 AFFINE_INVARIANT = "ai-"
+# The paper's profiles; the nearest that were measured are drawn.
+_FIXED_SCALES, _FIXED_ANGLES = (0.6, 0.8), (-30.0, -15.0)
 
 
-class View(NamedTuple):
+class Transfer(NamedTuple):
     """Where an attack was crafted, and who looks at it."""
 
     source: str
@@ -28,12 +30,12 @@ class View(NamedTuple):
         return f"{self.source} → {self.target}" if self.source else self.target
 
 
-class Line(NamedTuple):
-    """One attack in one view."""
+class Series(NamedTuple):
+    """One attack in one transfer."""
 
     attack: str
     """Its name; with the bound too, where one attack has several."""
-    view: View
+    transfer: Transfer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,23 +64,23 @@ def target_name(cell: Cell) -> str:
     return cell.target if cell.defense == UNDEFENDED else f"{cell.target}+{cell.defense}"
 
 
-def view_of(cell: Cell) -> View:
+def transfer_of(cell: Cell) -> Transfer:
     """Where a cell was crafted and who looked at it."""
     # An ensemble is called by its members, joined by "+".
-    return View(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
+    return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
 
 
-def lines(cells: Iterable[Cell]) -> dict[Line, tuple[Cell, ...]]:
-    """Sort cells by attack and view, in the order in which they come."""
+def series(cells: Iterable[Cell]) -> dict[Series, tuple[Cell, ...]]:
+    """Sort cells by attack and transfer, in the order in which they come."""
     every = tuple(cells)
     bounds: dict[str, set[float | None]] = {}
     for cell in every:
         bounds.setdefault(cell.attack, set()).add(cell.eps)
-    found: dict[Line, list[Cell]] = {}
+    found: dict[Series, list[Cell]] = {}
     for cell in every:
         name = cell.attack if len(bounds[cell.attack]) == 1 else f"{cell.attack}, ε = {bound(cell.eps)}"
-        found.setdefault(Line(name, view_of(cell)), []).append(cell)
-    return {line: tuple(own) for line, own in found.items()}
+        found.setdefault(Series(name, transfer_of(cell)), []).append(cell)
+    return {key: tuple(own) for key, own in found.items()}
 
 
 def bound(eps: float | None) -> str:
@@ -107,14 +109,14 @@ def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
     )
 
 
-def attacks(found: Iterable[Line]) -> list[str]:
+def attacks(found: Iterable[Series]) -> list[str]:
     """Every attack once, in order."""
-    return list(dict.fromkeys(line.attack for line in found))
+    return list(dict.fromkeys(key.attack for key in found))
 
 
-def views(found: Iterable[Line]) -> list[View]:
-    """Every view once, in order."""
-    return list(dict.fromkeys(line.view for line in found))
+def transfers(found: Iterable[Series]) -> list[Transfer]:
+    """Every transfer once, in order."""
+    return list(dict.fromkeys(key.transfer for key in found))
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -150,6 +152,77 @@ def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[flo
             return sorted(by_angle), sorted(by_scale)
         there = kept
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Poses of which one number varies.
+
+    Attributes:
+        axis: which one; a shift is the same in both directions.
+        values: ascending.
+        poses: one for each value.
+        fixed: what all have in common, in words.
+    """
+
+    axis: Literal["angle", "scale", "shift"]
+    values: tuple[float, ...]
+    poses: tuple[Pose, ...]
+    fixed: str
+
+
+def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
+    """Find the lines through the poses that are worth a profile: two by angle, two by scale, two by shift.
+
+    On a grid these are the paper's four, or the nearest to them. Lines without a shift go first.
+
+    >>> from whorl.evaluation import PAPER_POSES
+    >>> [(sweep.axis, sweep.values, sweep.fixed) for sweep in sweeps(PAPER_POSES)][:2]
+    [('angle', (-30, -15, 0, 15, 30), 'scale 1'), ('scale', (0.5, 0.7, 1.0, 1.3, 1.5), 'angle 30°, shift (20, 20)')]
+    """
+    every = list(dict.fromkeys(poses))
+    by_angle = _grouped(every, lambda p: (p.scale, p.shift))
+    by_scale = _grouped(every, lambda p: (p.angle, p.shift))
+    by_shift = _grouped([p for p in every if p.shift[0] == p.shift[1]], lambda p: (p.angle, p.scale))
+    found = []
+    for group in _nearest([g for g in by_angle if len(g) >= 3], _FIXED_SCALES, lambda p: p.scale):
+        ordered = sorted(group, key=lambda p: p.angle)
+        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}"
+        found.append(Sweep(axis="angle", values=tuple(p.angle for p in ordered), poses=tuple(ordered), fixed=fixed))
+    for group in _nearest([g for g in by_scale if len(g) >= 3], _FIXED_ANGLES, lambda p: p.angle):
+        ordered = sorted(group, key=lambda p: p.scale)
+        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
+        found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
+    # A pose that merely happens to have an unmoved twin is no sweep.
+    moved = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
+    for group in sorted(moved, key=len, reverse=True)[:2]:
+        ordered = sorted(group, key=lambda p: p.shift)
+        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
+        found.append(Sweep(axis="shift", values=tuple(p.shift[0] for p in ordered), poses=tuple(ordered), fixed=fixed))
+    return found
+
+
+def _grouped(every: Sequence[Pose], key: Callable[[Pose], tuple[Any, ...]]) -> list[list[Pose]]:
+    groups: dict[tuple[Any, ...], list[Pose]] = {}
+    for pose in every:
+        groups.setdefault(key(pose), []).append(pose)
+    return list(groups.values())
+
+
+def _nearest(groups: Sequence[list[Pose]], wanted: Sequence[float], of: Callable[[Pose], float]) -> list[list[Pose]]:
+    """For each wanted number the nearest group that is left, in ascending order."""
+    left, chosen = list(groups), []
+    for value in wanted:
+        if left:
+            best = min(left, key=lambda group: (any(group[0].shift), abs(of(group[0]) - value), of(group[0])))
+            chosen.append(best)
+            # A second line with another shift would answer another question.
+            left = [group for group in left if group is not best and group[0].shift == best[0].shift]
+    return sorted(chosen, key=lambda group: of(group[0]))
+
+
+def _shift_words(pose: Pose) -> str:
+    return ", shift ({:g}, {:g})".format(*pose.shift) if any(pose.shift) else ""
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, as CSV and as JSON."""
+"""A comparison as Markdown, as CSV, as JSON, and as tables of a report."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from whorl.errors import WhorlError
-from whorl.files import atomic_write
-from whorl.paper.compared import Compared, Cost, Value
+from whorl.files import write_file
+from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, Cost, Value
 from whorl.paper.item import spaced
-from whorl.paper.verdicts import LEVEL_ABOVE, MARKS
+from whorl.report.content import Table
 
 LEGEND = (
     f"Ours / the paper's, in percent. {MARKS['agrees']} the row stands to the one it is held against as in the paper, "
@@ -22,7 +21,7 @@ LEGEND = (
 )
 CSV_COLUMNS = (
     *("item", "profile", "source", "target", "column", "attack", "ours", "printed"),
-    *("low", "high", "n_clean_correct", "pictures", "marks"),
+    *("low", "high", "n_clean_correct", "images", "marks"),
 )
 
 
@@ -107,7 +106,7 @@ def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
                 numbers = (_rounded(value.ours), _rounded(value.printed), _rounded(low), _rounded(high))
                 yield (
                     *(compared.item.name, compared.profile, block.source, target, column, line.attack),
-                    *(*numbers, value.n, compared.pictures, value.marks),
+                    *(*numbers, value.n, compared.images, value.marks),
                 )
 
 
@@ -118,16 +117,7 @@ def write_csv(path: str | Path, several: Iterable[Compared]) -> None:
     writer.writerow(CSV_COLUMNS)
     for compared in several:
         writer.writerows(csv_rows(compared))
-    write_text(path, text.getvalue())
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    try:
-        with atomic_write(Path(path)) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    write_file(Path(path), text.getvalue())
 
 
 def as_json(compared: Compared) -> dict[str, Any]:
@@ -137,7 +127,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
         "title": compared.item.title,
         "about": compared.item.about,
         "profile": compared.profile,
-        "pictures": compared.pictures,
+        "images": compared.images,
         "players": list(compared.players),
         "blocks": [asdict(block) for block in compared.blocks],
         "orderings": [
@@ -151,6 +141,42 @@ def as_json(compared: Compared) -> dict[str, Any]:
         "summary": compared.summary,
         "notes": list(compared.notes),
     }
+
+
+def report_tables(compared: Compared) -> tuple[Table, ...]:
+    """Turn a comparison into tables that a report shows as they are.
+
+    Where the paper printed figures, the last one lists the orderings that are the other way round.
+    """
+    said = (compared.summary, *cost_lines(compared.costs), *compared.notes)
+    about = " ".join(filter(None, said))
+    tables = [
+        Table(
+            title=f"{heading(compared)}: {block.title}",
+            about=f"{LEGEND} {held_against(compared)}" if compared.item.printed else about,
+            columns=("attack", *block.columns),
+            rows=tuple((line.attack, *(text_of(value, block.digits) for value in line.values)) for line in block.lines),
+            notes=tuple(_note(line) for line in block.lines),
+        )
+        for block in compared.blocks
+    ]
+    if compared.item.printed:
+        summary = Table(
+            title=f"{heading(compared)}: orderings that are the other way round",
+            about=about,
+            columns=("pair, column and difference in points",),
+            rows=tuple((str(one),) for one in compared.differing) or (("none",),),
+        )
+        tables.append(summary)
+    return tuple(tables)
+
+
+def _note(line: ComparedRow) -> str:
+    marks = "".join(value.marks for value in line.values)
+    wrong, level = marks.count(MARKS["differs"]), marks.count(MARKS["level"])
+    parts = [f"{wrong} of {len(marks)} the other way round"] if wrong else []
+    parts += [f"{level} not distinguished"] if level else []
+    return ", ".join(parts)
 
 
 def _rounded(number: float | str | None) -> float | str:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import SuccessRate
 from whorl.models.zoo import find_device
-from whorl.paper.casting import Cast, Profile, cast
-from whorl.paper.compared import Block, Compared, Line, Value
-from whorl.paper.declaring import QUICK_SUFFIX, chosen_rows, quicker, row_of
+from whorl.paper.cast import Cast, cast, load_profile
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
+from whorl.paper.declaration import QUICK_SUFFIX, PaperOptions, row_of
+from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item
-from whorl.paper.reporting import report_tables
-from whorl.paper.verdicts import MARKS, Ordering, difference, judge
-from whorl.paper.writing import heading
 from whorl.progress import Progress, silent
 from whorl.report.content import Content
+from whorl.report.export import save_figures
 from whorl.report.page import write_report
-from whorl.report.saving import save_figures
 from whorl.runs.crafting import craft
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
@@ -36,19 +34,8 @@ if TYPE_CHECKING:
 def reproduce_photographs(
     item: Item,
     out: Path,
-    profile: Profile,
+    options: PaperOptions,
     *,
-    data: str | Path | None = None,
-    limit: int | None = None,
-    size: int | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    attacks: Sequence[str] = (),
-    without: Sequence[str] = (),
-    quick: bool = False,
-    device: str = "auto",
-    workers: int | None = None,
-    command: Sequence[str] = (),
     page: Path | None = None,
     figures: Path | None = None,
     progress: Progress = silent,
@@ -58,45 +45,36 @@ def reproduce_photographs(
     Args:
         item: table 5.
         out: run folder of its images; crafting and photographing go on where an earlier run stopped.
-        profile: who stands for the paper's networks.
-        data: folder of labelled images, or a CSV list; the bundled samples if None.
-        limit: take only the first so many.
-        size: side in pixels to resize to; the profile's if None.
-        seed: of all randomness.
-        batch_size: images at a time.
-        attacks: rows to run; all if empty.
-        without: rows to leave out.
-        quick: whether EOT takes 100 gradients an image instead of 2,500.
-        device: "auto", "cpu", "cuda" or "cuda:1".
-        workers: processes that photograph; one if None.
-        command: what the user typed, for the manifest and the report.
+        options: what to run; the workers are processes that photograph, one if None.
         page: HTML file for the report; None for no such file.
         figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
         progress: called with each batch and of each page.
     """
     from whorl.physical import PageLayout, Rehearsal, arrange, collect, table5
 
-    who, where = cast(item, profile), find_device(device)
+    profile, where = load_profile(options.profile), find_device(options.device)
+    who = cast(item, profile)
     [(_, source)] = who.sources
-    specs = [quicker(spec) if quick else spec for spec in chosen_rows(item, attacks, without)]
-    folder = None if data is None else Path(data)
-    pictures = Pictures(folder=folder, limit=limit, size=size or profile.size)
+    specs = options.rows(item)
+    folder = None if options.data is None else Path(options.data)
+    images = Pictures(folder=folder, limit=options.limit, size=options.size or profile.size)
     # An address, such as that of a file, may hold a "+" of its own.
     model = load_source([source] if ":" in source else source.split("+"), where)
-    common: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "command": command, "progress": progress}
+    common: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size, "command": options.command}
     for spec in specs:
         # A folder for each row: two rows may share an attack's name.
-        craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
-    groups = [collect(out / spec.title, clean=folder, limit=limit) for spec in specs]
+        settings = read_settings(spec.settings)
+        craft(spec.name, model, images, out / spec.title, settings=settings, progress=progress, **common)
+    groups = [collect(out / spec.title, clean=folder, limit=options.limit) for spec in specs]
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
-    targets = load_targets(names, device=where, seed=seed)
-    noted: dict[str, Any] = {"notes": out / "photographs", "workers": workers or 1, "progress": progress}
-    done = table5(sheet, targets, Rehearsal(seed=seed), device=where, **noted)
+    targets = load_targets(names, device=where, seed=options.seed)
+    noted: dict[str, Any] = {"notes": out / "photographs", "workers": options.workers or 1, "progress": progress}
+    done = table5(sheet, targets, Rehearsal(seed=options.seed), device=where, **noted)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
-        content = photographs_content(compared, done, targets, crafted=crafted, command=command)
+        content = photographs_content(compared, done, targets, crafted=crafted, command=options.command)
         if page is not None:
             write_report(page, content)
         if figures is not None:
@@ -177,13 +155,13 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
             )
 
         blocks.append(
-            Block(
+            ComparedTable(
                 title=f"recognition accuracy, %: {part.heading} → {source}, asked of {target_part.heading} → {target}",
                 source=source,
                 targets=(target,) * len(SETTINGS),
                 columns=tuple(pose.label for pose in item.poses),
                 lines=tuple(
-                    Line(attack=row, values=tuple(value(row, place) for place in range(len(SETTINGS))))
+                    ComparedRow(attack=row, values=tuple(value(row, place) for place in range(len(SETTINGS))))
                     for row in (CLEAN, *rows)
                 ),
             )
@@ -200,7 +178,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
     return Compared(
         item=item,
         profile=profile,
-        pictures=done.counts(SETTINGS[0], CLEAN, who.targets[0][1]).n,
+        images=done.counts(SETTINGS[0], CLEAN, who.targets[0][1]).n,
         players=tuple(who.lines()),
         blocks=tuple(blocks),
         orderings=orderings,
