@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import Any
 
 import torch
 
-from measure import Timing, metadata, save, table
+from measure import metadata, save, table
 from whorl import paper
+from whorl.bench.clock import Timing
 from whorl.data import load_samples, save_image
 from whorl.errors import WhorlError
 from whorl.physical import (
@@ -93,8 +95,8 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
         done = score([Path(place) / "photos"], [sheet], targets, device=device, progress=watch)
-    each = [later - earlier for earlier, later in pairwise(ticks)]
-    timing, warm = Timing.of(each), min(len(peaks) - 1, 10)
+    each = [1e3 * (later - earlier) for earlier, later in pairwise(ticks)]
+    timing, warm = Timing.of(each, each[0]), min(len(peaks) - 1, 10)
     images, seconds = len(done.captures), ticks[-1] - ticks[0]
     return {
         "photos": arguments.photos,
@@ -102,7 +104,7 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
         "megapixels": round(width * height / 1e6, 1),
         "identified": images,
         "unread": len(done.unread),
-        "photo": timing.record(),
+        "photo": asdict(timing),
         "images_per_second": round(images / seconds, 2),
         "photos_per_second": round(arguments.photos / seconds, 3),
         "peak_mib_after_10": round(peaks[warm] / 1024),
@@ -179,7 +181,7 @@ def show_table5(results: dict[str, Any]) -> str:
         own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
         order = ["clean", *paper.load("table5").rows]
         versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
-        titles = [f"{target}, n = {results['pictures']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
+        titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [
             [name]
             + [f"{own[name, setting]['accuracy']:.1f}" for setting in SETTINGS]

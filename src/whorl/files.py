@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from whorl.errors import WhorlError
 from whorl.progress import notice
@@ -124,3 +125,16 @@ def remove_parts(folder: Path) -> None:
     """Delete the temporary files that a killed process left under ``folder``. Call it only while holding the lock."""
     for stale in folder.rglob(f".*{_PART}"):
         stale.unlink(missing_ok=True)
+
+
+def defined(value: Any) -> Any:
+    """Make values fit for JSON, which has no NaN: what is undefined becomes None, at any depth, and tuples lists.
+
+    >>> defined({"rate": float("nan"), "interval": (0.5, float("nan"))})
+    {'rate': None, 'interval': [0.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: defined(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 import whorl
 from hardening_cases import CLASSES, SIZE, toy, toy_images, toy_net
@@ -20,7 +18,6 @@ from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
 from whorl.files import sha256_of
 from whorl.hardening import harden
-from whorl.hardening.bars import BEFORE, Bar, Block, draw_bars
 from whorl.hardening.gain import draw, measure_gain
 from whorl.hardening.report import write_report
 from whorl.hardening.student import blended
@@ -119,27 +116,15 @@ def test_the_comparison_counts_as_the_evaluation_does() -> None:
         measure_gain((toy(0), toy(2)), toy(1), batches, attacks=())
 
 
-def test_the_image_shows_bars_as_long_as_the_rates(tmp_path: Path) -> None:
-    path = tmp_path / "bars.png"
-    values = (0.25, 1.0, math.nan)
-    bars = {str(i): (Bar(value, "before", faint=True),) for i, value in enumerate(values)}
-    draw_bars([Block(title="share", bars=bars)], path, title="t", subtitle="s")
-    with Image.open(path) as image:
-        sheet = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8)
-        sheet = sheet.view(image.height, image.width, 3)
-    painted = (sheet == torch.tensor(BEFORE, dtype=torch.uint8)).all(-1)
-    lengths = painted[130:].sum(1)  # below the legend
-    assert sorted(set(lengths.tolist())) == [0, 81, 321]
-    with pytest.raises(WhorlError, match="cannot write"):
-        draw_bars([Block(title="share", bars=bars)], path / "below" / "a.png", title="t", subtitle="s")
-
-
 def test_the_comparison_can_be_drawn(tmp_path: Path) -> None:
     images = toy_images(CLASSES)
     x = torch.nn.functional.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear")
     gain = measure_gain(
         (toy(0), toy(2)), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
     )
-    draw(gain, tmp_path / "image.png")
-    with Image.open(tmp_path / "image.png") as image:
-        assert image.width > image.height > 100
+    draw(gain, tmp_path / "comparison.html")
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert f"The gain of hardening: {gain.hardened}" in page
+    assert "fooled, mean over 1 poses" in page
+    with pytest.raises(WhorlError, match="cannot write"):
+        draw(gain, tmp_path / "comparison.html" / "below" / "a.html")

@@ -37,15 +37,15 @@ def test_cells_are_those_of_the_summary() -> None:
 
 def test_the_contact_sheet_shows_each_version_with_its_prediction() -> None:
     sheet = contact_sheet(with_images(faked(PREDICTIONS)), named_target(labels=("a", "b", "c", "d", "e", "f")))
-    assert sheet.poses == ("clean", "dim", "ai-dim")
+    assert sheet.columns == ("clean", "dim", "ai-dim")
     assert [example.id for example in sheet.examples][:2] == ["p in one", "q in one"]
-    [row] = sheet.examples[0].versions
+    [row] = sheet.examples[0].rows
     assert row.name == "as seen"
-    assert [(shot.label, shot.fooled) for shot in row.shots if shot] == [("b", False), ("f", True), ("f", True)]
+    assert [(tile.caption, tile.fooled) for tile in row.tiles if tile] == [("b", False), ("f", True), ("f", True)]
     # Beyond the labels, classes have numbers; what was not captured has no image.
-    [last] = sheet.examples[-1].versions
-    assert [shot and shot.label for shot in last.shots] == ["b", "f", None]
-    assert sheet.examples[4].versions[0].shots[2].label == "class 7"  # type: ignore[union-attr]
+    [last] = sheet.examples[-1].rows
+    assert [tile and tile.caption for tile in last.tiles] == ["b", "f", None]
+    assert sheet.examples[4].rows[0].tiles[2].caption == "class 7"  # type: ignore[union-attr]
 
 
 def test_files(tmp_path: Path) -> None:

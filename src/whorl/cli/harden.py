@@ -109,7 +109,7 @@ def harden_command(
         files = write_gain(gain, out)
         result["comparison"] = gain.record()
         if not as_json:
-            _show_gain(gain, files["image"])
+            _show_gain(gain, files["comparison"])
     if as_json:
         show_json(result)
 
@@ -142,7 +142,7 @@ def _show_training(done: Hardened, out: Path) -> None:
         console.print(Text(f"{what + ':':<10}{out / name}"), soft_wrap=True)
 
 
-def _show_gain(gain: Gain, image: Path) -> None:
+def _show_gain(gain: Gain, page: Path) -> None:
     console = output()
     before, after = gain.clean
     pair = f"{gain.original} and {gain.hardened}"
@@ -153,4 +153,4 @@ def _show_gain(gain: Gain, image: Path) -> None:
         rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.identity, *row.posed)))
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {gain.n}")
-    console.print(Text(f"image: {image}"), soft_wrap=True)
+    console.print(Text(f"comparison: {page}"), soft_wrap=True)

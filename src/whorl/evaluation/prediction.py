@@ -83,8 +83,14 @@ class Predictor:
                 or a label that is none of a target's classes.
         """
         y = y.cpu()
+        return {cell: row == y for cell, row in self.labels(images, poses, y=y, ids=ids).items()}
+
+    def labels(
+        self, images: Tensor, poses: PosesByTarget, *, y: Tensor | None = None, ids: Sequence[str] | None = None
+    ) -> Cells:
+        """Predict: (B,) int64 on the CPU, by (target, pose). Arguments and errors as of ``read``."""
         found = self.read(images, poses, lambda logits: (logits.argmax(1),), y=y, ids=ids)
-        return {cell: row == y for cell, (row,) in found.items()}
+        return {cell: labels for cell, (labels,) in found.items()}
 
     @torch.no_grad()
     def read(

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.attacks.contract import Model
-from whorl.attacks.gradient import SampledGradient, mean_size
+from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
+from whorl.attacks.step import mean_size
 from whorl.estimators import at_step
 from whorl.hardening.recipes import Examples, Recipe
 from whorl.randomness import substream, uniform

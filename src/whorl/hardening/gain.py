@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from whorl.data import iter_images
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
-from whorl.files import write_file
+from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.progress import Progress, silent
@@ -61,13 +60,10 @@ class Gain:
     def record(self) -> dict[str, Any]:
         """Everything as plain JSON; rates that are undefined are null."""
 
-        def pair(values: tuple[float, float]) -> dict[str, float | None]:
-            return {
-                name: None if math.isnan(value) else value
-                for name, value in zip(("original", "hardened"), values, strict=True)
-            }
+        def pair(values: tuple[float, float]) -> dict[str, float]:
+            return dict(zip(("original", "hardened"), values, strict=True))
 
-        return {
+        content = {
             "original": self.original,
             "hardened": self.hardened,
             "source": self.source,
@@ -76,6 +72,8 @@ class Gain:
             "clean_accuracy": pair(self.clean),
             "attacks": {row.attack: {"identity": pair(row.identity), "mean": pair(row.posed)} for row in self.rows},
         }
+        made: dict[str, Any] = defined(content)
+        return made
 
 
 def measure_gain(
@@ -190,29 +188,32 @@ def shipped_pair(name: str) -> tuple[Classifier, Classifier]:
 
 
 def write_gain(gain: Gain, folder: Path) -> dict[str, Path]:
-    """Write ``comparison.png`` and ``comparison.json`` into a folder; give the paths by what they are."""
-    files = {"image": folder / "comparison.png", "figures": folder / "comparison.json"}
-    draw(gain, files["image"])
+    """Write ``comparison.html`` and ``comparison.json`` into a folder; give the paths by what they are."""
+    files = {"comparison": folder / "comparison.html", "figures": folder / "comparison.json"}
+    draw(gain, files["comparison"])
     write_file(files["figures"], json.dumps(gain.record(), indent=2) + "\n")
     return files
 
 
 def draw(gain: Gain, path: Path) -> None:
-    """Draw the comparison as pairs of bars and save it as a PNG.
+    """Draw the comparison as pairs of bars, on a page that opens offline.
 
     Args:
         gain: what to draw.
-        path: where; the file appears whole or not at all.
+        path: an HTML file, which appears whole or not at all.
     """
-    from whorl.hardening.bars import Bar, Block, draw_bars
+    from whorl.report import Content, Drawing, bars, write_report  # needs packages that a training does not
 
-    def bars(pair: tuple[float, float]) -> tuple[Bar, ...]:
-        return (Bar(pair[0], gain.original, faint=True), Bar(pair[1], gain.hardened))
+    def pair(rates: tuple[float, float]) -> dict[str, float]:
+        return dict(zip((gain.original, gain.hardened), rates, strict=True))
 
-    blocks = [
-        Block(title="clean accuracy", bars={"as they are": bars(gain.clean)}),
-        Block(title="fooled, as they are", bars={row.attack: bars(row.identity) for row in gain.rows}),
-        Block(title=f"fooled, mean over {gain.poses} poses", bars={row.attack: bars(row.posed) for row in gain.rows}),
-    ]
-    subtitle = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
-    draw_bars(blocks, path, title=f"The gain of hardening: {gain.hardened}", subtitle=subtitle)
+    groups = {
+        "clean accuracy": {"as they are": pair(gain.clean)},
+        "fooled, as they are": {row.attack: pair(row.identity) for row in gain.rows},
+        f"fooled, mean over {gain.poses} poses": {row.attack: pair(row.posed) for row in gain.rows},
+    }
+    title = f"The gain of hardening: {gain.hardened}"
+    about = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
+    alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
+    chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
+    write_report(path, Content(title=title, about=about, charts=(chart,)))

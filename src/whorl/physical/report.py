@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 import whorl
-from whorl.data.image_files import to_tensor
 from whorl.evaluation import Comparison, SuccessRate
-from whorl.files import write_csv
+from whorl.files import defined, write_csv
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
-from whorl.report.content import Content, CutOut, Example, Gallery, Grouped, Photographs, Shot, Version
-from whorl.report.examples import encode
+from whorl.report.content import Content, CutOut, Grouped, Photographs
+from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
-from whorl.report.saving import save_gallery
+from whorl.report.sheet import save_gallery
 from whorl.runs.results import Cell, write_results
 from whorl.runs.targets import Target
 
@@ -106,14 +106,14 @@ def as_json(scored: Scored) -> dict[str, Any]:
     lines = summarise(scored)
     first = [line for line in lines if (line.view, line.target) == (scored.settings.views[0], scored.targets[0])]
     attacked, clean = pooled(first, clean=False), pooled(first, clean=True)
-    return {
+    content = {
         "photos": scored.photos,
         "read": scored.photos - len(scored.unread),
         "identified": len(scored.captures),
         "partly_visible": scored.partly,
-        "accuracy": _number((attacked if attacked.n else clean).accuracy),
-        "clean_accuracy": _number(clean.accuracy),
-        "asr": _number(attacked.rate),
+        "accuracy": (attacked if attacked.n else clean).accuracy,
+        "clean_accuracy": clean.accuracy,
+        "asr": attacked.rate,
         "scale_one": scored.settings.scale_one,
         "offset": scored.settings.offset,
         "surroundings": scored.settings.surroundings,
@@ -122,6 +122,7 @@ def as_json(scored: Scored) -> dict[str, Any]:
         "summary": [_plain(line) for line in lines],
         "unread": [{"photo": unread.photo, "reason": unread.reason} for unread in scored.unread],
     }
+    return {name: defined(value) for name, value in content.items()}
 
 
 def draw_contact(scored: Scored, path: Path, target: Target) -> None:
@@ -172,14 +173,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     def named(label: int) -> str:
         return labels[label] if label < len(labels) else f"class {label}"
 
-    def shot(photo: str, name: str, version: str, view: View) -> Shot | None:
+    def tile(photo: str, name: str, version: str, view: View) -> Tile | None:
         image, capture = scored.shown[photo, name].get((version, view)), captures.get((photo, name, version))
         if image is None or capture is None:
             return None
-        return Shot(
-            picture=encode(to_tensor(image)),
-            pose=version,
-            label=named(capture.predictions[view, target.name]),
+        return Tile(
+            image=Image.fromarray(image),
+            caption=named(capture.predictions[view, target.name]),
             fooled=not capture.correct(view, target.name),
         )
 
@@ -187,13 +187,13 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     return Gallery(
         title=f"Contact sheet: cut out of photographs, shown to {target.name}",
         about="The first images that were found, whatever the network says of them.",
-        poses=tuple(versions),
+        columns=tuple(versions),
         examples=tuple(
             Example(
                 id=f"{name} in {photo}",
                 truth=named(truth[name]),
-                versions=tuple(
-                    Version(name=view, shots=tuple(shot(photo, name, version, view) for version in versions))
+                rows=tuple(
+                    TileRow(name=view, tiles=tuple(tile(photo, name, version, view) for version in versions))
                     for view in scored.settings.views
                 ),
             )
@@ -233,14 +233,10 @@ def _rates(counts: SuccessRate, repeats: int) -> dict[str, Any]:
         "n": counts.n,
         "n_clean_correct": counts.n_clean_correct,
         "n_success": counts.n_success,
-        "accuracy": _number(counts.accuracy),
-        "asr": _number(counts.rate),
-        "interval": [_number(edge) for edge in counts.interval(poses=repeats)],
+        "accuracy": counts.accuracy,
+        "asr": counts.rate,
+        "interval": counts.interval(poses=repeats),
     }
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _notes(scored: Scored) -> Iterator[str]:

@@ -148,14 +148,13 @@ class Scorer:
             for places in _batches([views[view].shape for views in images]):
                 batch = to_tensor(np.stack([images[place][view] for place in places])).to(self.device)
                 items = [photographed.captures[place].item for place in places]
-                found = self._predictor.read(
+                found = self._predictor.labels(
                     batch,
                     dict.fromkeys(self._predictor.targets, (Pose(),)),
-                    lambda logits: (logits.argmax(1),),
                     y=torch.tensor([item.label for item in items]),
                     ids=[f"{item.id} in {photographed.photo}" for item in items],
                 )
-                for (name, _), (labels,) in found.items():
+                for (name, _), labels in found.items():
                     for place, label in zip(places, labels.tolist(), strict=True):
                         predictions[place][view, name] = label
         captures = [

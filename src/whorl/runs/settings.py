@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import whorl
-from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks import Attack
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import AffineInvariant, Chain, RotationInvariant, TranslationInvariant
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.transforms import DiverseInput, RandomAffine
 
 # Checked before they are worked out: Fraction takes 1e999999999, underscores, and the digits of any script.

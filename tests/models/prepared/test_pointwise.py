@@ -25,7 +25,6 @@ from whorl.models.prepared.pointwise import (
     average_pool,
     average_pool_backward,
     bias_act,
-    linf_step,
     max_pool,
 )
 from whorl.models.prepared.rewrite import Statistics, rewrite
@@ -260,23 +259,6 @@ def test_blocks_of_a_picture_as_channels(padding: int, sides: tuple[int, int]) -
     torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 1.0, 0.9])
-def test_a_step_is_the_formula(momentum: float) -> None:
-    g, velocity = torch.randn(3, 3, 8, 9), torch.randn(3, 3, 8, 9)
-    x = torch.rand(3, 3, 8, 9)
-    eps = torch.tensor([0.1, 0.05, 0.2]).view(-1, 1, 1, 1)
-    adv = (x + 0.02).clamp(0, 1)
-    mean = g.abs().mean((1, 2, 3), keepdim=True)
-    direction = momentum * velocity + g / mean if momentum else g
-    expected = torch.minimum(torch.maximum(adv + eps / 3 * direction.sign(), x - eps), x + eps).clamp(0, 1)
-    moved = velocity.clone()
-    size = linf_step(g, x, eps, eps / 3, momentum, velocity=moved, adv=adv)
-    torch.testing.assert_close(adv, expected)
-    torch.testing.assert_close(size, mean.flatten())
-    if momentum:
-        torch.testing.assert_close(moved, direction)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="is in it already")
 def test_the_kernels_do_the_same_in_the_interpreter() -> None:
@@ -290,7 +272,7 @@ def test_the_kernels_do_the_same_in_the_interpreter() -> None:
 def test_the_interpreter_is_really_used() -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         assert pointwise.kernels() is not None
-        assert pointwise._by_kernel(torch.zeros(2, 3, 4, 4))
+        assert pointwise.by_kernel(torch.zeros(2, 3, 4, 4))
     else:
-        assert not pointwise._by_kernel(torch.zeros(2, 3, 4, 4))
-    assert not pointwise._by_kernel(torch.zeros(2, 3, 4, 4, dtype=torch.float64))  # the kernels would round it
+        assert not pointwise.by_kernel(torch.zeros(2, 3, 4, 4))
+    assert not pointwise.by_kernel(torch.zeros(2, 3, 4, 4, dtype=torch.float64))  # the kernels would round it

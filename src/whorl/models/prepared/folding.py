@@ -6,17 +6,18 @@ backwards more of it than the convolutions make.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from whorl.models._torchvision import timm
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.max_pool_cpu import pool
 
@@ -25,6 +26,35 @@ Product = tuple[Tensor, Tensor]
 
 # A logit may differ by this share of the largest one: more than TF32 makes of it, and far less than a wrong fold.
 _CLOSE = 1e-2
+
+
+class ChannelAffine(NamedTuple):
+    """A scale and a shift of each channel, (C,) both."""
+
+    scale: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(
+        cls, mean: Tensor | None, variance: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> ChannelAffine | None:
+        """From what torch calls it, in its own dtype; None without running statistics.
+
+        >>> ChannelAffine.of(torch.ones(1), torch.full((1,), 4.0), None, None, 0.0)
+        ChannelAffine(scale=tensor([0.5000]), shift=tensor([-0.5000]))
+        """
+        if mean is None or variance is None:
+            return None
+        scale = torch.rsqrt(variance + eps)
+        if weight is not None:
+            scale = weight * scale
+        return cls(scale, (0.0 if bias is None else bias) - mean * scale)
+
+
+def same_padded(module: nn.Module) -> bool:
+    """Whether a module is timm's convolution with TensorFlow's padding; without timm loaded there is none."""
+    layers = sys.modules.get("timm.layers")
+    return layers is not None and type(module) is layers.Conv2dSame
 
 
 def fold(net: nn.Module, size: tuple[int, int], channels: int = 3, *, learns: bool = False) -> int:
@@ -86,11 +116,11 @@ def _pairs(net: nn.Module, x: Tensor) -> tuple[list[Pair], Tensor]:
     made: dict[int, nn.Conv2d] = {}
     kept: list[Tensor] = []  # so that no tensor's id is given to another meanwhile
     pairs: list[Pair] = []
-    known = (nn.Conv2d, timm().layers.Conv2dSame)
 
     def after(module: nn.Module, _: object, out: Tensor) -> None:
         # A subclass may compute anything; timm's pads by the image's size.
-        if isinstance(module, nn.Conv2d) and type(module) in known and module.padding_mode == "zeros":
+        known = type(module) is nn.Conv2d or same_padded(module)
+        if known and isinstance(module, nn.Conv2d) and module.padding_mode == "zeros":
             made[id(out)] = module
             kept.append(out)
 
@@ -115,10 +145,9 @@ def _fits(norm: nn.BatchNorm2d) -> bool:
 
 def _product(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Product:
     """Kernel and bias of the convolution that does both."""
-    assert norm.running_mean is not None  # noqa: S101 - _fits saw to it
-    assert norm.running_var is not None  # noqa: S101 - as above
-    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    shift = norm.bias - norm.running_mean * scale
+    found = ChannelAffine.of(norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.eps)
+    assert found is not None  # noqa: S101 - _fits saw to it
+    scale, shift = found
     if conv.bias is not None:
         shift = shift + conv.bias * scale
     return conv.weight * scale[:, None, None, None], shift
@@ -132,7 +161,7 @@ def _convolve(conv: nn.Conv2d, product: Callable[[], Product], x: Tensor) -> Ten
     weight, shift = product()
     padding = conv.padding
     if type(conv) is not nn.Conv2d:
-        x, padding = timm().layers.pad_same(x, conv.kernel_size, conv.stride, conv.dilation), (0, 0)
+        x, padding = sys.modules["timm.layers"].pad_same(x, conv.kernel_size, conv.stride, conv.dilation), (0, 0)
     return F.conv2d(x, weight, shift, conv.stride, padding, conv.dilation, conv.groups)
 
 

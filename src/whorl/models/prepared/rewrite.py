@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 
 from whorl.models.prepared.concatenations import fuse_concatenations
+from whorl.models.prepared.folding import same_padded
 from whorl.models.prepared.layers import Convolution, Geometry, Part, SamePadded, Stem
 from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool
@@ -215,7 +216,7 @@ def _kind(conv: nn.Module | None) -> type[Convolution] | None:
     if type(conv) is nn.Conv2d:
         return Convolution
     # timm's: it pads by the image's size, and then is an ordinary one.
-    return SamePadded if type(conv).__name__ == "Conv2dSame" and type(conv).__module__.startswith("timm.") else None
+    return SamePadded if same_padded(conv) else None
 
 
 def _geometry(conv: nn.Conv2d) -> Geometry:

@@ -15,9 +15,10 @@ from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithet
 from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
 from whorl.attacks.blackbox.starts import Init, check_in_ball, check_init, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, ready
-from whorl.attacks.gradient import Adam, SampledGradient, largest
+from whorl.attacks.loop import SampledGradient, largest
 from whorl.attacks.norms import Norm, NormName, column, find_norm
 from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.attacks.step import Adam
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.transforms import plain
@@ -191,7 +192,7 @@ class ScoreAttack(Attack):
     def _prior(self, goal: Goal, grad_evals: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         def prior(points: Tensor, rows: Tensor) -> Tensor:
             assert self.surrogate is not None  # noqa: S101 - checked before the loop
-            part = Goal(goal.labels[rows], goal.targeted, goal.highest)
+            part = goal.rows(rows)
             grad_evals.index_add_(0, rows, torch.ones_like(rows))
             with ready(self.surrogate):
                 gradient = SampledGradient(self.surrogate, part, find_loss(self.loss), plain, 1, None)
