@@ -50,14 +50,14 @@ class HeldOut:
         return cls(x, y, keys, made, batch)
 
     def measure(self, student: Model) -> dict[str, float]:
-        """Evaluate a student: shares of images that it recognises in [0, 1]; nothing where nothing is held out."""
+        """Evaluate a student: shares of images that it recognises, in [0, 1]; nothing where nothing is held out."""
         if not len(self.x):
             return {}
         right: dict[str, list[Tensor]] = {"clean": [], "transfer": [], "white_box": []}
         for part in _parts(len(self.x), self.batch):
             x, y, keys = self.x[part], self.y[part], self.keys[part]
-            attacked = perturb(WHITE_BOX, student, x, y, keys)
             right["clean"].append(recognised({"student": student}, x, y))
+            attacked = perturb(WHITE_BOX, student, x, y, keys)
             right["white_box"].append(recognised({"student": student}, attacked, y))
             if self.transferred is not None:
                 right["transfer"].append(recognised({"student": student}, self.transferred[part], y))
