@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cli.invoking import invoke
 from cli.toy_networks import Broken, broken, small
@@ -86,8 +86,10 @@ def playground(show: Callable[[Any], object]) -> Case:
     return case
 
 
-def photographs(net: Classifier, _: Tensor, __: Path) -> object:
-    return score([photos()], [sheet()], [target(net)])
+def photographs(net: Classifier, y: Tensor, _: Path) -> object:
+    # What is printed has labels of ImageNet: wrong ones for seven classes.
+    all_classes = nn.Sequential(net, nn.ConstantPad1d((0, 1000 - CLASSES), 0.0))
+    return score([photos()], [sheet()], [target(net if int(y.max()) >= CLASSES else all_classes)])
 
 
 def benchmark(net: Classifier, y: Tensor, _: Path) -> object:
