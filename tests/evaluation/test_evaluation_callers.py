@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from whorl.ui.looking import look, success_map
 
 from cli.invoking import invoke
 from cli.toy_networks import Broken, broken, small
@@ -27,7 +28,6 @@ from whorl.evaluation import Pose, outcomes, predictions, recognised, success_ra
 from whorl.hardening.gain import measure_gain
 from whorl.hardening.held_out import HeldOut
 from whorl.physical import score
-from whorl.ui.looking import look, success_map
 
 WRONG_LABELS = "labels"
 """The network is sound, and a label is none of its classes."""
