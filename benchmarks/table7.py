@@ -31,7 +31,7 @@ from parallel_jpeg import ParallelJpeg
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
 from whorl.interop import find_estimator
-from whorl.models.prepared.folding import fold
+from whorl.models.prepared.fold import fold
 from whorl.runs.query_rows import Table7
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7
 from whorl.runs.targets import split_target

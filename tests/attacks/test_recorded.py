@@ -21,7 +21,7 @@ from whorl.attacks.recorded import _BUFFERS, Loop, loop_for, recordable, roomy
 from whorl.errors import WhorlError
 from whorl.geometry.polar import polar_plan
 from whorl.models.prepared import network
-from whorl.models.prepared.folding import folded
+from whorl.models.prepared.fold import folded
 from whorl.models.prepared.graph import Constants, Recorded, turns
 from whorl.randomness import image_keys
 

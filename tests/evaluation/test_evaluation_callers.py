@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from whorl.ui.looking import look, success_map
+from torch import Tensor, nn
 
 from cli.invoking import invoke
 from cli.toy_networks import Broken, broken, small
@@ -28,6 +27,8 @@ from whorl.evaluation import Pose, outcomes, predictions, recognised, success_ra
 from whorl.hardening.gain import measure_gain
 from whorl.hardening.held_out import HeldOut
 from whorl.physical import score
+from whorl.report import gallery
+from whorl.ui.pair import predict, success_map
 
 WRONG_LABELS = "labels"
 """The network is sound, and a label is none of its classes."""
@@ -86,8 +87,10 @@ def playground(show: Callable[[Any], object]) -> Case:
     return case
 
 
-def photographs(net: Classifier, _: Tensor, __: Path) -> object:
-    return score([photos()], [sheet()], [target(net)])
+def photographs(net: Classifier, y: Tensor, _: Path) -> object:
+    # What is printed has labels of ImageNet: wrong ones for seven classes.
+    all_classes = nn.Sequential(net, nn.ConstantPad1d((0, 1000 - CLASSES), 0.0))
+    return score([photos()], [sheet()], [target(net if int(y.max()) >= CLASSES else all_classes)])
 
 
 def benchmark(net: Classifier, y: Tensor, _: Path) -> object:
@@ -108,8 +111,9 @@ CALLERS: dict[str, Case] = {
     "whorl run": run_command,
     "gain of hardening": gain,
     "held-out images of hardening": held_out,
-    "a look in the playground": playground(lambda made: [look(made, pose) for pose in POSES]),
+    "a pose in the playground": playground(lambda made: [predict(made, pose) for pose in POSES]),
     "the playground's map": playground(lambda made: list(success_map(made))),
+    "a gallery": lambda net, y, _: gallery(net, X, {"none": X}, y, IDS, poses={str(pose): pose for pose in POSES}),
     "photographs": photographs,
     "the frontier's judge": benchmark,
 }

@@ -15,7 +15,7 @@ from whorl.attacks.step import Optimizer
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator, as_estimator, identity
 from whorl.models.classifier import Classifier
-from whorl.models.prepared.folding import folded
+from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
 from whorl.randomness import Ids, image_keys, substream
 from whorl.transforms import InputTransform, plain

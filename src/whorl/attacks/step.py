@@ -42,7 +42,7 @@ class Step:
     ([0.625, 0.375], [1.5, -0.5])
     """
 
-    def __init__(
+    def __init__(  # wide: a step is its parts
         self,
         x: Tensor,
         eps: Tensor,

@@ -33,7 +33,7 @@ from whorl.hardening.student import (
     trainable,
 )
 from whorl.models.classifier import Classifier
-from whorl.models.prepared.folding import fold
+from whorl.models.prepared.fold import fold
 from whorl.models.prepared.graph import Recorded
 from whorl.randomness import substream, uniform
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import whorl
 from whorl.attacks import Attack
-from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.contract import Model
+from whorl.data import StartFolder
 from whorl.errors import WhorlError
 from whorl.runs.folder import as_json
 
@@ -61,7 +61,7 @@ def build_query_attack(
             f"init must be none, random, a gradient attack (`whorl attacks` lists them) or a folder of start images; "
             f"got {str(init)!r}."
         )
-    return bare.with_(init=FolderStart(folder), **guide)
+    return bare.with_(init=StartFolder(folder), **guide)
 
 
 def label_of(name: str, init: object) -> str:
@@ -86,7 +86,7 @@ def label_of(name: str, init: object) -> str:
 def init_json(init: object) -> Any:
     """Show what an attack starts from, for a manifest."""
     # Which images a folder holds is told by their hashes; where it lies does not matter.
-    return GIVEN if isinstance(init, FolderStart) else as_json(init)
+    return GIVEN if isinstance(init, StartFolder) else as_json(init)
 
 
 def _preset(attack: Attack) -> str:

@@ -19,8 +19,7 @@ from torch import nn
 import whorl
 from whorl.attacks import Attack
 from whorl.attacks.blackbox.score.noise import NoiseSearch
-from whorl.attacks.blackbox.starts import FolderStart
-from whorl.data import Images
+from whorl.data import Images, StartFolder
 from whorl.defenses import load_defense
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble, load_model, model_names
@@ -128,7 +127,7 @@ def table7(
             part = Images(images.x[begin:end].to(where), images.y[begin:end].to(where), images.ids[begin:end])
             attack = _attack(name, eps=eps, budget=budget)
             if start != "none":
-                attack = attack.with_(init=FolderStart(folders[start]))
+                attack = attack.with_(init=StartFolder(folders[start]))
             if not blocks.run(nets[target], part, attack, (name, start, target), seed=seed, deadline=deadline):
                 stopped = True
                 break

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from whorl.attacks import Attack, AttackInfo, TargetError
-from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.contract import Model
-from whorl.data import Images, save_image
+from whorl.data import Images, StartFolder, save_image
 from whorl.runs.entry import Entry
 from whorl.runs.folder import folder_name, pixels_sha256
 from whorl.runs.query_meter import Ledger, Meter
@@ -129,7 +128,7 @@ class Work:
         """What each image was made from: hashes of the clean one and of its start, if that is a file."""
         facts = [{"clean_sha256": pixels_sha256(picture)} for picture in batch.x]
         init = getattr(self.attack, "init", None)
-        if isinstance(init, FolderStart):
+        if isinstance(init, StartFolder):
             starts = init.load(batch.x, batch.ids)
             for fact, start in zip(facts, starts, strict=True):
                 fact["start_sha256"] = pixels_sha256(start)

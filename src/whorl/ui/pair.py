@@ -213,7 +213,9 @@ def success_map(pair: CraftedPair) -> Iterator[SuccessMap]:
 def _answers(pair: CraftedPair, where: tuple[Pose, ...]) -> dict[Pose, dict[str, Answer]]:
     """What the network says, by pose and version."""
     versions = torch.cat(tuple(pair.versions.values()))
-    labels, probabilities = (part[0].tolist() for part in predictions({pair.model.name: pair.model}, versions, where))
+    y = torch.full((len(versions),), pair.label)
+    found = predictions({pair.model.name: pair.model}, versions, where, y=y, ids=list(pair.versions))
+    labels, probabilities = (part[0].tolist() for part in found)
     return {
         pose: {
             name: Answer(

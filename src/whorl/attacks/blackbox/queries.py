@@ -33,7 +33,7 @@ class TargetError(WhorlError):
     info: AttackInfo | None = None
 
 
-class Target:
+class QueriedTarget:
     """Asks a model about images, a pass at a time, and counts for whom.
 
     Args:
@@ -133,7 +133,7 @@ def even_sizes(count: int, most: int) -> list[int]:
     return [most] * whole + [power for power in powers if rest & power]
 
 
-class Progress:
+class BestSoFar:
     """The best each image has come to, and the way there.
 
     Args:
@@ -145,7 +145,9 @@ class Progress:
         grad_evals: (B,) int64 input gradients spent on surrogates; grown in place.
     """
 
-    def __init__(self, x: Tensor, best: Tensor, target: Target, norm: Norm, *, trace: bool, grad_evals: Tensor) -> None:
+    def __init__(
+        self, x: Tensor, best: Tensor, target: QueriedTarget, norm: Norm, *, trace: bool, grad_evals: Tensor
+    ) -> None:
         self.x, self.target, self.norm, self.grad_evals = x, target, norm, grad_evals
         self.best = best.clone()
         self.value = torch.full_like(target.goal.labels, -torch.inf, dtype=x.dtype)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from whorl.models.prepared.folding import ChannelAffine
+from whorl.models.prepared.fold import ChannelAffine
 from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool
 from whorl.models.prepared.pointwise import Activation
 

@@ -240,7 +240,7 @@ def _small(pool: Pool) -> bool:
     return pool.kernel[0] * pool.kernel[1] <= _MOST_TAPS
 
 
-class AveragePool(torch.autograd.Function):
+class AveragePoolFunction(torch.autograd.Function):
     """Average pooling, and its gradient."""
 
     @staticmethod
@@ -256,7 +256,7 @@ class AveragePool(torch.autograd.Function):
         return average_pool_backward(gradient, gradient, ctx.pool, ctx.shape, "none"), None
 
 
-class MaxPool(torch.autograd.Function):
+class MaxPoolFunction(torch.autograd.Function):
     """Max pooling that remembers a byte a window, where torch remembers eight, and never adds atomically."""
 
     @staticmethod
@@ -301,7 +301,7 @@ class Window(NamedTuple):
 def max_pool(x: Tensor, window: Window, *, into: Tensor | None = None) -> Tensor:
     """Max pooling; ``into`` may be a range of channels to write to, where kernels are used."""
     if by_kernel(x):
-        out: Tensor = MaxPool.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
+        out: Tensor = MaxPoolFunction.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
         return out
     return F.max_pool2d(x, *_plainly(window))
 

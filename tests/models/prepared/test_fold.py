@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from whorl.models.prepared.folding import fold, folded
+from whorl.models.prepared.fold import fold, folded
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_lite0"])
