@@ -243,14 +243,14 @@ def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
     console = output()
     console.print(Text(found.heading, style="bold"))
     console.print(Text(error_report.laws_in_words(found.laws), style="dim"), soft_wrap=True)
-    for sheet in error_report.sheets(found.laws):
+    for one in error_report.tables(found.laws):
         console.print()
-        console.print(Text(sheet.title, style="bold"))
-        shown = table(*sheet.headings, numbers=True)
-        for row in sheet.rows:
+        console.print(Text(one.title, style="bold"))
+        shown = table(*one.columns, numbers=True)
+        for row in one.rows:
             shown.add_row(*row)
         console.print(shown)
-        console.print(Text(sheet.about, style="dim"), soft_wrap=True)
+        console.print(Text(one.about, style="dim"), soft_wrap=True)
     show_files(files)
 
 
