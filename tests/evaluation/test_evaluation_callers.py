@@ -28,7 +28,7 @@ from whorl.hardening.gain import measure_gain
 from whorl.hardening.held_out import HeldOut
 from whorl.physical import score
 from whorl.report.gallery import examples, gallery
-from whorl.ui.looking import look, success_map
+from whorl.ui.pair import predict, success_map
 
 WRONG_LABELS = "labels"
 """The network is sound, and a label is none of its classes."""
@@ -111,7 +111,7 @@ CALLERS: dict[str, Case] = {
     "whorl run": run_command,
     "gain of hardening": gain,
     "held-out images of hardening": held_out,
-    "a look in the playground": playground(lambda made: [look(made, pose) for pose in POSES]),
+    "a pose in the playground": playground(lambda made: [predict(made, pose) for pose in POSES]),
     "the playground's map": playground(lambda made: list(success_map(made))),
     "a gallery": lambda net, y, _: gallery(net, X, {"none": X}, y, IDS),
     "examples of a gallery": lambda net, y, _: examples(net, X, {"none": X}, y, IDS),
