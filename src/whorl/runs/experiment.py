@@ -8,27 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, compare
-from whorl.files import exclusive
 from whorl.progress import Progress, silent
-from whorl.runs.cells import Record
-from whorl.runs.crafting import Interrupted
 from whorl.runs.declaration import Declaration
-from whorl.runs.engines import find_engine
-from whorl.runs.folder import Json, RunFolder, environment
-from whorl.runs.listing import list_pictures
-from whorl.runs.loading import Networks
-from whorl.runs.plan import Plan, Task, Version, make_plan
+from whorl.runs.engines import carry_out, find_engine
+from whorl.runs.folder import Json, as_json, environment
+from whorl.runs.images import HashedImage
+from whorl.runs.networks import UNDEFENDED, Networks, find_device, identify, members, split_target
+from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
-from whorl.runs.setup import find_device
-from whorl.runs.targets import UNDEFENDED, split_target
-from whorl.runs.worker import Job
+from whorl.runs.store import CLEAN, Chunk, Store
+from whorl.runs.worker import Orders
 
-_CLEAN = Path("_clean")
+# On a CPU a larger batch is no faster, and an interruption costs a batch.
+_CPU_BATCH, _GPU_BATCH = 8, 64
 
 
 @dataclass(frozen=True, kw_only=True)
