@@ -13,8 +13,7 @@ from torch import Tensor, nn
 import whorl
 from frontier_candidates import Make
 from whorl.attacks import Attack
-from whorl.evaluation import Pose, to_8_bits
-from whorl.evaluation.grid import in_precision
+from whorl.evaluation import Pose, Predictor, to_8_bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,22 +50,31 @@ class Judge:
     ) -> None:
         """``half``: the targets answer in bfloat16, which is enough to tell candidates apart."""
         self.targets, self.data, self.poses, self.batch_size = targets, data, poses, batch_size
-        self.asked = [in_precision(target, "bf16" if half else "full") for target in targets.values()]
-        self.clean = self._margins(data.x) < 0
+        self.predictor = Predictor(targets, precision="bf16" if half else "full")
+        self.clean, _ = self._predict(data.x)
 
-    @torch.no_grad()
-    def _margins(self, x: Tensor) -> Tensor:
-        """How far the best other class is above the label, (targets, poses, N): below zero is a right answer."""
-        out = torch.empty(len(self.targets), len(self.poses), len(x), device=x.device)
+    def _predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether each image is recognised, and how far the best other class is above the label.
+
+        Returns:
+            Both (targets, poses, N), on the CPU.
+        """
+        right, margins = [], []
+        poses = dict.fromkeys(self.targets, tuple(self.poses))
         for part in self.data.parts(self.batch_size):
-            y = self.data.y[part, None]
-            for p, pose in enumerate(self.poses):
-                seen = pose.apply(x[part])
-                for t, target in enumerate(self.asked):
-                    logits = target(seen).float()
-                    others = logits.scatter(1, y, -torch.inf).amax(1)
-                    out[t, p, part] = others - logits.gather(1, y)[:, 0]
-        return out
+            y = self.data.y[part]
+
+            def margin(logits: Tensor, y: Tensor = y) -> tuple[Tensor, Tensor]:
+                logits = logits.float()
+                others = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+                return logits.argmax(1) == y, others - logits.gather(1, y[:, None])[:, 0]
+
+            found = self.predictor.read(x[part], poses, margin, self.data.ids[part])
+            cells = [found[name, pose] for name in self.targets for pose in self.poses]
+            right.append(torch.stack([cell[0] for cell in cells]))
+            margins.append(torch.stack([cell[1] for cell in cells]))
+        shape = (len(self.targets), len(self.poses))
+        return torch.cat(right, 1).unflatten(0, shape), torch.cat(margins, 1).unflatten(0, shape)
 
     def ask(self, adversarial: Tensor, fresh: int = 0) -> dict[str, Any]:
         """Mean success over the poses for each target and over the targets, in percent.
@@ -81,15 +89,15 @@ class Judge:
             it succeeds, and in how many the target knows the clean image, so that candidates can be compared image
             by image.
         """
-        margins = self._margins(to_8_bits(adversarial))
+        right, margins = self._predict(to_8_bits(adversarial))
         kept = self.clean.clone()
         kept[:, :, :fresh] = False
         count = kept.sum(-1)
         # A pose in which a target knows no image has no rate: 0/0, which the means leave out.
-        hard = ((margins >= 0) & kept).sum(-1) / count * 100
+        hard = (kept & ~right).sum(-1) / count * 100
         soft = (torch.sigmoid(margins) * kept).sum(-1) / count * 100
         rates = hard.nanmean(1).tolist()
-        fooled = ((margins >= 0) & kept).sum(1).tolist()
+        fooled = (kept & ~right).sum(1).tolist()
         return {
             "mean": sum(rates) / len(rates),
             "targets": dict(zip(self.targets, rates, strict=True)),

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import whorl
 from measure import HERE, headline, metadata, save, table
-from whorl.evaluation import PAPER_POSES, Evaluation, evaluate
+from whorl.evaluation import PAPER_POSES, Outcomes, outcomes
 from whorl.geometry.kernels import Sigma
 from whorl.models._torchvision import torchvision
 
@@ -131,7 +131,7 @@ def craft(row: Row, net: nn.Module, x: Tensor, y: Tensor, *, batch_size: int, se
     return made, time.perf_counter() - start
 
 
-def mean_rate(done: Evaluation, attack: str, target: str) -> float:
+def mean_rate(done: Outcomes, attack: str, target: str) -> float:
     """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
     counts = [done.counts[attack, target, pose] for pose in PAPER_POSES]
     rates = [count.rate for count in counts if count.n_clean_correct]
@@ -145,7 +145,7 @@ def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data:
     made, seconds = {}, {}
     for name, net in networks.items():
         made[name], seconds[name] = craft(row, net, data.x, data.y, batch_size=data.batch_size, seed=seed)
-    done = evaluate(targets, data.batches(made), keep_outcomes=True)
+    done = outcomes(data.batches(made), targets)
     results = []
     for target in targets:
         compared = done.compare(WRAPPED, PLAIN, target)

@@ -157,11 +157,15 @@ def test_a_rate_that_is_undefined_never_passes(clean: Path, strong: Path) -> Non
         folder.rename(clean / str(int(folder.name) + 100))
     shutil.rmtree(strong)
     shutil.copytree(clean, strong)
-    result = evaluate(clean, strong, "--fail-above", "60")
+    result = evaluate(clean, strong, "--fail-above", "60", model="wide")
     assert result.exit_code == 2
     assert "recognises no clean image in any pose" in result.stderr
-    assert json.loads(evaluate(clean, strong, "--json").stdout)["summary"][0]["mean"] is None
-    assert "–" in evaluate(clean, strong).stdout
+    assert json.loads(evaluate(clean, strong, "--json", model="wide").stdout)["summary"][0]["mean"] is None
+    assert "–" in evaluate(clean, strong, model="wide").stdout
+    # Labels that are no classes at all are an error, whatever is asked for.
+    result = evaluate(clean, strong)
+    assert result.exit_code == 2
+    assert "labels must lie in [0, 6], the classes of 'small'; got 10" in result.stderr
 
 
 def test_the_nips17_layout(tmp_path: Path) -> None:
@@ -282,7 +286,7 @@ def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypat
     for name, picture in zip(ids, x, strict=True):
         save_image(tmp_path / "adv" / f"{name}.png", picture)
     monkeypatch.chdir(tmp_path)
-    result = evaluate("samples", tmp_path / "adv", "--angles", "0", "--limit", "2", "--json")
+    result = evaluate("samples", tmp_path / "adv", "--angles", "0", "--limit", "2", "--json", model="wide")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["summary"][0]["linf"]["max"] == 0
     # A folder of that name comes first.

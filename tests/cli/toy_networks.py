@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from conftest import small_net
+from conftest import CLASSES, small_net
 from whorl import Classifier
 
 
@@ -19,6 +19,11 @@ def small() -> Classifier:
 
 def other() -> Classifier:
     return classifier(small_net(seed=5), "other")
+
+
+def wide() -> Classifier:
+    """As many classes as ImageNet, of which only the first few are ever predicted."""
+    return classifier(nn.Sequential(small_net(), nn.ConstantPad1d((0, 1000 - CLASSES), -1e4)), "wide")
 
 
 def oddly_named() -> Classifier:

@@ -30,7 +30,7 @@ TESTS = Path(__file__).parents[1]
 # What a process of its own trains; {say} is what it does after each measurement.
 PROGRAM = """
 import faulthandler, os, signal, sys, torch
-faulthandler.dump_traceback_later(120, exit=True)  # a process that waits for another one in vain says where
+faulthandler.dump_traceback_later(280, exit=True)  # a process that waits for another one in vain says where
 torch.set_num_threads(1)
 from hardening_cases import toy, toy_images
 from whorl.hardening import harden
@@ -179,29 +179,56 @@ def test_starting_from_other_weights() -> None:
     assert done.classifier.name == "toy0.alp"
 
 
-def test_a_time_limit_becomes_a_number_of_steps(tmp_path: Path) -> None:
+@pytest.fixture
+def steps_take(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], float]]:
+    """Makes a clock on which time passes as steps are taken, and only then."""
+
+    def make(*, first: float, later: float) -> Callable[[], float]:
+        taken = [0.0]
+        advance = Trainer.advance
+
+        def ticking(trainer: Trainer) -> None:
+            advance(trainer)
+            taken.append(first if len(taken) <= 8 else later)  # two to warm up and six that are timed
+
+        monkeypatch.setattr(Trainer, "advance", ticking)
+        return lambda: sum(taken)
+
+    return make
+
+
+def test_a_time_limit_becomes_a_number_of_steps(tmp_path: Path, steps_take: Callable[..., Any]) -> None:
     settings = {key: value for key, value in TINY.items() if key != "steps"}
-    done = harden(toy(), toy_images(), "pgd-at", out=tmp_path, seconds=0.5, **settings)
-    assert done.training.steps > 1
+    settings |= {"seconds": 8.0, "clock": steps_take(first=0.5, later=0.5)}
+    done = harden(toy(), toy_images(), "pgd-at", out=tmp_path, **settings)
+    assert done.training.steps == 16
     assert done.history[-1]["step"] == done.training.steps
-    again = harden(toy(), toy_images(), "pgd-at", out=tmp_path, seconds=0.5, **settings)  # finished already
+    again = harden(toy(), toy_images(), "pgd-at", out=tmp_path, **settings)  # finished already
     assert again.training.steps == done.training.steps
     assert same(again.learned, done.learned)
 
 
-@pytest.mark.parametrize(("timed", "planned"), [(1e-6, 600_000), (0.2, 3)])
+@pytest.mark.parametrize(("timed", "planned"), [(2**-14, 983_040), (20.0, 3)])
 def test_a_plan_that_was_timed_wrongly_is_made_anew(
-    timed: float, planned: int, monkeypatch: pytest.MonkeyPatch
+    timed: float, planned: int, steps_take: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a device that another process takes, or gives back, after the first steps."""
-    monkeypatch.setattr(Trainer, "seconds_a_step", lambda _: timed)
-    monkeypatch.setattr("whorl.hardening.job._LATE_SECONDS", 0.05)
     monkeypatch.setattr("whorl.hardening.trainer._CHECK_EVERY", 1)
     settings = {key: value for key, value in TINY.items() if key != "steps"} | {"reports": 1}
-    done = harden(toy(), toy_images(), "pgd-at", seconds=0.6, **settings)
-    assert done.training.steps < planned if timed < 0.01 else done.training.steps > planned
+    shown: list[int] = []
+    done = harden(
+        toy(),
+        toy_images(),
+        "pgd-at",
+        seconds=60,
+        clock=steps_take(first=timed, later=2.5),
+        progress=lambda stage, step, steps: shown.append(steps),
+        **settings,
+    )
+    assert (shown[0], set(shown[1:])) == (planned, {24})
+    assert done.training.steps == 24
     assert done.history[-1]["lr"] == pytest.approx(0, abs=1e-9)
-    assert done.seconds < 5
+    assert done.seconds == 60
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -215,9 +242,10 @@ def test_low_precision_learns_the_same_in_either_layout(channels_last: bool) -> 
     assert float(apart.norm()) < 0.5 * float(moved.norm())
 
 
-def test_timing_leaves_no_trace() -> None:
+def test_timing_leaves_no_trace(steps_take: Callable[..., Any]) -> None:
     settings = {key: value for key, value in TINY.items() if key != "steps"}
-    timed = harden(toy(), toy_images(), "pgd-at", seconds=0.2, **settings)
+    timed = harden(toy(), toy_images(), "pgd-at", seconds=5, clock=steps_take(first=0.5, later=0.5), **settings)
+    assert timed.training.steps == 10
     plain = harden(toy(), toy_images(), "pgd-at", steps=timed.training.steps, **settings)
     assert same(timed.learned, plain.learned)
 

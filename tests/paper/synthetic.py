@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.runs.declaration import Declaration
 from whorl.runs.results import Cell
 from whorl.runs.targets import UNDEFENDED, split_target
@@ -53,7 +53,7 @@ class Synthetic:
         order = torch.arange(self.n).expand(len(poses), -1)
         clean = order < self.recognised
         one, other = (
-            Outcomes(clean, clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in poses])))
+            clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in poses]))
             for name in (first, second)
         )
-        return compare(one, other)
+        return compare(clean, one, other)

@@ -15,7 +15,7 @@ from torch import Tensor
 from whorl.analysis.cross_validation import Answers, Chosen, choose, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
 from whorl.errors import WhorlError
-from whorl.evaluation.grid import Precision
+from whorl.evaluation.prediction import Precision
 from whorl.files import atomic_write
 from whorl.models.networks import NETWORKS
 from whorl.progress import Progress, silent
@@ -131,7 +131,7 @@ def calibrate(
         folds: parts of the images, each held out once.
         resamples: of the images, for intervals.
         batch_size: images at a time.
-        precision: in which targets answer; see ``whorl.evaluation.evaluate``.
+        precision: in which targets answer; see ``whorl.evaluation.outcomes``.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
         workers: of the engine ray.

@@ -24,12 +24,12 @@ from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_e
 from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import Estimator, identity
-from whorl.evaluation.grid import Precision
+from whorl.evaluation.prediction import Precision
 from whorl.files import atomic_write
 from whorl.models import load_model
+from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
 from whorl.runs.pictures import Pictures
-from whorl.runs.setup import find_device
 
 commands = typer.Typer(
     no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."

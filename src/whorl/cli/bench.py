@@ -15,7 +15,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device
 from whorl.errors import WhorlError
 from whorl.files import atomic_write
-from whorl.runs.setup import find_device
+from whorl.models.zoo import find_device
 
 _EXAMPLES = """
 Example: whorl bench

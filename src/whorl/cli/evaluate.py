@@ -14,10 +14,10 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.models.zoo import find_device
 from whorl.runs.evaluating import Evaluated, Summary, evaluate_pictures
 from whorl.runs.pairing import PairedPictures
 from whorl.runs.results import COLUMNS, write_results
-from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, load_targets
 
 ABOVE_LIMIT = 1

@@ -22,7 +22,7 @@ from whorl.hardening.gain import Gain, draw, measure_gain
 from whorl.hardening.processes import leads
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
-from whorl.runs.setup import find_device
+from whorl.models.zoo import find_device
 
 _EXAMPLES = """
 Example: whorl harden mobilenet_v2 --data photos/ --recipe ens-at --seconds 600 --out runs/hardened

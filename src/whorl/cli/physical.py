@@ -13,6 +13,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
+from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset
 from whorl.physical.captures import VIEWS, Scored, Settings, View
 from whorl.physical.layout import Layout, page_size
@@ -23,7 +24,6 @@ from whorl.physical.scoring import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulating import simulate, sweep
 from whorl.physical.summary import summarise
-from whorl.runs.setup import find_device
 from whorl.runs.targets import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1

@@ -10,7 +10,7 @@ from rich.text import Text
 from whorl.cli.app import app
 from whorl.cli.console import messages
 from whorl.cli.options import Device, Seed
-from whorl.runs.setup import find_device
+from whorl.models.zoo import find_device
 
 _EXAMPLES = """
 Example: whorl ui

@@ -12,13 +12,13 @@ from whorl.data import load_samples
 from whorl.data.layouts import SAMPLE_FILES
 from whorl.demo.showcase import draw_showcase
 from whorl.errors import WhorlError
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.results import mean_rate
-from whorl.runs.setup import find_device
 
 # The figure asks the target that differs most from the source.
 _SHOWN_TARGET = "efficientnet_lite0"

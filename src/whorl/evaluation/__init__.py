@@ -1,24 +1,29 @@
-"""How often attacks succeed when the image is rotated, scaled and moved."""
+"""How often attacks succeed when the image is rotated, scaled and translated."""
 
-from whorl.evaluation.compare import Comparison, Outcomes, compare
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.grid import evaluate, success_rates, to_8_bits
-from whorl.evaluation.success import SuccessRate
-from whorl.evaluation.tally import Batch, Evaluation
+from whorl.evaluation.outcomes import AttackedImages, Outcomes, outcomes, success_rates, to_8_bits
+from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
+from whorl.evaluation.statistics import Comparison, compare
+from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
 __all__ = [
     "PAPER_POSES",
-    "Batch",
+    "AttackedImages",
     "Comparison",
     "Distance",
-    "Evaluation",
     "Outcomes",
     "Pose",
+    "Precision",
+    "Predictions",
+    "Predictor",
     "SuccessRate",
     "compare",
-    "evaluate",
+    "mean_rate",
+    "outcomes",
     "poses",
+    "predictions",
+    "recognised",
     "success_rates",
     "to_8_bits",
 ]

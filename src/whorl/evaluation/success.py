@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -47,9 +48,25 @@ class SuccessRate:
                 "predictions and labels must be (B,) and of one length; got "
                 f"{tuple(clean.shape)}, {tuple(adversarial.shape)} and {tuple(y.shape)}."
             )
-        right, still = clean == y, adversarial == y
-        counts = torch.stack((right.sum(), (right & ~still).sum(), still.sum())).tolist()
-        return cls(y.numel(), *counts)
+        return cls.counted(clean == y, adversarial == y)
+
+    @classmethod
+    def counted(cls, clean: Tensor, adversarial: Tensor) -> SuccessRate:
+        """Count outcomes.
+
+        Args:
+            clean: (B,) bool: the transformed clean image is recognised.
+            adversarial: (B,) bool: the transformed adversarial image is.
+
+        >>> SuccessRate.counted(torch.tensor([True, True, False]), torch.tensor([False, True, True]))
+        SuccessRate(n=3, n_clean_correct=2, n_success=1, n_adversarial_correct=2)
+        """
+        if clean.shape != adversarial.shape or clean.dim() != 1:
+            raise WhorlError(
+                f"outcomes must be (B,) and of one length; got {tuple(clean.shape)} and {tuple(adversarial.shape)}."
+            )
+        counts = torch.stack((clean.sum(), (clean & ~adversarial).sum(), adversarial.sum())).tolist()
+        return cls(len(clean), *counts)
 
     def __add__(self, other: SuccessRate) -> SuccessRate:
         return SuccessRate(
@@ -96,3 +113,15 @@ class SuccessRate:
         centre = (self.rate + z * z / (2 * m)) / (1 + z * z / m)
         half = z / (1 + z * z / m) * math.sqrt(self.rate * (1 - self.rate) / m + z * z / (4 * m * m))
         return (max(0.0, centre - half), min(1.0, centre + half))
+
+
+def mean_rate(counts: Iterable[SuccessRate]) -> float:
+    """Mean success rate of several poses, as the paper averages them: each pose counts the same.
+
+    A pose in which the target recognised no clean image has no rate, and is left out; NaN if that is so in all.
+
+    >>> mean_rate([SuccessRate(4, 4, 1), SuccessRate(4, 1, 1), SuccessRate(4, 0)])
+    0.625
+    """
+    rates = [count.rate for count in counts if count.n_clean_correct]
+    return sum(rates) / len(rates) if rates else math.nan

@@ -1,4 +1,4 @@
-"""Harden a network against adversarial images: recipes, training, and what it bought.
+"""Harden a network against adversarial images: recipes, training, and what it gains.
 
 from whorl.hardening import harden
 
@@ -9,12 +9,13 @@ print(done.history[-1])
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.job import Hardened, harden
 from whorl.hardening.recipes import Examples, Recipe, recipe, recipe_names
-from whorl.hardening.settings import Training
+from whorl.hardening.settings import Setup, Training
 
 __all__ = [
     "Examples",
     "Hardened",
     "Recipe",
+    "Setup",
     "Training",
     "TrainingImages",
     "harden",

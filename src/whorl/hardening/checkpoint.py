@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import atomic_write, writing
 from whorl.models.weights import StateDict
 
 FILE = "checkpoint.pt"
@@ -48,11 +48,8 @@ class Checkpoint:
     def save(self, path: Path) -> None:
         """Write to ``path``; the file appears whole or not at all."""
         content = {"format": _FORMAT, **vars(self)}
-        try:
-            with atomic_write(path) as file:
-                torch.save(content, file)
-        except OSError as error:
-            raise WhorlError(f"cannot write {path} ({error}). Choose a folder with space that is writable.") from error
+        with writing(path), atomic_write(path) as file:
+            torch.save(content, file)
 
 
 def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:

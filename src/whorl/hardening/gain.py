@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whorl.attacks import attack
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, evaluate
+from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
 from whorl.models.classifier import Classifier
 from whorl.progress import Progress, silent
 
@@ -113,11 +113,10 @@ def measure_gain(
             done += len(x)
             progress("crafting and asking", done, max(total, done))
 
-    counts = evaluate({"original": original, "hardened": hardened}, crafted(), poses=asked).counts
+    counts = outcomes(crafted(), {"original": original, "hardened": hardened}, asked).counts
 
     def mean(name: str, target: str) -> float:
-        rates = [counts[name, target, pose].rate for pose in poses if counts[name, target, pose].n_clean_correct]
-        return sum(rates) / len(rates) if rates else math.nan
+        return mean_rate(counts[name, target, pose] for pose in poses)
 
     def at(name: str, target: str) -> SuccessRate:
         return counts[name, target, Pose()]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 
 import whorl
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, sha256_of
+from whorl.files import sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.held_out import Say
 from whorl.hardening.images import TrainingImages, load_training_images
@@ -22,13 +22,16 @@ from whorl.hardening.processes import Team, team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.report import write_report
-from whorl.hardening.settings import Training
+from whorl.hardening.settings import Setup, Training
 from whorl.hardening.student import make_student, put
 from whorl.hardening.trainer import NotFiniteError, Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
-from whorl.models.zoo import load_model
+from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
+
+Clock = Callable[[], float]
+"""Seconds since any moment, such as ``time.perf_counter``."""
 
 WEIGHTS, MANIFEST, REPORT = "weights.safetensors", "manifest.json", "report.html"
 POOL = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
@@ -66,17 +69,11 @@ def harden(
     data: str | Path | TrainingImages,
     recipe: str | Recipe = "ens-at",
     *,
-    out: str | Path | None = None,
-    start: Classifier | None = None,
-    pool: Sequence[str | Classifier] | None = None,
-    teachers: Sequence[str | Classifier] | None = None,
+    setup: Setup | None = None,
     training: Training | None = None,
-    seconds: float | None = None,
-    side: int | None = None,
-    partial: bool = False,
-    device: str | torch.device = "auto",
     progress: Progress = silent,
     say: Say | None = None,
+    clock: Clock = time.perf_counter,
     **settings: Any,
 ) -> Hardened:
     """Train a defended version of a classifier.
@@ -88,57 +85,70 @@ def harden(
         model: the classifier, or its name; it stays as it is.
         data: folder in any layout of ``whorl.load_images``, or images that are loaded already.
         recipe: name of a recipe (:func:`recipe_names`), or one of your own.
-        out: folder for the checkpoint, the weights and the report; None keeps nothing.
-        start: begin with these weights instead of the model's; of the same architecture.
-        pool: static networks that make examples; by default three of the zoo, but for the model itself.
-        teachers: networks whose mean answers the student should keep; by default the model as it is.
-        training: all settings at once; by default those of :class:`Training`.
-        seconds: train for about so long instead of ``training.steps`` steps. A few steps are timed first, and the plan
-            is changed on the way where they told too little.
-        side: pixels that images are kept at in memory; by default the network's own input.
-        partial: whether some of the network's classes may have no image.
-        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-        progress: told about decoding and steps; of several processes, the first one's alone.
-        say: told each measurement, likewise.
-        settings: single fields of :class:`Training`, such as ``steps``, ``batch``, ``lr`` and ``seed``.
+        setup: folder, other networks, time and device at once; by default those of :class:`Setup`.
+        training: all settings of the training at once; by default those of :class:`Training`.
+        progress: called while images are decoded and steps taken; of several processes, the first one's alone.
+        say: called with each measurement, likewise.
+        clock: seconds since any moment, for ``seconds`` and what is noted of the time.
+        settings: single fields of :class:`Setup` and :class:`Training`, such as ``out``, ``pool``, ``steps``,
+            ``batch``, ``lr`` and ``seed``.
 
     Raises:
         WhorlError: bad images or settings, fewer images than a batch, a checkpoint of another run in ``out``, or a
             loss that became NaN; the last checkpoint is then from before that.
     """
     chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
+    of_setup = {field.name for field in fields(Setup)} & settings.keys()
+    around = (setup or Setup()).with_(**{name: settings.pop(name) for name in of_setup})
     how = (training or Training()).with_(**settings)
 
     # In a function of its own, so that nothing of it outlives the processes' group.
     def train(group: Team, where: torch.device) -> Hardened:
         original = _classifier(model, where)
-        images = (
-            data
-            if isinstance(data, TrainingImages)
-            else _load(data, original, side, progress if group.leads else silent)
-        )
-        images.check_classes(original.num_classes, partial=partial)
-        makers = _pool(pool, original, where) if chosen.needs_pool else {}
-        taught = [original] if teachers is None else [_classifier(teacher, where) for teacher in teachers]
-        _check_classes([*makers.values(), *taught], original)
-        begun = original if start is None else start.to(where)
-        student = make_student(begun, norm=how.norm, head=how.head)
-        trainer = Trainer(student, makers, taught, images, chosen, how, group)
-        about = {
-            "recipe": repr(chosen),
-            "model": _identity(original),
-            "start": _identity(begun),
-            "pool": ", ".join(map(_identity, makers.values())),
-            "teachers": ", ".join(map(_identity, taught)),
-            "images": f"{len(images)} {images.sha256}",
-        }
-        folder = None if out is None else Path(out)
-        job = _TrainingRun(trainer, about, folder, group, progress, say)
-        job.run(seconds)
-        return job.finish(begun, f"{original.name}.{chosen.name}")
+        images = data
+        if not isinstance(images, TrainingImages):
+            side = max(original.size) if around.side is None else around.side
+            images = load_training_images(images, side=side, progress=progress if group.leads else silent)
+        images.check_classes(original.num_classes, partial=around.partial)
+        begun = original if around.start is None else around.start.to(where)
+        trainer, about = _trainer(original, begun, images, chosen, how, around, group)
+        run = _TrainingRun(trainer, about, None if around.out is None else Path(around.out), progress, say, clock)
+        run.train(around.seconds)
+        return run.finish(begun, f"{original.name}.{chosen.name}")
 
-    with team(_device(device)) as (group, where):
+    with team(find_device(str(around.device))) as (group, where):
         return train(group, where)
+
+
+def _trainer(
+    original: Classifier,
+    begun: Classifier,
+    images: TrainingImages,
+    recipe: Recipe,
+    training: Training,
+    setup: Setup,
+    group: Team,
+) -> tuple[Trainer, dict[str, str]]:
+    """Bring the networks of a training together, and say what it is: a run goes on only where all of that agrees."""
+    where = next(original.net.parameters()).device
+    makers = _pool(setup.pool, original, where) if recipe.needs_pool else {}
+    teachers = [original] if setup.teachers is None else [_classifier(one, where) for one in setup.teachers]
+    for net in (*makers.values(), *teachers):
+        if net.num_classes != original.num_classes:
+            raise WhorlError(
+                f"networks of the pool and teachers must know the {original.num_classes} classes of {original.name}; "
+                f"{net.name} knows {net.num_classes}. Name others with pool= and teachers=."
+            )
+    student = make_student(begun, norm=training.norm, head=training.head)
+    about = {
+        "recipe": repr(recipe),
+        "model": _identity(original),
+        "start": _identity(begun),
+        "pool": ", ".join(map(_identity, makers.values())),
+        "teachers": ", ".join(map(_identity, teachers)),
+        "images": f"{len(images)} {images.sha256}",
+    }
+    return Trainer(student, makers, teachers, images, recipe, training, group), about
 
 
 class _TrainingRun:
@@ -149,22 +159,22 @@ class _TrainingRun:
         trainer: Trainer,
         about: dict[str, str],
         folder: Path | None,
-        group: Team,
         progress: Progress,
         say: Say | None,
+        clock: Clock,
     ) -> None:
-        self.trainer, self.about, self.folder, self.group = trainer, about, folder, group
-        self.progress, self.say = progress, say
+        self.trainer, self.group, self.about, self.folder = trainer, trainer.group, about, folder
+        self.progress, self.say, self.clock = progress, say, clock
         self.before = 0.0
-        self.start = time.perf_counter()
+        self.start = clock()
         self.first = self.saved = 0
         self.allowed: float | None = None
 
     @property
     def seconds(self) -> float:
-        return self.before + time.perf_counter() - self.start
+        return self.before + self.clock() - self.start
 
-    def run(self, seconds: float | None) -> None:
+    def train(self, seconds: float | None) -> None:
         trainer = self.trainer
         self.allowed = seconds
         self.about["settings"] = repr(trainer.training) + ("" if seconds is None else f", {seconds:g} seconds")
@@ -175,9 +185,9 @@ class _TrainingRun:
             trainer.resume(found)
             self.before, self.first, self.saved = found.seconds, found.step, found.step
         elif seconds is not None:
-            planned = max(1, round(seconds / trainer.seconds_a_step()))
+            planned = max(1, round(seconds / trainer.seconds_a_step(self.clock)))
             trainer.training = trainer.training.with_(steps=self.group.agree(planned))
-        self.start = time.perf_counter()
+        self.start = self.clock()
         try:
             while trainer.step < trainer.training.steps:
                 trainer.advance()
@@ -220,7 +230,7 @@ class _TrainingRun:
         trainer = self.trainer
         if self.allowed is None or trainer.step >= trainer.training.steps:
             return
-        each = (time.perf_counter() - self.start) / (trainer.step - self.first)
+        each = (self.clock() - self.start) / (trainer.step - self.first)
         late = self.seconds + each * (trainer.training.steps - trainer.step) - self.allowed
         steps = trainer.training.steps
         # Never because of a few seconds: the learning rate follows the plan, and should not waver.
@@ -259,8 +269,7 @@ def write_results(done: Hardened, folder: Path) -> None:
 
     weights = folder / WEIGHTS
     state = {name: tensor.cpu().contiguous() for name, tensor in done.classifier.net.state_dict().items()}
-    with atomic_write(weights) as file:
-        file.write(save(state))
+    write_file(weights, save(state))
     manifest = {
         "name": done.classifier.name,
         "weights": {"file": WEIGHTS, "sha256": sha256_of(weights)},
@@ -270,20 +279,10 @@ def write_results(done: Hardened, folder: Path) -> None:
         "versions": {"whorl": whorl.__version__, "torch": str(torch.__version__)},
         "history": done.history,
     }
-    with atomic_write(folder / MANIFEST) as file:
-        file.write((json.dumps(manifest, indent=2) + "\n").encode())
+    write_file(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     write_report(
         folder / REPORT, name=done.classifier.name, history=done.history, about=done.about, seconds=done.seconds
     )
-
-
-def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.device(device)
-    except RuntimeError as error:
-        raise WhorlError(f"device must be auto, cpu, cuda or cuda:N; got {device!r}.") from error
 
 
 def _classifier(model: str | Classifier, device: torch.device) -> Classifier:
@@ -294,22 +293,9 @@ def _identity(net: Classifier) -> str:
     return f"{net.name} {state_dict_sha256(net.net)}"
 
 
-def _load(data: str | Path, original: Classifier, side: int | None, progress: Progress) -> TrainingImages:
-    return load_training_images(data, side=max(original.size) if side is None else side, progress=progress)
-
-
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:
     wanted = [name for name in POOL if name != original.name] if pool is None else pool
     nets = [_classifier(net, device) for net in wanted]
     if not nets:
         raise WhorlError("this recipe needs static networks that make examples; got an empty pool.")
     return {net.name: net for net in nets}
-
-
-def _check_classes(others: Sequence[Classifier], original: Classifier) -> None:
-    for net in others:
-        if net.num_classes != original.num_classes:
-            raise WhorlError(
-                f"networks of the pool and teachers must know the {original.num_classes} classes of {original.name}; "
-                f"{net.name} knows {net.num_classes}. Name others with pool= and teachers=."
-            )

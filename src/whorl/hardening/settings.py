@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import torch
+
 from whorl.errors import WhorlError
+from whorl.models.classifier import Classifier
 from whorl.records import Record
 
 NormLearning = Literal["frozen", "affine", "batch"]
@@ -115,3 +120,29 @@ class Training(Record):
         [3, 6, 9]
         """
         return (step + 1) * times // self.steps > step * times // self.steps
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Setup(Record):
+    """What a training is surrounded by: other networks, time, place, and how images are kept.
+
+    Attributes:
+        out: folder for the checkpoint, the weights and the report; None keeps nothing.
+        start: begin with these weights instead of the model's; of the same architecture.
+        pool: static networks that make examples; by default three of the zoo, but for the model itself.
+        teachers: networks whose mean answers the student should keep; by default the model as it is.
+        seconds: train for about so long instead of ``Training.steps`` steps. A few steps are timed first, and the plan
+            is changed on the way where they told too little.
+        side: pixels that images are kept at in memory; by default the network's own input.
+        partial: whether some of the network's classes may have no image.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+    """
+
+    out: str | Path | None = None
+    start: Classifier | None = None
+    pool: Sequence[str | Classifier] | None = None
+    teachers: Sequence[str | Classifier] | None = None
+    seconds: float | None = None
+    side: int | None = None
+    partial: bool = False
+    device: str | torch.device = "auto"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.data import Images
+from whorl.models.zoo import find_device
 from whorl.paper.item import Item
 from whorl.report.sheet import Panel, Tile, draw
 from whorl.runs.declaration import SAMPLES
@@ -15,7 +16,6 @@ from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import Pictures
-from whorl.runs.setup import find_device
 from whorl.runs.targets import split_target
 
 EXAMPLES = 4

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import SuccessRate
+from whorl.models.zoo import find_device
 from whorl.paper.casting import Cast, Profile, cast
 from whorl.paper.compared import Block, Compared, Line, Value
 from whorl.paper.declaring import QUICK_SUFFIX, chosen_rows, quicker, row_of
@@ -24,7 +25,7 @@ from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Pictures
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import find_device, load_source
+from whorl.runs.setup import load_source
 from whorl.runs.targets import Target, load_targets
 
 if TYPE_CHECKING:

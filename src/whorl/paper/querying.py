@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison
+from whorl.models.zoo import find_device
 from whorl.paper.casting import Cast, Profile, cast
 from whorl.paper.compared import Block, Compared, Line, Value
 from whorl.paper.declaring import chosen_rows
@@ -17,7 +18,6 @@ from whorl.paper.verdicts import MARKS, Ordering, difference, judge
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import find_device
 
 if TYPE_CHECKING:
     from whorl.runs.query_rows import QueryRow

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whorl.evaluation import Comparison, Outcomes, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
 from whorl.runs.evaluating import UnrecordedCell
@@ -129,8 +129,7 @@ def compared(scored: Scored, view: View, first: str, second: str, target: str) -
             known[rows[photo], columns[item]] = seen[version][photo, item]
         return known
 
-    clean = right(CLEAN)
-    return compare(Outcomes(clean, right(first)), Outcomes(clean, right(second)))
+    return compare(right(CLEAN), right(first), right(second))
 
 
 def _line(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> Line:

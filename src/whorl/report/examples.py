@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
-from whorl.evaluation.grid import to_8_bits
+from whorl.evaluation.outcomes import to_8_bits
 from whorl.report.content import CLEAN, Encoded, Example, Gallery, Shot, Version
 
 POSES = {

@@ -11,6 +11,7 @@ import torch
 
 from whorl.data import Images
 from whorl.evaluation import Comparison
+from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Gallery, Photographs, Table
 from whorl.report.examples import gallery
@@ -21,7 +22,6 @@ from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.loading import Networks
 from whorl.runs.pictures import Pictures
-from whorl.runs.setup import find_device
 from whorl.runs.targets import split_target
 
 # Enough to choose examples from, and few enough to ask a network about while someone waits.

@@ -6,6 +6,7 @@ done = runs.craft("ai-dim", load_model("resnet18"), runs.Images(limit=8), "runs/
 print(done.counts["resnet18"].rate)
 """
 
+from whorl.models.zoo import find_device
 from whorl.runs.crafting import Crafted, Interrupted, craft
 from whorl.runs.declaration import AttackSpec, Data, Declaration, Grid, declare, read_declaration
 from whorl.runs.experiment import Done, run
@@ -13,7 +14,7 @@ from whorl.runs.folder import RunFolder
 from whorl.runs.pictures import Loaded, Pictures
 from whorl.runs.query_table import table7
 from whorl.runs.querying import Queried, query
-from whorl.runs.setup import find_device, load_source
+from whorl.runs.setup import load_source
 
 __all__ = [
     "AttackSpec",

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from whorl.attacks import Attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
-from whorl.evaluation.grid import Precision
+from whorl.evaluation.prediction import Precision
 from whorl.runs.folder import attack_label
 from whorl.runs.settings import build_attack
 from whorl.runs.targets import split_target
@@ -108,7 +108,7 @@ class Declaration(_Table):
         poses: in which to show the images: "paper" for its twelve, and grids; each pose counts once.
         batch_size: images at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so an image, may depend on
             it.
-        precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.evaluate``.
+        precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.outcomes``.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")

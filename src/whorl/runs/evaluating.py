@@ -9,7 +9,7 @@ from itertools import combinations
 
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Distance, Evaluation, Pose, SuccessRate, evaluate
+from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, SuccessRate, outcomes
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.pairing import PairedPictures
@@ -110,7 +110,7 @@ def evaluate_pictures(
         WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
     folders, asked = pictures.folders, {target.name: target.net for target in targets}
-    done = evaluate(asked, pictures.batches(progress), poses=poses, keep_outcomes=True)
+    done = outcomes(pictures.batches(progress), asked, poses)
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:
@@ -121,7 +121,7 @@ def evaluate_pictures(
             summaries.append(_summary(folder.label, target.name, own, folders[0].label, done))
     compared = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     return Evaluated(
-        ids=done.ids,
+        ids=list(done.ids),
         poses=done.poses,
         cells=tuple(cells),
         summaries=tuple(summaries),
@@ -135,7 +135,7 @@ def _cell(
     target: Target,
     pose: Pose,
     spent: tuple[float | None, float | None],
-    done: Evaluation,
+    done: Outcomes,
 ) -> Cell:
     grad_evals, seconds = spent
     unrecorded = UnrecordedCell(
@@ -152,7 +152,7 @@ def _cell(
     return Cell(**(vars(unrecorded) | {"grad_evals": int(grad_evals), "seconds": seconds}))
 
 
-def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Evaluation) -> Summary:
+def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Outcomes) -> Summary:
     rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
     pooled = sum((cell.counts for cell in cells), SuccessRate())
     return Summary(

@@ -19,25 +19,6 @@ from whorl.runs.folder import Json, as_json
 UNDEFENDED = "none"
 
 
-def find_device(name: str = "auto") -> torch.device:
-    """Turn a device's name into a device that is there.
-
-    Args:
-        name: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
-        raise WhorlError(f"device must be auto, cpu, cuda or cuda:N; got {name!r}.")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise WhorlError(f"there is no device {name!r}: torch sees {torch.cuda.device_count()} GPUs. Use auto or cpu.")
-    return torch.device(name)
-
-
 def device_of(model: Model) -> torch.device:
     """Where a model's parameters are; the CPU if it has none."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())

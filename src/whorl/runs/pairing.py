@@ -11,7 +11,7 @@ from torch import Tensor
 from whorl.data import BadImage, Images, iter_images, load_image
 from whorl.data.layouts import SAMPLES, list_images
 from whorl.errors import WhorlError
-from whorl.evaluation import Batch
+from whorl.evaluation import AttackedImages
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.pictures import SAMPLE_SIDE
@@ -22,7 +22,7 @@ _NAMED = 3  # how many images an error names
 
 
 class PairedPictures:
-    """Batches for ``whorl.evaluation.evaluate``; attacks go by the labels of their folders.
+    """Batches for ``whorl.evaluation.outcomes``; attacks go by the labels of their folders.
 
     Settings, and which images are there, are checked at once; images as they are reached.
 
@@ -74,7 +74,7 @@ class PairedPictures:
             else:
                 self._require_same(folder, extra, Path(clean))
 
-    def batches(self, progress: Progress = silent) -> Iterator[Batch]:
+    def batches(self, progress: Progress = silent) -> Iterator[AttackedImages]:
         """Read them, once.
 
         Args:
@@ -104,7 +104,7 @@ class PairedPictures:
                 f"{folder.path} holds what {clean} does not: {_some(extra)}. Remove it, or leave it out (skip_bad)."
             )
 
-    def _pair(self, images: Images) -> Batch:
+    def _pair(self, images: Images) -> AttackedImages:
         versions: dict[str, list[Tensor]] = {folder.label: [] for folder in self.folders}
         good: list[int] = []
         for i, name in enumerate(images.ids):
@@ -115,7 +115,7 @@ class PairedPictures:
                     versions[label].append(picture)
         stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items() if column}
         x, y = images.x[good].to(self.device), images.y[good].to(self.device)
-        return Batch(x, stacked, y, [images.ids[i] for i in good])
+        return AttackedImages(x, stacked, y, [images.ids[i] for i in good])
 
     def _read_all(self, name: str, clean: Tensor) -> dict[str, Tensor] | None:
         """Read an image's adversarial versions by label; None if it is to be left out."""

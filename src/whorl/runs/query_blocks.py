@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from whorl.attacks import Attack, TargetError
 from whorl.data import Images
 from whorl.errors import WhorlError
-from whorl.evaluation.grid import to_8_bits
+from whorl.evaluation.outcomes import to_8_bits
 from whorl.files import atomic_write
 from whorl.runs.query_meter import Ledger, Meter, OutOfTime
 from whorl.runs.query_rows import Key

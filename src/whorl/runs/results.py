@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from whorl import evaluation
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate
 from whorl.files import atomic_write
@@ -74,7 +75,6 @@ def write_results(path: Path, cells: Iterable[Cell]) -> None:
 def mean_rate(cells: Iterable[Cell]) -> float:
     """Mean success rate of several poses, as the paper averages them: each pose counts the same.
 
-    A pose in which the target recognised no clean image has no rate, and is left out; NaN if that is so in all.
+    See ``whorl.evaluation.mean_rate``, which does it.
     """
-    rates = [cell.counts.rate for cell in cells if cell.counts.n_clean_correct]
-    return sum(rates) / len(rates) if rates else math.nan
+    return evaluation.mean_rate(cell.counts for cell in cells)

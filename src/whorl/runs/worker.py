@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from whorl.attacks import Attack, TargetError, Trace
 from whorl.attacks.contract import Model
 from whorl.data import Images, StartFolder, load_image, save_image
-from whorl.evaluation import Distance, Pose, to_8_bits
-from whorl.evaluation.grid import Precision, in_precision
+from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
 from whorl.runs.folder import folder_name, pixels_sha256
 from whorl.runs.images import THREADS, HashedImage, ImageSource
 from whorl.runs.networks import Networks
@@ -218,29 +217,27 @@ class Worker:
 
     # -------------------------------------------------------------------------------------------------- evaluation
 
-    @torch.no_grad()
     def _evaluate(self, chunk: Chunk, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
-        """Transform first, then evaluate: each pose is warped once for all targets."""
-        rows: dict[tuple[str, Pose], Tensor] = {}
-        if chunk.ids:
-            x, y = shown.to(self.networks.device), y.to(self.networks.device)
-            targets = {name: in_precision(self.networks.target(name), self.orders.precision) for name in ask}
-            for pose in dict.fromkeys(pose for poses in ask.values() for pose in poses):
-                seen = pose.apply(x)
-                rows |= {(name, pose): targets[name](seen).argmax(1) == y for name in ask if pose in ask[name]}
-        # Moved once a chunk, not once a row: the device is never waited for in between.
-        digits = torch.stack(list(rows.values())).int().tolist() if rows else []
-        found = {cell: "".join(map(str, row)) for cell, row in zip(rows, digits, strict=True)}
-        for name, poses in ask.items():
+        """Write down who recognises which image in which pose."""
+        targets = {name: self.networks.target(name) for name in ask} if chunk.ids else {}
+        predictor = Predictor(targets, precision=self.orders.precision)
+        found = predictor.recognised(shown.to(self.networks.device), y, ask, ids=chunk.ids)
+        for (name, pose), row in found.items():
             known = chunk.answers.setdefault(self.orders.target_keys[name], {})
-            known.update({pose_key(pose): found.get((name, pose), "") for pose in poses})
+            known[pose_key(pose)] = _digits(row)
 
-    @torch.no_grad()
     def _reach(self, variant: Variant, chunk: Chunk, adv: Tensor) -> None:
-        """Which saved images the source takes for the wanted class."""
-        if variant.target_class is not None and not chunk.queries:
-            answers = self.networks.source(variant.source)(adv.to(self.networks.device)).argmax(1)
-            chunk.reached = "".join(str(int(answer == variant.target_class)) for answer in answers.tolist())
+        """Write down which saved images the source takes for the wanted class."""
+        if variant.target_class is None or chunk.queries:
+            return
+        wanted = torch.full((len(chunk.ids),), variant.target_class)
+        source, shown = self.networks.source(variant.source), adv.to(self.networks.device)
+        [[row]] = recognised({variant.source: source}, shown, wanted, ids=chunk.ids)
+        chunk.reached = _digits(row)
+
+
+def _digits(row: Tensor) -> str:
+    return "".join(map(str, row.int().tolist()))
 
 
 def trace_folder(run: Path, label: str, source: str) -> Path:

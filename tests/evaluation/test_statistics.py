@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whorl import WhorlError
-from whorl.evaluation import Comparison, Outcomes, compare
+from whorl.evaluation import Comparison, compare
 
 
 @pytest.mark.parametrize(("b", "c"), [(b, c) for b in range(6) for c in range(6)])
@@ -38,7 +38,7 @@ rows = st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=30)
 @given(rows)
 def test_only_clean_correct_images_count(rows: list[tuple[bool, bool, bool]]) -> None:
     clean, one, other = (torch.tensor(column) for column in zip(*rows, strict=True))
-    found = compare(Outcomes(clean, one), Outcomes(clean, other))
+    found = compare(clean, one, other)
     asked = [(not first, not second) for right, first, second in rows if right]
     assert found.n == len(asked)
     assert found.b == sum(first and not second for first, second in asked)
@@ -49,7 +49,7 @@ def test_only_clean_correct_images_count(rows: list[tuple[bool, bool, bool]]) ->
 def test_an_image_has_one_vote_however_many_the_poses(poses: int, data: st.DataObject) -> None:
     cells = data.draw(st.lists(st.lists(st.tuples(*[st.booleans()] * 3), min_size=7, max_size=7), min_size=poses))
     clean, one, other = torch.tensor(cells).unbind(-1)
-    found = compare(Outcomes(clean, one), Outcomes(clean, other))
+    found = compare(clean, one, other)
     votes = []
     for image in zip(*cells, strict=True):
         first = sum(right and not answer for right, answer, _ in image)
@@ -62,6 +62,6 @@ def test_an_image_has_one_vote_however_many_the_poses(poses: int, data: st.DataO
 def test_other_images_are_refused() -> None:
     right = torch.tensor([True, True])
     with pytest.raises(WhorlError, match="only on the same images, target and poses"):
-        compare(Outcomes(right, right), Outcomes(~right, right))
-    with pytest.raises(WhorlError, match=r"of one shape; got \(2,\) and \(1,\)"):
-        Outcomes(right, right[:1])
+        compare(right, right[None], right)
+    with pytest.raises(WhorlError, match=r"of one shape; got \(2,\), \(2,\) and \(1,\)"):
+        compare(right, right, right[:1])

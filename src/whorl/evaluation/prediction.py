@@ -1,0 +1,257 @@
+"""What networks say of images in poses: the one place where an answer is checked and becomes a label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+from whorl.geometry.pose import Pose
+
+Network = Callable[[Tensor], Tensor]
+"""(B, C, H, W) in [0, 1] to (B, classes) logits: a classifier, an ensemble, a defended one."""
+
+Targets = Mapping[str, Network]
+"""Networks by name. Each is looked up when it is first needed, so a mapping may load them one by one."""
+
+PosesByTarget = Mapping[str, Sequence[Pose]]
+"""In which poses each target is evaluated."""
+
+Cells = dict[tuple[str, Pose], Tensor]
+"""By target and pose, one row of values, an entry for each image."""
+
+Precision = Literal["full", "bf16"]
+"""What networks compute in. Images are warped in full precision either way: that is a small share of the time."""
+
+
+class Predictions(NamedTuple):
+    """What each target says of each image in each pose; both on the CPU."""
+
+    labels: Tensor
+    """(targets, poses, B) int64."""
+    probabilities: Tensor
+    """(targets, poses, B) float: of those labels, in [0, 1]."""
+
+
+class Predictor:
+    """Networks to evaluate, with what is known of their answers so far.
+
+    Transform first, then predict: each pose is warped once for all targets. A network's answer must be a floating
+    (B, classes) tensor of finite values, with as many classes every time, and labels must be among them. The device is
+    waited for once a call, not once a cell: answers, and whether they are finite, are moved together.
+
+    Args:
+        targets: name to network, on the images' device.
+        precision: ``"full"`` evaluates every network as it is. ``"bf16"`` computes in bfloat16, which is faster on a
+            GPU and changes a few predictions that were close.
+
+    Raises:
+        WhorlError: an unknown precision.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    >>> predictor = Predictor({"mine": net})
+    >>> x, y = torch.rand(2, 3, 8, 8), torch.tensor([0, 1])
+    >>> list(predictor.recognised(x, y, {"mine": [Pose(), Pose(angle=30)]}))
+    [('mine', Pose(angle=0.0, scale=1.0, shift=(0.0, 0.0))), ('mine', Pose(angle=30, scale=1.0, shift=(0.0, 0.0)))]
+    """
+
+    def __init__(self, targets: Targets, *, precision: Precision = "full") -> None:
+        if precision not in get_args(Precision):
+            raise WhorlError(f"precision must be 'full' or 'bf16'; got {precision!r}.")
+        self.targets, self.precision = targets, precision
+        self._networks: dict[str, Network] = {}
+        self._classes: dict[str, int] = {}
+
+    def recognised(self, images: Tensor, y: Tensor, poses: PosesByTarget, *, ids: Sequence[str] | None = None) -> Cells:
+        """Predict, and hold the predictions against the true labels.
+
+        Args:
+            images: (B, C, H, W) in [0, 1]; none is fine.
+            y: (B,) true labels, on any device.
+            poses: of each target; another number for each if need be.
+            ids: B names, for errors.
+
+        Returns:
+            (B,) bool on the CPU, by (target, pose).
+
+        Raises:
+            WhorlError: an answer of the wrong kind or shape, NaN or infinity, another number of classes than before,
+                or a label that is none of a target's classes.
+        """
+        y = _checked_labels(y, images)
+        labels = self.labels(images, poses, ids=ids)
+        if len(y):
+            for name in dict.fromkeys(name for name, _ in labels):
+                self._check_among_classes(name, y, ids)
+        return {cell: row == y for cell, row in labels.items()}
+
+    def labels(self, images: Tensor, poses: PosesByTarget, *, ids: Sequence[str] | None = None) -> Cells:
+        """Predict: (B,) int64 on the CPU, by (target, pose). Arguments and errors as of ``recognised``."""
+        return {cell: row for cell, (row,) in self.read(images, poses, lambda logits: (logits.argmax(1),), ids).items()}
+
+    @torch.no_grad()
+    def read(
+        self,
+        images: Tensor,
+        poses: PosesByTarget,
+        how: Callable[[Tensor], tuple[Tensor, ...]],
+        ids: Sequence[str] | None = None,
+    ) -> dict[tuple[str, Pose], tuple[Tensor, ...]]:
+        """Read several things off each answer.
+
+        Args:
+            images: (B, C, H, W) in [0, 1].
+            poses: of each target.
+            how: (B, classes) logits to some (B,) tensors.
+            ids: B names, for errors.
+
+        Returns:
+            What ``how`` gave, on the CPU, by (target, pose).
+        """
+        cells: list[tuple[str, Pose]] = []
+        rows: list[tuple[Tensor, ...]] = []
+        if not len(images):
+            nothing = how(torch.empty(0, 1))
+            return {(name, pose): nothing for name, own in poses.items() for pose in own}
+        for pose in dict.fromkeys(pose for own in poses.values() for pose in own):
+            seen = pose.apply(images)
+            for name, own in poses.items():
+                if pose in own:
+                    logits = self._logits(name, seen)
+                    cells.append((name, pose))
+                    rows.append((logits.isfinite().all(1), *how(logits)))
+        if not cells:
+            return {}
+        finite, *columns = (torch.stack(column).cpu() for column in zip(*rows, strict=True))
+        _check_finite(finite, cells, ids)
+        return dict(zip(cells, zip(*columns, strict=True), strict=True))
+
+    def _logits(self, name: str, seen: Tensor) -> Tensor:
+        if name not in self._networks:
+            self._networks[name] = _in_precision(self.targets[name], self.precision)
+        logits = self._networks[name](seen)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
+            raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")
+        if logits.dim() != 2 or logits.shape[0] != len(seen) or not logits.shape[1]:
+            raise WhorlError(f"{name!r} must return ({len(seen)}, classes) logits; got {tuple(logits.shape)}. {_WRAP}")
+        classes = self._classes.setdefault(name, logits.shape[1])
+        if logits.shape[1] != classes:
+            raise WhorlError(
+                f"{name!r} must have the same classes every time; got {classes} before and {logits.shape[1]} now."
+            )
+        return logits
+
+    def _check_among_classes(self, name: str, y: Tensor, ids: Sequence[str] | None) -> None:
+        classes = self._classes[name]
+        for place in (int(y.argmin()), int(y.argmax())):
+            if not 0 <= int(y[place]) < classes:
+                raise WhorlError(
+                    f"labels must lie in [0, {classes - 1}], the classes of {name!r}; got {int(y[place])} for image "
+                    f"{_name(place, ids)}. Check the labels, and that it is the right network."
+                )
+
+
+_WRAP = "Wrap the network so that it returns just them."
+
+
+def predictions(
+    targets: Targets,
+    images: Tensor,
+    poses: Sequence[Pose] = (Pose(),),
+    *,
+    ids: Sequence[str] | None = None,
+    precision: Precision = "full",
+) -> Predictions:
+    """Predict labels, with their probabilities; arguments and errors as of :class:`Predictor`.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    >>> predictions({"mine": net}, torch.rand(5, 3, 8, 8), [Pose(), Pose(scale=0.7)]).labels.shape
+    torch.Size([1, 2, 5])
+    """
+    found = Predictor(targets, precision=precision).read(
+        images,
+        dict.fromkeys(targets, tuple(poses)),
+        lambda logits: (logits.argmax(1), logits.softmax(1).amax(1)),
+        ids,
+    )
+    labels, probabilities = ({cell: row[i] for cell, row in found.items()} for i in range(2))
+    return Predictions(_grid(labels, targets, poses), _grid(probabilities, targets, poses))
+
+
+def recognised(
+    targets: Targets,
+    images: Tensor,
+    y: Tensor,
+    poses: Sequence[Pose] = (Pose(),),
+    *,
+    ids: Sequence[str] | None = None,
+    precision: Precision = "full",
+) -> Tensor:
+    """Whether each target predicts the true label of each image in each pose: (targets, poses, B) bool, on the CPU.
+
+    Arguments and errors as of :class:`Predictor` and its ``recognised``.
+
+    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    >>> x = torch.rand(5, 3, 8, 8)
+    >>> bool(recognised({"mine": net}, x, net(x).argmax(1)).all())
+    True
+    """
+    predictor = Predictor(targets, precision=precision)
+    return _grid(predictor.recognised(images, y, dict.fromkeys(targets, tuple(poses)), ids=ids), targets, poses)
+
+
+def _grid(cells: Cells, targets: Targets, poses: Sequence[Pose]) -> Tensor:
+    """(targets, poses, B)."""
+    return torch.stack([torch.stack([cells[name, pose] for pose in poses]) for name in targets])
+
+
+def _in_precision(target: Network, precision: Precision) -> Network:
+    """Give a network that answers in a precision."""
+    if precision == "full":
+        return target
+    from whorl.models.prepared.network import prepared  # needed here alone
+
+    @cache
+    def quick() -> Network | None:
+        # Once: to see whether a network is still the same takes a look at all its weights.
+        kept = prepared(target)
+        return None if kept is None else kept.network
+
+    def answer(x: Tensor) -> Tensor:
+        network = quick() if x.is_cuda else None
+        if network is not None:
+            return network(x)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return target(x)
+
+    return answer
+
+
+def _checked_labels(y: Tensor, images: Tensor) -> Tensor:
+    """The labels on the CPU."""
+    if y.is_floating_point() or y.dtype == torch.bool or y.shape != images.shape[:1]:
+        raise WhorlError(
+            f"labels must be integers, one for each of {len(images)} images; got {y.dtype} of shape {tuple(y.shape)}."
+        )
+    return y.cpu()
+
+
+def _check_finite(finite: Tensor, cells: Sequence[tuple[str, Pose]], ids: Sequence[str] | None) -> None:
+    """Refuse answers that are not numbers. ``finite`` is (cells, B), on the CPU."""
+    if bool(finite.all()):
+        return
+    cell, place = (~finite).nonzero()[0].tolist()
+    name, pose = cells[cell]
+    raise WhorlError(
+        f"{name!r} must return finite logits; got NaN or infinity for image {_name(place, ids)} in the pose {pose}. "
+        "Check its weights, and that images lie in [0, 1]."
+    )
+
+
+def _name(place: int, ids: Sequence[str] | None) -> str:
+    return str(place) if ids is None else repr(ids[place])

@@ -1,0 +1,72 @@
+"""Whether two attacks differ, on the same images: McNemar's test, exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whorl.errors import WhorlError
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A paired comparison of two attacks: only images that tell them apart count.
+
+    >>> clear = Comparison(n=100, b=9, c=1)
+    >>> round(clear.p_value, 4), clear.differs()
+    (0.0215, True)
+    """
+
+    n: int
+    """Images compared: clean version right, in at least one pose."""
+    b: int
+    """Of those, the first attack did better: it succeeded where the second did not, or in more poses."""
+    c: int
+    """Of those, the second attack did better."""
+
+    @property
+    def p_value(self) -> float:
+        """How likely so uneven a split is if neither attack is better: exact, two-sided, binomial with p = 1/2."""
+        trials, fewer = self.b + self.c, min(self.b, self.c)
+        tail = term = 1
+        for k in range(fewer):
+            term = term * (trials - k) // (k + 1)  # the next binomial coefficient
+            tail += term
+        # Whole numbers up to here, so the division is the only rounding, however many images there are.
+        return min(1.0, 2 * tail / (1 << trials))
+
+    def differs(self, alpha: float = 0.05) -> bool:
+        """Whether the difference is real, at a level of significance."""
+        return self.p_value < alpha
+
+
+def compare(clean: Tensor, first: Tensor, second: Tensor) -> Comparison:
+    """Compare two attacks on the same images, target and poses.
+
+    With one pose this is McNemar's exact test. One image in several poses is not several images, so with more than one
+    each image has a single vote, for the attack that succeeded on it in more poses: the exact sign test, of which
+    McNemar's is the case of one pose.
+
+    Args:
+        clean: (N,) or (poses, N) bool: the transformed clean image is recognised.
+        first: the same of one attack's adversarial images.
+        second: the same of the other's, images and poses in the same order.
+
+    Raises:
+        WhorlError: the shapes differ.
+
+    >>> clean = torch.tensor([True, True, True, False])
+    >>> strong, weak = torch.tensor([False, False, True, False]), torch.tensor([True, False, True, False])
+    >>> compare(clean, strong, weak)
+    Comparison(n=3, b=1, c=0)
+    """
+    if not clean.shape == first.shape == second.shape or clean.dim() not in (1, 2):
+        raise WhorlError(
+            "two attacks can be compared only on the same images, target and poses, (N,) or (poses, N) and of one "
+            f"shape; got {tuple(clean.shape)}, {tuple(first.shape)} and {tuple(second.shape)}."
+        )
+    clean, first, second = torch.atleast_2d(clean), torch.atleast_2d(first), torch.atleast_2d(second)
+    lead = (clean & ~first).sum(0) - (clean & ~second).sum(0)
+    return Comparison(n=int(clean.any(0).sum()), b=int((lead > 0).sum()), c=int((lead < 0).sum()))
