@@ -32,7 +32,7 @@ from whorl.physical.camera import photograph, printed
 from whorl.physical.pdf import render_pages
 from whorl.physical.sheet import Sheet
 from whorl.physical.table5 import ATTACKS, PAPER, SETTINGS, SIMULATED
-from whorl.runs.targets import load_targets
+from whorl.runs.networks import load_targets
 
 DISTINCT = 6
 

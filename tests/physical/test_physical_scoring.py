@@ -24,8 +24,8 @@ from whorl.physical.reporting import as_json, write_all
 from whorl.physical.scoring import Scorer
 from whorl.physical.section import photographs
 from whorl.physical.summary import cells, summarise
+from whorl.runs.networks import Target
 from whorl.runs.results import COLUMNS
-from whorl.runs.targets import Target
 
 
 class Knows(nn.Module):

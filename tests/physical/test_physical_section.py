@@ -10,7 +10,7 @@ from whorl.physical import Scored
 from whorl.physical.captures import Unread, together
 from whorl.physical.section import contact_sheet, photographs
 from whorl.physical.summary import compared, summarise
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 ANSWERS = {
     ("one", "p", "clean"): 1, ("one", "p", "dim"): 5, ("one", "p", "ai-dim"): 5,

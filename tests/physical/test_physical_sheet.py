@@ -149,4 +149,4 @@ class TestCollecting:
         for i, picture in enumerate(pictures(3)):
             save_image(folder / "data" / str(i) / f"{i}.png", picture)
         for name in attacks:
-            runs.craft(name, small(), runs.Pictures(folder=folder / "data"), folder / "run")
+            runs.craft(name, small(), runs.Data(folder=folder / "data"), folder / "run")

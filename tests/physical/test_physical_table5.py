@@ -14,7 +14,7 @@ from physical.printed_run import sheet
 from whorl.physical import Layout, arrange, table5
 from whorl.physical.captures import SHOWN
 from whorl.physical.table5 import PAPER, SETTINGS, SIMULATED
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 
 def test_table5() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from whorl.analysis.cross_validation import Answers, Chosen, choose, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
@@ -19,9 +18,9 @@ from whorl.evaluation.prediction import Precision
 from whorl.files import atomic_write
 from whorl.models.networks import NETWORKS
 from whorl.progress import Progress, silent
-from whorl.runs.declaration import SAMPLES, Data, Declaration, declare
+from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
-from whorl.runs.plan import Version
+from whorl.runs.images import SAMPLES, Data
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -184,28 +183,16 @@ def calibrate(
 
 def answers_of(done: Done, kernels: Sequence[Candidate]) -> Answers:
     """Read from a run's records who was fooled by what."""
-    versions: dict[str, Version] = {v.spec.title if v.spec else "": v for v in done.plan.versions}
-    targets = tuple(done.plan.targets)
-    clean = torch.stack([_recognised(done, versions[""], target) for target in targets])
-    shown = [torch.stack([_recognised(done, versions[one.label], target) for target in targets]) for one in kernels]
+    found = done.outcomes
+    [source] = done.declaration.sources
+    rows = [found.attacks.index(f"{one.label}/{source}") for one in kernels]
     return Answers(
         names=tuple(one.label for one in kernels),
         eligible=tuple(not one.baseline for one in kernels),
-        targets=targets,
-        clean=clean,
-        success=torch.stack([clean & ~one for one in shown]),
+        targets=found.targets,
+        clean=found.clean,
+        success=found.success[rows],
     )
-
-
-def _recognised(done: Done, version: Version, target: str) -> Tensor:
-    """(P, N) bool."""
-    key, rows = done.plan.target_keys[target], [""] * len(done.plan.poses)
-    for task in (task for task in done.plan.tasks if task.version == version):
-        record = done.plan.record(task)
-        if record is None:
-            raise WhorlError(f"{task.record(done.folder)} is gone. Run it again.")
-        rows = [row + record.recognised(key, pose) for row, pose in zip(rows, done.plan.poses, strict=True)]
-    return torch.tensor([[digit == "1" for digit in row] for row in rows])
 
 
 def _pooled(found: Sequence[Answers]) -> Answers:

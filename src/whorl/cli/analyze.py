@@ -29,7 +29,7 @@ from whorl.files import atomic_write
 from whorl.models import load_model
 from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
-from whorl.runs.pictures import Pictures
+from whorl.runs.images import Data
 
 commands = typer.Typer(
     no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."
@@ -100,7 +100,7 @@ def error_(
     network = load_model(model, device=where).to(_PRECISIONS[precision])
     other = None if source is None else load_model(source, device=where).to(_PRECISIONS[precision])
     side = size or max(network.size)
-    images = Pictures(folder=data, limit=limit, size=side)
+    images = Data.of(folder=data, limit=limit, size=side)
     some = batch_size or (_GPU_IMAGES if where.type == "cuda" else _CPU_IMAGES)
     crafted = None if at is None else attack(at)  # an unknown name is refused before any image is read
     batches = []

@@ -24,7 +24,7 @@ from whorl.physical.scoring import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulating import simulate, sweep
 from whorl.physical.summary import summarise
-from whorl.runs.targets import UNDEFENDED, load_targets
+from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1
 

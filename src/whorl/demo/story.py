@@ -17,7 +17,7 @@ from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
-from whorl.runs.loading import Networks
+from whorl.runs.networks import Networks
 from whorl.runs.results import mean_rate
 
 # The figure asks the target that differs most from the source.

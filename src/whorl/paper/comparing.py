@@ -15,8 +15,8 @@ from whorl.paper.declaring import QUICK_SUFFIX, row_of
 from whorl.paper.item import Cut, Item, Part
 from whorl.paper.verdicts import MARKS, Ordering, difference, judge
 from whorl.runs.declaration import Declaration
+from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell, mean_rate
-from whorl.runs.targets import UNDEFENDED
 
 _FEW = 100
 _PAPER_PICTURES = 1000

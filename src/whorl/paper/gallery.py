@@ -11,12 +11,9 @@ from whorl.data import Images
 from whorl.models.zoo import find_device
 from whorl.paper.item import Item
 from whorl.report.sheet import Panel, Tile, draw
-from whorl.runs.declaration import SAMPLES
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
-from whorl.runs.loading import Networks
-from whorl.runs.pictures import Pictures
-from whorl.runs.targets import split_target
+from whorl.runs.networks import Networks, split_target
 
 EXAMPLES = 4
 CLEAN = "clean"
@@ -72,10 +69,8 @@ def draw_gallery(
 def _best_recognised(item: Item, done: Done, net: nn.Module, device: torch.device, examples: int) -> list[Images]:
     """The images that the network gets right in most poses, the earlier before the later, one by one."""
     data, used = done.declaration.data, set(done.ids)
-    folder = None if data.folder == SAMPLES else Path(data.folder)
-    pictures = Pictures(folder=folder, limit=data.limit, size=data.size, skip_bad=data.skip_bad)
     best: list[tuple[int, Images]] = []
-    for batch in pictures.batches(_BATCH):
+    for batch in data.batches(_BATCH):
         x, y = batch.x.to(device), batch.y.to(device)
         missed = torch.stack([net(pose.apply(x)).argmax(1) != y for pose in item.all_poses()]).sum(0).tolist()
         best += [

@@ -20,13 +20,12 @@ from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.page import write_report
 from whorl.report.saving import save_figures
-from whorl.runs.crafting import craft
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
-from whorl.runs.pictures import Pictures
+from whorl.runs.images import Data
+from whorl.runs.networks import Target, load_source, load_targets
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import load_source
-from whorl.runs.targets import Target, load_targets
+from whorl.runs.white_box import craft
 
 if TYPE_CHECKING:
     from whorl.physical.sheet import Print
@@ -80,13 +79,13 @@ def reproduce_photographs(
     [(_, source)] = who.sources
     specs = [quicker(spec) if quick else spec for spec in chosen_rows(item, attacks, without)]
     folder = None if data is None else Path(data)
-    pictures = Pictures(folder=folder, limit=limit, size=size or profile.size)
+    images = Data.of(folder=folder, limit=limit, size=size or profile.size)
     # An address, such as that of a file, may hold a "+" of its own.
     model = load_source([source] if ":" in source else source.split("+"), where)
     common: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "command": command, "progress": progress}
     for spec in specs:
         # A folder for each row: two rows may share an attack's name.
-        craft(spec.name, model, pictures, out / spec.title, settings=read_settings(spec.settings), **common)
+        craft(spec.name, model, images, out / spec.title, settings=read_settings(spec.settings), **common)
     groups = [collect(out / spec.title, clean=folder, limit=limit) for spec in specs]
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], Layout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))

@@ -16,7 +16,7 @@ from whorl.files import atomic_write, sha256_of
 from whorl.physical.captures import Capture, Photographed
 from whorl.physical.extraction import Seen
 from whorl.physical.sheet import Sheet
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 
 class Notes:

@@ -20,8 +20,8 @@ from whorl.physical.summary import Line, cells, pooled, summarise
 from whorl.report.content import Content
 from whorl.report.page import write_report
 from whorl.report.saving import save_gallery
+from whorl.runs.networks import Target
 from whorl.runs.results import write_results
-from whorl.runs.targets import Target
 
 _COLUMNS = (
     *("photo", "sheet", "page", "cell", "id", "label", "attack", "source"),

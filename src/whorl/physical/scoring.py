@@ -19,7 +19,7 @@ from whorl.physical.overlay import save_overlay
 from whorl.physical.photos import list_photos, read_photo
 from whorl.physical.sheet import Print, Sheet
 from whorl.progress import Progress, silent
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 _BATCH = 32
 

@@ -12,9 +12,8 @@ from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import Line, by_version, compared, summarise
 from whorl.report.content import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version
 from whorl.report.examples import encode
-from whorl.runs.evaluating import UnrecordedCell
+from whorl.runs.networks import Target
 from whorl.runs.results import Cell
-from whorl.runs.targets import Target
 
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
 _RATES = (
@@ -128,7 +127,7 @@ def _cut_out(view: View, lines: Sequence[Line], targets: dict[str, Target]) -> C
 
 def _cell(line: Line, counts: SuccessRate, targets: dict[str, Target]) -> Cell:
     target = targets[line.target]
-    return UnrecordedCell(
+    return Cell(
         attack=line.item.attack,
         source=line.item.source,
         target=target.model,
@@ -136,6 +135,7 @@ def _cell(line: Line, counts: SuccessRate, targets: dict[str, Target]) -> Cell:
         pose=Pose(),
         eps=line.item.eps,
         counts=counts,
+        recorded=False,
     )
 
 

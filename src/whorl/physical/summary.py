@@ -11,9 +11,8 @@ import torch
 from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
-from whorl.runs.evaluating import UnrecordedCell
+from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell
-from whorl.runs.targets import UNDEFENDED
 
 ANGLE, SCALE, TILT = 5.0, 0.1, 10.0
 """Steps in which rotation (degrees), scale and tilt (degrees) are grouped."""
@@ -88,7 +87,7 @@ def cells(scored: Scored, view: View, defenses: dict[str, tuple[str, str]] | Non
             for capture in captures:
                 poses.setdefault(Pose(angle=BY["rotation"](capture), scale=BY["scale"](capture)), []).append(capture)
             for pose in sorted(poses, key=lambda pose: (pose.angle, pose.scale)):
-                unrecorded = UnrecordedCell(
+                row = Cell(
                     attack=first.attack,
                     source=first.source,
                     target=model,
@@ -96,8 +95,10 @@ def cells(scored: Scored, view: View, defenses: dict[str, tuple[str, str]] | Non
                     pose=pose,
                     eps=first.eps,
                     counts=_count(view, target, poses[pose], partners),
+                    recorded=bool(spent),
+                    **spent,
                 )
-                rows.append(Cell(**(vars(unrecorded) | spent)) if spent else unrecorded)
+                rows.append(row)
     return rows
 
 

@@ -28,7 +28,7 @@ from whorl.physical.sheet import Sheet
 from whorl.physical.simulating import shoot
 from whorl.physical.summary import Line, compared, summarise
 from whorl.progress import Progress, silent
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 ATTACKS = ("eot", "dim", "ti-dim", "ai-dim", "ai-ram")
 SETTINGS = ("setting1", "setting2", "setting3")

@@ -17,12 +17,9 @@ from whorl.report.content import Content, Gallery, Photographs, Table
 from whorl.report.examples import gallery
 from whorl.report.page import write_report
 from whorl.report.saving import save_figures
-from whorl.runs.declaration import SAMPLES
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
-from whorl.runs.loading import Networks
-from whorl.runs.pictures import Pictures
-from whorl.runs.targets import split_target
+from whorl.runs.networks import Networks, split_target
 
 # Enough to choose examples from, and few enough to ask a network about while someone waits.
 _LOOKED_AT = 24
@@ -124,10 +121,8 @@ def _galleries(done: Done, device: str) -> Iterator[Gallery]:
 def _first(done: Done) -> Images:
     """The first images of the experiment, as many as are looked at."""
     data, used = done.declaration.data, set(done.ids[:_LOOKED_AT])
-    folder = None if data.folder == SAMPLES else Path(data.folder)
-    pictures = Pictures(folder=folder, limit=data.limit, size=data.size, skip_bad=data.skip_bad)
     found: list[Images] = []
-    for batch in pictures.batches(_LOOKED_AT):
+    for batch in data.batches(_LOOKED_AT):
         keep = [i for i, name in enumerate(batch.ids) if name in used]
         found.append(Images(batch.x[keep], batch.y[keep], [batch.ids[i] for i in keep]))
         if sum(len(part.ids) for part in found) >= len(used):

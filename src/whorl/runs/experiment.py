@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,24 +67,9 @@ class Done:
         return self.folder / "results.csv"
 
     @cached_property
-    def outcomes(self) -> Mapping[str, Outcomes]:
-        """What became of each image, by source, read from the store; attacks go by their labels."""
-        clean = self._recognised(None)
-        sources: dict[str, dict[str, Tensor]] = {}
-        for variant in self.plan.variants:
-            if variant.attack is not None:
-                sources.setdefault(variant.source, {})[variant.label] = self._recognised(variant)
-        return {
-            source: Outcomes(
-                ids=tuple(self.ids),
-                attacks=tuple(by_attack),
-                targets=tuple(self.plan.targets),
-                poses=self.plan.poses,
-                clean=clean,
-                adversarial=torch.stack(list(by_attack.values())),
-            )
-            for source, by_attack in sources.items()
-        }
+    def outcomes(self) -> Outcomes:
+        """What became of each image, read from the store; attacks go by ``<label>/<source>``."""
+        return Outcomes.joined([outcomes for outcomes, _ in _by_chunk(self.plan)])
 
     def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
         """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.Outcomes``.
@@ -98,21 +84,7 @@ class Done:
         Raises:
             WhorlError: there is no such attack, source, target or pose.
         """
-        if source not in self.outcomes:
-            raise WhorlError(f"nothing was crafted on {source!r} in this experiment; see its declaration.")
-        return self.outcomes[source].compare(first, second, target, pose)
-
-    def _recognised(self, variant: Variant | None) -> Tensor:
-        """Who recognises what: (targets, poses, N) bool."""
-        chosen = [t for t in self.plan.tasks if (t.variant is variant if variant else t.variant.attack is None)]
-        chunks = [self.plan.chunk(task) for task in chosen]
-        rows = [
-            "".join(_found(chunk, self.plan).recognised(key, pose) for chunk in chunks)
-            for key in self.plan.target_keys.values()
-            for pose in self.plan.poses
-        ]
-        digits = torch.tensor([[digit == "1" for digit in row] for row in rows])
-        return digits.reshape(len(self.plan.targets), len(self.plan.poses), len(self.ids))
+        return self.outcomes.compare(f"{first}/{source}", f"{second}/{source}", target, pose)
 
 
 def run(
@@ -209,7 +181,7 @@ def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[
         **around,
     }
     crafted = {
-        f"{variant.label}/{variant.source}": {
+        variant.name: {
             **variant.identity,
             "attack": variant.label,
             "preset": specs[variant.label, variant.source].name,
@@ -234,46 +206,65 @@ def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[
     plan.store.write(change)
 
 
-def _found(chunk: Chunk | None, plan: Plan) -> Chunk:
-    if chunk is None:
-        raise WhorlError(f"a chunk in {plan.store.path / 'cells'} is gone. Run the experiment again.")
-    return chunk
+def _by_chunk(plan: Plan) -> Iterator[tuple[Outcomes, list[Chunk]]]:
+    """What became of the images, chunk by chunk, with what is stored of them: clean, then attacked."""
+    attacked = [variant for variant in plan.variants if variant.attack is not None]
+    for start in range(0, len(plan.tasks), len(plan.variants)):
+        chunks: list[Chunk] = []
+        for task in plan.tasks[start : start + len(plan.variants)]:
+            chunk, path = plan.chunk(task), plan.store.cell(task.variant.place, task.key)
+            if chunk is None:
+                raise WhorlError(f"{path} is gone. Run the experiment again.")
+            if chunks and chunk.ids != chunks[0].ids:
+                raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
+            chunks.append(chunk)
+        clean, *rest = (_recognised(chunk, plan) for chunk in chunks)
+        names = tuple(variant.name for variant in attacked)
+        yield (
+            Outcomes(
+                ids=tuple(chunks[0].ids),
+                attacks=names,
+                targets=tuple(plan.targets),
+                poses=plan.poses,
+                clean=clean,
+                adversarial=torch.stack(rest),
+                distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
+            ),
+            chunks,
+        )
+
+
+def _recognised(chunk: Chunk, plan: Plan) -> Tensor:
+    """(targets, poses, N) bool."""
+    digits = "".join(chunk.recognised(key, pose) for key in plan.target_keys.values() for pose in plan.poses)
+    bits = torch.from_numpy(np.frombuffer(digits.encode(), np.uint8) == ord("1"))
+    return bits.reshape(len(plan.targets), len(plan.poses), len(chunk.ids))
 
 
 def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: float) -> Done:
     """Add up the chunks, one by one; no more than a chunk's answers are held at a time."""
-    counts: dict[tuple[Path, str, Pose], SuccessRate] = {}
-    spent: dict[Path, tuple[int, float]] = {}
-    distances: dict[Path, Distance] = {}
+    counts: dict[tuple[str, str, Pose], SuccessRate] = {}
+    distances: dict[str, Distance] = {}
+    spent: dict[str, tuple[int, float]] = {}
     ids: list[str] = []
     left_out: list[tuple[str, str]] = []
-    clean: Chunk | None = None
-    for task in plan.tasks:
-        chunk, place = _found(plan.chunk(task), plan), task.variant.place
-        if task.variant.attack is None:
-            clean = chunk
-            ids += chunk.ids
-            left_out += chunk.bad
-            continue
-        if clean is None or clean.ids != chunk.ids:
-            raise WhorlError(f"{plan.store.cell(place, task.key)} is about other images than the clean ones.")
-        gradients, time_spent = spent.get(place, (0, 0.0))
-        spent[place] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
-        distances[place] = distances.get(place, Distance()) + chunk.distance
-        for name, key in plan.target_keys.items():
-            for pose in plan.poses:
-                cell = (place, name, pose)
-                one = count(clean.recognised(key, pose), chunk.recognised(key, pose))
-                counts[cell] = counts.get(cell, SuccessRate()) + one
+    for outcomes, [clean, *attacked] in _by_chunk(plan):
+        ids += clean.ids
+        left_out += clean.bad
+        counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
+        for name, chunk in zip(outcomes.attacks, attacked, strict=True):
+            gradients, time_spent = spent.get(name, (0, 0.0))
+            spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
+            distances[name] = distances.get(name, Distance()) + chunk.distance
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
-    attacked = [variant for variant in plan.variants if variant.attack is not None]
+    variants = [variant for variant in plan.variants if variant.attack is not None]
     return Done(
         declaration=declaration,
         plan=plan,
         ids=ids,
-        cells=tuple(_cells(plan, attacked, counts, spent)),
-        distances={(variant.label, variant.source): distances[variant.place] for variant in attacked},
+        cells=tuple(_cells(plan, variants, counts, spent)),
+        distances={(variant.label, variant.source): distances[variant.name] for variant in variants},
         left_out=left_out,
         computed=computed,
         seconds=seconds,
@@ -283,11 +274,11 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
 def _cells(
     plan: Plan,
     variants: Sequence[Variant],
-    counts: Mapping[tuple[Path, str, Pose], SuccessRate],
-    spent: Mapping[Path, tuple[int, float]],
+    counts: Mapping[tuple[str, str, Pose], SuccessRate],
+    spent: Mapping[str, tuple[int, float]],
 ) -> Iterator[Cell]:
     for variant in variants:
-        gradients, seconds = spent[variant.place]
+        gradients, seconds = spent[variant.name]
         for name in plan.targets:
             model, layers = split_target(name)
             for pose in plan.poses:
@@ -298,7 +289,7 @@ def _cells(
                     defense="+".join(layers) or UNDEFENDED,
                     pose=pose,
                     eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
-                    counts=counts[variant.place, name, pose],
+                    counts=counts[variant.name, name, pose],
                     grad_evals=gradients,
                     seconds=seconds,
                 )

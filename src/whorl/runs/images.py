@@ -80,7 +80,7 @@ class Data(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    folder: str | None = SAMPLES
+    folder: str | Path | None = SAMPLES
     limit: Annotated[int, Field(ge=1)] | None = None
     size: Annotated[int, Field(ge=1)] | None = None
     skip_bad: bool = False
@@ -107,7 +107,7 @@ class Data(BaseModel):
     @property
     def bundled(self) -> bool:
         """Whether it is the bundled photographs."""
-        return self.folder is None or (self.folder == SAMPLES and not SAMPLES_FOLDER.exists())
+        return self.folder is None or (str(self.folder) == SAMPLES and not SAMPLES_FOLDER.exists())
 
     def count(self) -> int:
         """How many are listed, at most: some may turn out to be unreadable. Nothing is opened or fetched."""

@@ -1,4 +1,4 @@
-"""Networks by name: what is attacked and what is evaluated, behind defences or not, and exactly which weights it has."""
+"""Networks by name: what is attacked and what is evaluated, behind defences or not, and exactly which ones they are."""
 
 from __future__ import annotations
 
@@ -55,6 +55,22 @@ def split_target(name: str) -> tuple[str, tuple[str, ...]]:
     if not model or model.lower() in defense_names():
         raise WhorlError(f"expected the name of a model, alone or as in resnet18+jpeg; got {name!r}.")
     return model, tuple(layers)
+
+
+def split_defense(text: str) -> tuple[str, ...]:
+    """Split what stands before a network into defences, the one nearest to it first; "none" stands for nothing.
+
+    Raises:
+        WhorlError: an unknown one.
+
+    >>> split_defense("jpeg+bitdepth"), split_defense("none")
+    (('jpeg', 'bitdepth'), ())
+    """
+    known, parts = (UNDEFENDED, *defense_names()), [part.strip().lower() for part in text.split("+")]
+    for part in parts:
+        if part not in known:
+            raise unknown_name("defense", part, known, hint="`whorl defenses` lists all.")
+    return tuple(part for part in parts if part != UNDEFENDED)
 
 
 def behind(model: nn.Module, defenses: Sequence[str], *, seed: int = 0) -> nn.Module:
@@ -191,17 +207,12 @@ def load_targets(
     Raises:
         WhorlError: nothing to load, an unknown name, or one target twice.
     """
-    stacks = [[part.strip().lower() for part in defense.split("+")] for defense in defenses]
+    stacks = [split_defense(defense) for defense in defenses]  # checked before a network is loaded, or even downloaded
     if not models or not stacks:
         raise WhorlError(f"expected a model and a defence at least; got {list(models)} and {list(defenses)}.")
-    known = (UNDEFENDED, *defense_names())
-    for part in (part for stack in stacks for part in stack):
-        if part not in known:  # said before a network is loaded, or even downloaded
-            raise unknown_name("defense", part, known, hint="`whorl defenses` lists all.")
     targets: dict[str, Target] = {}
     for model in (load_model(name, device=device) for name in models):
-        for stack in stacks:
-            layers = [part for part in stack if part != UNDEFENDED]
+        for layers in stacks:
             net = behind(model, layers, seed=seed)
             target = Target(model=model.name, defense="+".join(layers) or UNDEFENDED, net=net)
             if target.name in targets:

@@ -50,6 +50,11 @@ class Variant:
     weight: int = 1
 
     @property
+    def name(self) -> str:
+        """What the manifest lists it under."""
+        return f"{self.label}/{self.source}"
+
+    @property
     def place(self) -> Path:
         """Where its chunks lie, below ``cells``."""
         return CLEAN if self.attack is None else Path(self.label, folder_name(self.source))
@@ -186,7 +191,13 @@ def make_tasks(
     return tuple(tasks)
 
 
+def start_folder(attack: Attack | None) -> StartFolder | None:
+    """The folder of images that an attack starts from; None if it starts elsewhere."""
+    init = getattr(attack, "init", None)
+    return StartFolder(init) if isinstance(init, Path) else None
+
+
 def _key(variant: Variant, chunk: Sequence[HashedImage], content: Json) -> str:
-    init = getattr(variant.attack, "init", None)
-    starts = [sha256_of(init.path(image.entry.id)) for image in chunk] if isinstance(init, StartFolder) else []
+    folder = start_folder(variant.attack)
+    starts = [] if folder is None else [sha256_of(folder.path(image.entry.id)) for image in chunk]
     return hashed({"variant": variant.key, "starts": starts, **content})

@@ -92,8 +92,8 @@ class Chunk:
         """What a manifest says of each image: label, hashes, and what it cost."""
         labels = {name: label for name, label, _ in self.images}
         each = round(self.seconds / max(1, len(self.ids)), 4)
-        columns = {"clean_sha256": self.clean, "start_sha256": self.starts, "queries": self.queries}
-        columns |= {"success": self.success} if self.queries else {}
+        columns: dict[str, Sequence[Any]] = {"clean_sha256": self.clean, "start_sha256": self.starts}
+        columns |= {"queries": self.queries, "success": self.success} if self.queries else {}
         return {
             name: {
                 "label": labels[name],
@@ -108,12 +108,16 @@ class Chunk:
         """The chunk as if only its first ``count`` images had been listed; distances stay those of all."""
         listed = {name for name, *_ in self.images[:count]}
         n = sum(name in listed for name in self.ids)
-        columns = {name: getattr(self, name)[:n] for name in ("ids", "clean", "starts", "grad_evals", "queries", "success")}
-        rows = {key: {pose: row[:n] for pose, row in known.items()} for key, known in self.answers.items()}
-        bad = [item for item in self.bad if item[0] in listed]
-        seconds = self.seconds * n / max(1, len(self.ids))
-        cut = {"images": self.images[:count], "bad": bad, "reached": self.reached[:n], "seconds": seconds}
-        return replace(self, **columns, **cut, answers=rows)
+        by_image = ("ids", "clean", "starts", "grad_evals", "queries", "success", "reached")
+        cut: dict[str, Any] = {name: getattr(self, name)[:n] for name in by_image}
+        return replace(
+            self,
+            **cut,
+            images=self.images[:count],
+            bad=[item for item in self.bad if item[0] in listed],
+            seconds=self.seconds * n / max(1, len(self.ids)),
+            answers={key: {pose: row[:n] for pose, row in known.items()} for key, known in self.answers.items()},
+        )
 
 
 def pose_key(pose: Pose) -> str:

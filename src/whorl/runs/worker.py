@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from whorl.attacks import Attack, TargetError, Trace
 from whorl.attacks.contract import Model
-from whorl.data import Images, StartFolder, load_image, save_image
+from whorl.data import Images, load_image, save_image
 from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
 from whorl.runs.folder import folder_name, pixels_sha256
 from whorl.runs.images import THREADS, HashedImage, ImageSource
 from whorl.runs.networks import Networks
-from whorl.runs.plan import Task, Variant
+from whorl.runs.plan import Task, Variant, start_folder
 from whorl.runs.store import CLEAN, Chunk, Ledger, Store, pose_key
 
 
@@ -161,7 +161,7 @@ class Worker:
     ) -> tuple[Tensor, Trace | None]:
         """Attack a batch, and write down what it cost; returns the images on the CPU, rounded to 8 bits."""
         device, source = self.networks.device, self.networks.source(variant.source)
-        attack: Any = variant.attack
+        attack: Any = variant.attack.with_(trace=True) if variant.trace and variant.attack else variant.attack
         meter = None if ledger is None else Meter(source, on_pass=ledger.add, deadline=self.orders.deadline)
         x, y = images.x.to(device), images.y.to(device)
         goal = {"y": y} if variant.target_class is None else {"target": torch.full_like(y, variant.target_class)}
@@ -277,5 +277,5 @@ def _new_chunk(task: Task, images: Images) -> Chunk:
 
 
 def _starts(attack: Attack, images: Images) -> list[str]:
-    init = getattr(attack, "init", None)
-    return [pixels_sha256(start) for start in init.load(images.x, images.ids)] if isinstance(init, StartFolder) else []
+    folder = start_folder(attack)
+    return [] if folder is None else [pixels_sha256(start) for start in folder.load(images.x, images.ids)]
