@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 
 from measure import metadata, save
 from whorl.data import Images, iter_images, load_samples
 from whorl.defenses import Defended, defense_names, load_defense
 from whorl.errors import WhorlError
+from whorl.evaluation import recognised
 from whorl.models import load_model, model_names
 
 NONE = "none"
@@ -34,14 +35,8 @@ def count_correct(model: nn.Module, batches: Iterator[Images], device: torch.dev
     Returns:
         (correct, all).
     """
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    n = 0
-    with torch.inference_mode():
-        for x, y, _ in batches:
-            logits: Tensor = model(x.to(device))
-            correct += (logits.argmax(1) == y.to(device)).sum()
-            n += len(y)
-    return int(correct), n
+    right = [recognised({"model": model}, x.to(device), y, ids=ids) for x, y, ids in batches]
+    return sum(int(part.sum()) for part in right), sum(part.numel() for part in right)
 
 
 def measure(

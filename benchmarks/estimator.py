@@ -13,24 +13,15 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from measure import (
-    Timing,
-    headline,
-    metadata,
-    parser,
-    peak_extra_bytes,
-    save,
-    settle,
-    significant,
-    table,
-    time_together,
-)
+from measure import headline, metadata, parser, peak_extra_bytes, save, settle, table
+from whorl.bench.clock import Timing, significant, take_turns
 from whorl.bench.sections import SIZES, prepare, replayed_gradient
 from whorl.estimators import TI_SIGMA, AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.geometry import blur, from_polar, gaussian_kernel, to_polar
@@ -129,12 +120,22 @@ def input_gradient(shape: Shape, device: torch.device) -> Call:
     return gradient
 
 
+def timed(
+    calls: Mapping[str, Call | Callable[[Tensor], None]],
+    inputs: Sequence[tuple[Tensor]],
+    device: torch.device,
+    repeats: int,
+) -> dict[str, Timing]:
+    """What the device needs for each call on gradients that are in no cache."""
+    return take_turns(calls, inputs, device=device, warmup=2, repeats=repeats, queued=True)[0]
+
+
 def measure(shape: Shape, device: torch.device, repeats: int) -> dict[str, Any]:
     """Time and weigh every case on one shape."""
     calls = cases(shape, device)
     inputs = [(torch.randn(shape, device=device),) for _ in range(INPUT_SETS)]
     print(f"{shape}: {len(calls)} cases, {repeats} rounds", file=sys.stderr)
-    timings = time_together(calls, inputs, device=device, repeats=repeats)
+    timings = timed(calls, inputs, device, repeats)
     x = inputs[0][0]
     rows = []
     for name, call in calls.items():
@@ -143,7 +144,7 @@ def measure(shape: Shape, device: torch.device, repeats: int) -> dict[str, Any]:
             {
                 "name": name.strip(),
                 "part_of": OURS if name.startswith(" ") else None,
-                **timings[name].record(),
+                **asdict(timings[name]),
                 "ratios": ratios(name, timings),
                 "peak_extra_buffers": significant(peak / (x.numel() * x.element_size())),
             }
@@ -158,17 +159,15 @@ def by_batch(device: torch.device, repeats: int) -> list[dict[str, Any]]:
         for dtype in DTYPES:
             shape = (batch, 3, 299, 299)
             inputs = [(torch.randn(shape, device=device).to(dtype),) for _ in range(INPUT_SETS)]
-            timings = time_together(
-                {COPY: torch.clone, OURS: AffineInvariant()}, inputs, device=device, repeats=repeats
-            )
+            timings = timed({COPY: torch.clone, OURS: AffineInvariant()}, inputs, device, repeats)
             rows.append(
                 {
                     "batch": batch,
                     "dtype": str(dtype).removeprefix("torch."),
-                    **timings[OURS].record(),
-                    "copy_ms": timings[COPY].record()["median_ms"],
-                    "copies": significant(timings[OURS].median / timings[COPY].median),
-                    "us_per_image": significant(1e6 * timings[OURS].median / batch),
+                    **asdict(timings[OURS]),
+                    "copy_ms": timings[COPY].median_ms,
+                    "copies": significant(timings[OURS].median_ms / timings[COPY].median_ms),
+                    "us_per_image": significant(1e3 * timings[OURS].median_ms / batch),
                 }
             )
     return rows
@@ -184,13 +183,13 @@ def beside_inception(device: torch.device, repeats: int) -> dict[str, Any]:
     first = time.perf_counter() - start
     inputs = [(torch.randn(64, 3, 299, 299, device=device),) for _ in range(INPUT_SETS)]
     short = [(x.to(torch.bfloat16),) for (x,) in inputs]
-    whole = time_together({"gradient": lambda _: gradient()}, inputs, device=device, repeats=repeats)["gradient"]
-    found = {"prepare_s": significant(first), "gradient": whole.record()}
+    whole = timed({"gradient": lambda _: gradient()}, inputs, device, repeats)["gradient"]
+    found: dict[str, Any] = {"prepare_s": significant(first), "gradient": asdict(whole)}
     for name, sets in (("float32", inputs), ("bfloat16", short)):
         calls: dict[str, Call] = {OURS: AffineInvariant(), TURNED: RotationInvariant()}
-        for which, timing in time_together(calls, sets, device=device, repeats=repeats).items():
+        for which, timing in timed(calls, sets, device, repeats).items():
             label = name if which == OURS else f"{which}, {name}"
-            found[label] = {**timing.record(), "share": significant(timing.median / whole.median)}
+            found[label] = {**asdict(timing), "share": significant(timing.median_ms / whole.median_ms)}
     return found
 
 
@@ -218,7 +217,7 @@ def targets(results: Mapping[str, Any], device: torch.device) -> list[dict[str, 
 def ratios(name: str, timings: Mapping[str, Timing]) -> dict[str, float]:
     """Divide one median by those it is compared with."""
     to = {"copy": COPY, "depthwise_convolution": RIVAL, "input_gradient": GRADIENT}
-    return {key: significant(timings[name].median / timings[other].median) for key, other in to.items()}
+    return {key: significant(timings[name].median_ms / timings[other].median_ms) for key, other in to.items()}
 
 
 def kept_bytes(shape: Shape, device: torch.device) -> int:

@@ -29,7 +29,8 @@ from torch import nn
 import whorl
 from frontier_candidates import Make, chosen
 from frontier_drawing import draw, summary
-from frontier_judging import Data, Judge, joined, measure
+from frontier_judge import Judge, joined, measure
+from judge import Data
 from measure import metadata, save
 from whorl.evaluation import PAPER_POSES
 from whorl.models import model_names

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 import whorl
-from whorl.analysis.error import on_grid
+from whorl.analysis.kernel_grid import kernel_of_widths, narrowing
+from whorl.estimators.polar_grids import on_grid
 
 _WIDTH = r"([0-9.]+)"
 _KERNEL = re.compile(rf"t{_WIDTH}(?:p{_WIDTH}|s{_WIDTH}r{_WIDTH})(?:@([0-9]+))?(u?)(?:x([0-9]+):([0-9]+))?")
@@ -38,7 +40,7 @@ def kernel_by_name(text: str) -> whorl.Estimator | None:
     """Get the estimator that a name describes; None where it is no name of a kernel.
 
     >>> kernel_by_name("t0.8p0"), kernel_by_name("ai0.5")
-    (AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False), None)
+    (AffineInvariant(sigma=0.8, rotation=False, scaling=False), None)
     >>> kernel_by_name("t0s0r3@21x2:2")
     PolarGridInvariant(kernel_size=21, sigma=3.0, polar_sigma=3.0, translation=False, scaling=False, finer=(2, 2))
     >>> kernel_by_name("turn20-2")
@@ -46,10 +48,8 @@ def kernel_by_name(text: str) -> whorl.Estimator | None:
     >>> len(kernel_by_name("t0s0r3|t0s0r0.8").parts)
     2
     """
-    turns = _TURNS.fullmatch(text)
-    if turns:
-        first, last = turns.groups()
-        return whorl.RotationInvariant(degrees=float(first) if last is None else (float(first), float(last)))
+    if _TURNS.fullmatch(text):
+        return narrowing(text.removeprefix("turn"))
     found = [_KERNEL.fullmatch(part) for part in text.split("|")]
     kernels = [_estimator(one) for one in found if one]
     if len(kernels) < len(found):
@@ -59,17 +59,13 @@ def kernel_by_name(text: str) -> whorl.Estimator | None:
 
 def _estimator(found: re.Match[str]) -> whorl.Estimator:
     translation, polar, scaling, rotation, size, uniform, radii, angles = found.groups()
-    moved, scaled, turned = float(translation), float(scaling or polar), float(rotation or polar)
-    if not (moved or scaled or turned):
+    widths = (float(translation), float(scaling or polar), float(rotation or polar))
+    if not any(widths):
         return whorl.identity
-    radial, around = scaled or turned or moved, turned or scaled or moved
-    kernel = whorl.AffineInvariant(
-        kernel_size=int(size or 15),
-        sigma=moved or radial,
-        kind="uniform" if uniform else "gaussian",
-        polar_sigma=radial if radial == around else (radial, around),
-        translation=moved > 0,
-        rotation=turned > 0,
-        scaling=scaled > 0,
-    )
+    made = kernel_of_widths(*widths, size=int(size or 15))
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in made.items()
+    }
+    del settings["type"]
+    kernel = whorl.AffineInvariant(**settings, kind="uniform" if uniform else "gaussian")
     return on_grid(kernel, finer=(int(radii), int(angles))) if radii else kernel

@@ -24,8 +24,9 @@ import torch
 from torch import nn
 
 import whorl
-from frontier_judging import Data, Judge, measure
+from frontier_judge import Judge, measure
 from frontier_transforms import Blend, BlockShuffle, Mosaic, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
+from judge import Data
 from measure import metadata, save, table
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack

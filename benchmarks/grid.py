@@ -5,7 +5,7 @@
 Twelve attacks (as many as the paper's table 6 has rows), its twelve poses, three targets, images on disk. Three ways,
 which must count the same:
 
-- naive: for each attack, pose and target, for each image: read both versions, warp them, ask the target;
+- naive: for each attack, pose and target, for each image: read both versions, warp them, predict;
 - naive, in batches: the same loops, a batch of images at a time;
 - whorl: ``whorl.runs.scores.evaluate_folders``, one pass in which every image is read once, warped once a pose,
   and the clean side is shared by all attacks.
@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import whorl
-from measure import Timing, headline, metadata, parser, save, settle, significant, table, time_together
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import Timing, significant, take_turns
 from whorl.data import load_image, save_image
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.runs.networks import Target
@@ -44,19 +46,19 @@ Counts = dict[tuple[str, str, Pose], SuccessRate]
 
 
 class Files:
-    """Clean images and their adversarial versions on disk, and the networks to ask."""
+    """Clean images and their adversarial versions on disk, and the networks to evaluate."""
 
     def __init__(self, folder: Path, images: whorl.data.Images, targets: Sequence[str], device: torch.device) -> None:
         self.device, self.clean, x = device, folder / "clean", images.x.to(device)
         self.labels = {f"{label}/{name}": label for label, name in zip(images.y.tolist(), images.ids, strict=True)}
-        for name, picture in zip(self.labels, images.x, strict=True):
-            save_image(self.clean / f"{name}.png", picture)
+        for name, image in zip(self.labels, images.x, strict=True):
+            save_image(self.clean / f"{name}.png", image)
         source = whorl.load_model(targets[0], device=device)
         self.attacks = {name: folder / "adv" / name for name in ATTACKS}
         for name, place in self.attacks.items():
             adversarial = ATTACKS[name](source, x, images.y, ids=images.ids).cpu()
-            for picture_name, picture in zip(self.labels, adversarial, strict=True):
-                save_image(place / f"{picture_name}.png", picture)
+            for image_name, image in zip(self.labels, adversarial, strict=True):
+                save_image(place / f"{image_name}.png", image)
         self.targets = {name: whorl.load_model(name, device=device) for name in targets}
 
     def _read(self, folder: Path, names: Sequence[str]) -> torch.Tensor:
@@ -113,15 +115,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         found = {name: way() for name, way in ways.items()}
         different = sum(found["naive"][cell] != found["whorl"][cell] for cell in found["naive"])
-        timed = time_together(ways, device=options.device, warmup=0, repeats=ROUNDS, queued=False)
+        timed, _ = take_turns(ways, device=options.device, warmup=0, repeats=ROUNDS)
     report(timed, different, options, n=len(images.ids), poses=len(poses), targets=targets)
 
 
 def report(timed: dict[str, Timing], different: int, options: Any, **settings: Any) -> None:
     """Print and save."""
-    ours = timed["whorl"].median
+    ours = timed["whorl"].median_ms
     rows: list[dict[str, Any]] = [
-        {"way": name, **timing.record(), "times_whorl": significant(timing.median / ours)}
+        {"way": name, **asdict(timing), "times_whorl": significant(timing.median_ms / ours)}
         for name, timing in timed.items()
     ]
     about = metadata(

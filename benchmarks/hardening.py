@@ -9,7 +9,7 @@
 A job is MODEL:RECIPE:SECONDS, or MODEL:RECIPE:SECONDS:START to begin with the weights of an earlier recipe. Each leaves
 ``MODEL.RECIPE.safetensors`` (fp16, what training changed) and a record, ``MODEL.RECIPE.json``; several may be trained
 at once into one folder. A check says at once whether a network holds what a hardened one should, and looks at weights a
-little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation asks every
+little before and beyond the trained ones too, or between two trainings (``--line-from``). The evaluation takes every
 file, and the originals, and saves ``evaluation.json`` after each of its parts, so that a run that is cut short keeps
 what it has. Training images and attacks are kept in ``--out`` for the next call. Shipping puts a file, or what lies
 0.85 of the way from the original to it, into the package, and what is known of it into the package's manifest.
@@ -24,13 +24,14 @@ from pathlib import Path
 
 import torch
 
-from hardening_counts import accuracy, ask, show, success, white_box
+from hardening_counts import accuracy, count, show, success, white_box
 from hardening_evaluation import evaluate
 from hardening_images import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, craft_all, evaluation_images
 from hardening_jobs import Job, decoded, settings_of, train
 from hardening_limits import Verdict, check
 from hardening_networks import networks
 from hardening_shipping import ship
+from judge import Data
 from measure import metadata, save, table
 from whorl.models.defended.entries import HERE
 
@@ -39,10 +40,11 @@ __all__ = [
     "ATTACKS",
     "OTHER_SOURCE",
     "POOL_SOURCE",
+    "Data",
     "Job",
     "Verdict",
     "accuracy",
-    "ask",
+    "count",
     "craft",
     "decoded",
     "evaluate",

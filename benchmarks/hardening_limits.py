@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 import whorl
 from hardening_counts import figures
 from hardening_images import PLAIN, POOL_SOURCE, craft, evaluation_images
 from hardening_networks import blends, load_start, partly
+from judge import Data
 from measure import save
 from whorl.evaluation import PAPER_POSES, Pose
 from whorl.files import sha256_of
@@ -57,12 +56,12 @@ class Verdict:
 
 def check(options: argparse.Namespace) -> None:
     """Print one line a network: clean accuracy, success rates from resnet18 at identity, their limits, PASS or FAIL."""
-    x, y, ids = evaluation_images(options)
-    crafted = {name: craft(name, POOL_SOURCE, x, y, ids, options) for name in PLAIN}
+    data = evaluation_images(options)
+    crafted = {name: craft(name, POOL_SOURCE, data, options) for name in PLAIN}
     for name in options.check or sorted(path.stem for path in options.out.glob("*.safetensors")):
         model, _, recipe = name.partition(".")
         original = whorl.load_model(model, device=options.device)
-        _, before = figures(original, x, crafted, y, [Pose()], options)
+        _, before = figures(original, data, crafted, [Pose()], options)
         limits = {attack: share * before[attack] for attack, share in SHARES.items()}
         record = json.loads((options.out / f"{name}.json").read_text(encoding="utf-8"))
         if options.line_from and record.get("blend_from"):
@@ -76,9 +75,9 @@ def check(options: argparse.Namespace) -> None:
         seen: dict[float, Verdict] = {}
         for amount in (1.0, *blends(options)):
             net = partly(model, blended(start, state, amount), 1.0, options)
-            clean, rates = figures(net, x, crafted, y, [Pose()], options)
+            clean, rates = figures(net, data, crafted, [Pose()], options)
             if recipe == "ai-at":
-                seen[amount] = against_ens_at(f"{name} {amount:g}", net, clean, x, y, ids, options)
+                seen[amount] = against_ens_at(f"{name} {amount:g}", net, clean, data, options)
             else:
                 seen[amount] = Verdict.of(f"{name} {amount:g}", FLOORS.get(recipe, 0.0), clean, rates, limits)
             print(seen[amount], flush=True)
@@ -126,14 +125,12 @@ def told_of(path: Path) -> dict[str, Any]:
     return {"sha256": sha256_of(path), **told, **ran}
 
 
-def against_ens_at(
-    name: str, net: whorl.Classifier, clean: float, x: Tensor, y: Tensor, ids: list[str], options: argparse.Namespace
-) -> Verdict:
-    """Ask ``ai-at`` and ``ens-at`` about turned, scaled and moved images."""
+def against_ens_at(name: str, net: whorl.Classifier, clean: float, data: Data, options: argparse.Namespace) -> Verdict:
+    """Evaluate ``ai-at`` and ``ens-at`` on rotated, scaled and translated images."""
     model = name.partition(".")[0]
-    crafted = {attack: craft(attack, POOL_SOURCE, x, y, ids, options) for attack in ("ai-dim", "ai-ram")}
+    crafted = {attack: craft(attack, POOL_SOURCE, data, options) for attack in ("ai-dim", "ai-ram")}
     beside = partly(model, unpack(options.out / f"{model}.ens-at.safetensors"), 1.0, options)
-    beside_clean, _ = figures(beside, x, {"ai-dim": x}, y, [Pose()], options)
-    _, before = figures(beside, x, crafted, y, PAPER_POSES, options)
-    _, rates = figures(net, x, crafted, y, PAPER_POSES, options)
+    beside_clean, _ = figures(beside, data, {"ai-dim": data.x}, [Pose()], options)
+    _, before = figures(beside, data, crafted, PAPER_POSES, options)
+    _, rates = figures(net, data, crafted, PAPER_POSES, options)
     return Verdict.of(name, beside_clean - 3, clean, rates, {k: v - INVARIANT_GAIN for k, v in before.items()})

@@ -30,7 +30,7 @@ def networks(options: argparse.Namespace) -> tuple[dict[str, whorl.Classifier], 
 def partly(model: str, state: StateDict, amount: float, options: argparse.Namespace) -> whorl.Classifier:
     """A network that goes so much of the way from its original to ``state``."""
     net = whorl.load_model(model, device=options.device)
-    # What is asked is what a file would hold.
+    # What is evaluated is what a file would hold.
     state = {k: t.half().float() if t.is_floating_point() else t for k, t in blended(net, state, amount).items()}
     overlay(net.net, state, model)
     net.weights_sha256 = state_dict_sha256(net.net)

@@ -1,4 +1,4 @@
-"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled after the image is moved.
+"""PGD of each other library on a network and on ``est.wrap(network)``: who is fooled in the paper's twelve poses.
 
     python benchmarks/interop.py --data NIPS17_FOLDER --n 500 --device cuda
 
@@ -14,9 +14,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 import whorl
+from judge import Data, evaluated, percent, rows
 from measure import HERE, headline, metadata, save, table
-from whorl.evaluation import PAPER_POSES, Outcomes, outcomes
 from whorl.geometry.kernels import Sigma
-from whorl.models._torchvision import torchvision
+from whorl.interop.libraries import find_library
 
 EPS, STEPS = 16 / 255, 10
 ALPHA = 5 * EPS / STEPS
@@ -37,10 +36,9 @@ KERNEL: Sigma = "reference"  # the authors' kernel, as in the paper's tables
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One library: its package, its attack, and how its documentation calls it on (network, images, labels)."""
+    """One library, its attack, and how its documentation calls it on (network, images, labels)."""
 
     library: str
-    package: str
     attack: str
     run: Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -97,22 +95,21 @@ def autoattack_apgd(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 ROWS = (
-    Row(library="torchattacks", package="torchattacks", attack="PGD", run=torchattacks_pgd),
-    Row(library="torchattack", package="torchattack", attack="PGD", run=torchattack_pgd),
-    Row(library="foolbox", package="foolbox", attack="LinfPGD", run=foolbox_pgd),
-    Row(library="art", package="adversarial-robustness-toolbox", attack="ProjectedGradientDescent", run=art_pgd),
-    Row(library="pyautoattack", package="pyautoattack", attack="APGD-CE", run=autoattack_apgd),
+    Row(library="torchattacks", attack="PGD", run=torchattacks_pgd),
+    Row(library="torchattack", attack="PGD", run=torchattack_pgd),
+    Row(library="foolbox", attack="LinfPGD", run=foolbox_pgd),
+    Row(library="art", attack="ProjectedGradientDescent", run=art_pgd),
+    Row(library="pyautoattack", attack="APGD-CE", run=autoattack_apgd),
 )
 
 
 def importable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, str]]:
     """Those whose library is there, and why each of the others is not."""
-    torchvision()  # which some of them import, and which may need a hand
     there, missing = [], {}
     for row in rows:
         try:
-            import_module(row.library)
-        except ImportError as error:
+            find_library(row.library).load()
+        except (ImportError, whorl.WhorlError) as error:
             missing[row.library] = str(error)
         else:
             there.append(row)
@@ -131,41 +128,36 @@ def craft(row: Row, net: nn.Module, x: Tensor, y: Tensor, *, batch_size: int, se
     return made, time.perf_counter() - start
 
 
-def mean_rate(done: Outcomes, attack: str, target: str) -> float:
-    """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    counts = [done.counts[attack, target, pose] for pose in PAPER_POSES]
-    rates = [count.rate for count in counts if count.n_clean_correct]
-    return 100 * sum(rates) / len(rates)
-
-
-def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data: Data, seed: int) -> dict[str, Any]:
-    """Attack with both gradients and ask the targets in twelve poses."""
+def measure(
+    row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data: Data, *, batch_size: int, seed: int
+) -> dict[str, Any]:
+    """Attack with both gradients and evaluate on the targets in twelve poses."""
     estimator = whorl.AffineInvariant(sigma=KERNEL)
     networks = {PLAIN: source, WRAPPED: estimator.wrap(source).eval()}
     made, seconds = {}, {}
     for name, net in networks.items():
-        made[name], seconds[name] = craft(row, net, data.x, data.y, batch_size=data.batch_size, seed=seed)
-    done = outcomes(data.batches(made), targets)
+        made[name], seconds[name] = craft(row, net, data.x, data.y, batch_size=batch_size, seed=seed)
+    done = evaluated(targets, data, made, batch_size=batch_size)
     results = []
     for target in targets:
         compared = done.compare(WRAPPED, PLAIN, target)
         results.append(
             {
                 "target": target,
-                "mean_success_rate": {name: mean_rate(done, name, target) for name in networks},
+                "mean_success_rate": {name: percent(done, name, target) for name in networks},
                 "wrapped_better": compared.b,
                 "plain_better": compared.c,
                 "p_value": compared.p_value,
                 "counts": [
-                    {"gradient": a, "angle": p.angle, "scale": p.scale, "shift": p.shift, **asdict(count)}
-                    for (a, t, p), count in done.counts.items()
-                    if t == target
+                    {"gradient": cell["attack"], **{key: cell[key] for key in cell if key not in ("attack", "target")}}
+                    for cell in rows(done)
+                    if cell["target"] == target
                 ],
             }
         )
     return {
         "library": row.library,
-        "version": _version(row),
+        "version": find_library(row.library).version(),
         "attack": row.attack,
         "estimator": repr(estimator),
         "seconds": seconds,
@@ -173,47 +165,26 @@ def measure(row: Row, source: nn.Module, targets: Mapping[str, nn.Module], data:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Labelled images on their device, and how many to take at a time."""
-
-    x: Tensor
-    y: Tensor
-    ids: list[str]
-    batch_size: int
-
-    def batches(self, made: Mapping[str, Tensor]) -> Any:
-        """Clean and adversarial images side by side."""
-        for i in range(0, len(self.x), self.batch_size):
-            part = slice(i, i + self.batch_size)
-            yield self.x[part], {name: images[part] for name, images in made.items()}, self.y[part], self.ids[part]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Craft, ask, print, save."""
+    """Craft, evaluate, print, save."""
     options = _options(argv)
     device = torch.device(options.device)
-    x, y, ids = (
-        whorl.load_images(options.data, limit=options.n, size=options.size)
-        if options.data
-        else whorl.load_samples(options.n, size=options.size)
-    )
-    data = Data(x=x.to(device), y=y.to(device), ids=list(ids), batch_size=options.batch_size)
+    data = Data.load(options.data, options.n, options.size, device)
     source = whorl.load_model(options.source, device=device)
     targets = {name: whorl.load_model(name, device=device) for name in options.targets.split(",")}
-    rows, missing = importable([row for row in ROWS if options.libraries in ("all", row.library)])
+    there, missing = importable([row for row in ROWS if options.libraries in ("all", row.library)])
     for library, reason in missing.items():
         print(f"{library} left out: {reason}", file=sys.stderr)
-    if not rows:
+    if not there:
         raise SystemExit("none of the libraries can be imported. pip install 'whorl[interop]'")
     results = []
-    for row in rows:
-        results.append(measure(row, source, targets, data, options.seed))
+    for row in there:
+        results.append(measure(row, source, targets, data, batch_size=options.batch_size, seed=options.seed))
         print(json.dumps({"library": row.library, "seconds": results[-1]["seconds"]}), file=sys.stderr, flush=True)
     about = metadata(
         device,
         data=Path(options.data).name if options.data else "samples",
-        n=len(x),
+        n=len(data.ids),
         size=options.size,
         eps="16/255",
         steps=STEPS,
@@ -238,17 +209,17 @@ def lines(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The cells of a table, a line a library and target."""
     made = []
     for result in results:
-        for asked in result["targets"]:
-            rates = asked["mean_success_rate"]
+        for found in result["targets"]:
+            rates = found["mean_success_rate"]
             made.append(
                 [
                     f"{result['library']} {result['version']} {result['attack']}",
-                    asked["target"],
+                    found["target"],
                     f"{rates[PLAIN]:.1f}",
                     f"{rates[WRAPPED]:.1f}",
                     f"{rates[WRAPPED] - rates[PLAIN]:+.1f}",
-                    f"{asked['wrapped_better']}:{asked['plain_better']}",
-                    f"{asked['p_value']:.2g}",
+                    f"{found['wrapped_better']}:{found['plain_better']}",
+                    f"{found['p_value']:.2g}",
                 ]
             )
     return made
@@ -263,13 +234,6 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     """Lay the results out for the documentation."""
     rows = [HEADINGS, ["---", "---", *["---:"] * (len(HEADINGS) - 2)], *lines(results)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _version(row: Row) -> str:
-    try:
-        return version(row.package)
-    except PackageNotFoundError:
-        return str(getattr(import_module(row.library), "__version__", ""))
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -1,7 +1,6 @@
-"""What the benchmarks share: timing, peak memory, what the numbers depend on, saving, plain-text tables.
+"""What the benchmarks share beside the clock of ``whorl.bench``: peak memory, command line, saving, plain-text tables.
 
-The contract: a median with its spread over at least :data:`REPEATS` synchronised repeats; what is compared takes turns
-in one process; everything the numbers depend on is saved beside them; losses are printed like wins.
+The clock's contract, with at least :data:`REPEATS` repeats; and losses are printed like wins.
 """
 
 from __future__ import annotations
@@ -10,143 +9,27 @@ import argparse
 import json
 import math
 import os
-import platform
 import shlex
 import shutil
 import subprocess
 import sys
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-import whorl
+from whorl.bench import clock
+from whorl.files import write_file
 
 HERE = Path(__file__).parent
-PACKAGES = ("torchvision", "timm", "pillow", "numpy")
 REPEATS = 20
 QUICK_REPEATS = 3
-# More than any GPU's second-level cache, and long enough to write that Python can queue a call meanwhile.
-_FILLER_BYTES = 1024 * 2**20
-
-Inputs = Sequence[tuple[Tensor, ...]]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Time and memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """Seconds that a call took: the median and the 10th and 90th percentile of ``n`` repeats."""
-
-    median: float
-    p10: float
-    p90: float
-    n: int
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Timing:
-        """Summarise repeats.
-
-        >>> Timing.of([3.0, 1.0, 2.0])
-        Timing(median=2.0, p10=1.2, p90=2.8, n=3)
-        """
-        samples = torch.tensor(seconds, dtype=torch.float64)
-        low, middle, high = samples.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
-        return cls(median=middle, p10=low, p90=high, n=len(seconds))
-
-    def record(self) -> dict[str, float | int]:
-        """Give what is saved, in milliseconds."""
-        return {
-            "median_ms": significant(1e3 * self.median, 6),
-            "p10_ms": significant(1e3 * self.p10, 6),
-            "p90_ms": significant(1e3 * self.p90, 6),
-            "n": self.n,
-        }
-
-
-def time_it(
-    call: Callable[..., object],
-    inputs: Inputs = ((),),
-    *,
-    device: torch.device,
-    warmup: int = 3,
-    repeats: int = REPEATS,
-    queued: bool = True,
-) -> Timing:
-    """Time one call; see :func:`time_together`."""
-    return time_together({"": call}, inputs, device=device, warmup=warmup, repeats=repeats, queued=queued)[""]
-
-
-def time_together(
-    calls: Mapping[str, Callable[..., object]],
-    inputs: Inputs = ((),),
-    *,
-    device: torch.device,
-    warmup: int = 3,
-    repeats: int = REPEATS,
-    queued: bool = True,
-) -> dict[str, Timing]:
-    """Time calls that take turns, so that whatever else the machine does is shared among them.
-
-    Args:
-        calls: functions by name.
-        inputs: sets of arguments, taken in rotation so that no call finds its input in a cache.
-        device: where they compute. A GPU is timed by events on its own clock, and waited for.
-        warmup: rounds that do not count.
-        repeats: rounds that do.
-        queued: on a GPU, whether calls are queued behind other work, so that only device time counts (a kernel within a
-            longer computation), or start on an idle device, so that launching counts too (a whole program).
-    """
-    samples: dict[str, list[Callable[[], float]]] = {name: [] for name in calls}
-    sample = _DeviceClock(device, queued=queued) if device.type == "cuda" else _host_clock
-    for count in range(warmup + repeats):
-        for place, (name, call) in enumerate(calls.items()):
-            seconds = sample(call, inputs[(count + place) % len(inputs)])
-            if count >= warmup:
-                samples[name].append(seconds)
-        if sys.stderr.isatty():
-            print(f"\rround {count + 1} of {warmup + repeats}", end="", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print("\r", end="", file=sys.stderr)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return {name: Timing.of([seconds() for seconds in taken]) for name, taken in samples.items()}
-
-
-def _host_clock(call: Callable[..., object], arguments: tuple[Tensor, ...]) -> Callable[[], float]:
-    start = time.perf_counter()
-    call(*arguments)
-    seconds = time.perf_counter() - start
-    return lambda: seconds
-
-
-class _DeviceClock:
-    """Takes one sample; its seconds may be asked for once the device was waited for."""
-
-    def __init__(self, device: torch.device, *, queued: bool) -> None:
-        self.device = device
-        self.filler = torch.empty(_FILLER_BYTES, dtype=torch.uint8, device=device) if queued else None
-
-    def __call__(self, call: Callable[..., object], arguments: tuple[Tensor, ...]) -> Callable[[], float]:
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if self.filler is not None:
-            self.filler.zero_()
-        else:
-            torch.cuda.synchronize(self.device)
-        start.record()
-        call(*arguments)
-        stop.record()
-        return lambda: start.elapsed_time(stop) / 1e3
+# Memory
 
 
 def peak_extra_bytes(call: Callable[[], object], device: torch.device) -> int:
@@ -183,36 +66,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
         device: what they were taken on. None: the GPU if there is one.
         settings: taken over as they are.
     """
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    about: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": _command(),
-        "commit": _commit(),
-        "whorl": whorl.__version__,
-        "python": platform.python_version(),
-        "packages": {"torch": str(torch.__version__)} | {name: _version(name) for name in PACKAGES},
-        "device": str(device),
-        "hardware": _processor(),
-        "threads": torch.get_num_threads(),
-    }
-    if device.type == "cuda":
-        about["hardware"] = torch.cuda.get_device_name(device)
-        about["host"] = _processor()
-        about["cuda"] = torch.version.cuda
-        about["cudnn"] = torch.backends.cudnn.version()
-        with warnings.catch_warnings():
-            # Newer releases would rather be asked otherwise, in a way that older ones do not know.
-            warnings.simplefilter("ignore")
-            about["tf32_convolutions"] = torch.backends.cudnn.allow_tf32
-            about["tf32_products"] = torch.backends.cuda.matmul.allow_tf32
-    return about | settings
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    return {**clock.metadata(device), "command": _command(), "commit": _commit(), **settings}
 
 
 def _command() -> str:
@@ -234,15 +88,6 @@ def _commit() -> str | None:
     command = [git, "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -278,13 +123,7 @@ def settle(made: argparse.ArgumentParser, argv: Sequence[str] | None, name: str)
 
 def save(results: Mapping[str, Any], path: Path) -> None:
     """Write results as JSON, with null for what is not a number; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(_finite(results), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_file(path, json.dumps(_finite(results), indent=2, allow_nan=False) + "\n")
     print(f"saved {path.name}", file=sys.stderr)
 
 
@@ -319,12 +158,3 @@ def headline(about: Mapping[str, Any]) -> str:
     """Say in one line where numbers were taken."""
     parts = [about["hardware"], f"{about['threads']} threads" if about["device"] == "cpu" else f"CUDA {about['cuda']}"]
     return ", ".join([*parts, f"torch {about['packages']['torch']}", f"Python {about['python']}", about["date"]])
-
-
-def significant(value: float, digits: int = 4) -> float:
-    """Round to so many significant digits.
-
-    >>> significant(1234.5678)
-    1235.0
-    """
-    return float(f"{value:.{digits}g}")

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 
-from measure import headline, metadata, parser, save, settle, significant, table
+from measure import headline, metadata, parser, save, settle, table
 from whorl import runs
+from whorl.bench.clock import significant
 from whorl.runs.networks import Networks
 
 SOURCE, TARGETS, ATTACK = "mobilenet_v2", ("mobilenet_v2",), "ai-fgsm"
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     total = course[-1][0]
     early = next(peak for seen, peak in course if seen * 10 >= total)
     figures = {
-        "pictures": len(done.ids),
+        "images": len(done.ids),
         "above_networks_mb": significant((peak_bytes() - before) / 1e6),
         "above_networks_after_a_tenth_mb": significant((early - before) / 1e6),
         "networks_and_libraries_mb": significant(before / 1e6),

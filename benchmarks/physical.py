@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,29 +25,39 @@ from typing import Any
 
 import torch
 
-from measure import Timing, metadata, save, table
+from measure import metadata, save, table
+from whorl.bench.clock import Timing
 from whorl.data import load_samples, save_image
 from whorl.errors import WhorlError
-from whorl.physical import PRESETS, Layout, Settings, arrange, collect, score, table5
-from whorl.physical.camera import photograph, printed
+from whorl.physical import (
+    PRESETS,
+    PageLayout,
+    PrintedSheet,
+    Rehearsal,
+    arrange,
+    collect,
+    photograph,
+    printed,
+    score,
+    table5,
+)
 from whorl.physical.pdf import render_pages
-from whorl.physical.sheet import Sheet
-from whorl.physical.table5 import ATTACKS, PAPER, SETTINGS, SIMULATED
+from whorl.physical.rehearsal import ATTACKS, PAPER, SETTINGS, SIMULATED
 from whorl.runs.networks import load_targets
 
 DISTINCT = 6
 
 
-def sample_sheet(folder: Path) -> Sheet:
+def sample_sheet(folder: Path) -> PrintedSheet:
     """One full page: nine photographs, each twice."""
     x, y, ids = load_samples(9)
-    for picture, label, name in zip(x, y.tolist(), ids, strict=True):
+    for image, label, name in zip(x, y.tolist(), ids, strict=True):
         for version in ("clean", "copy"):
-            save_image(folder / version / str(label) / f"{name}.png", picture)
-    return arrange(collect(folder / "copy", clean=folder / "clean"), Layout())
+            save_image(folder / version / str(label) / f"{name}.png", image)
+    return arrange(collect(folder / "copy", clean=folder / "clean"), PageLayout())
 
 
-def make_photos(sheet: Sheet, folder: Path, count: int, width: int, height: int) -> int:
+def make_photos(sheet: PrintedSheet, folder: Path, count: int, width: int, height: int) -> int:
     """Write photographs: a few that differ, each in many files with other bytes after their end.
 
     Returns:
@@ -70,7 +81,7 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
     device = torch.device(arguments.device)
     targets = load_targets([arguments.model], device=device)
     with tempfile.TemporaryDirectory() as place:
-        sheet = sample_sheet(Path(place) / "pictures")
+        sheet = sample_sheet(Path(place) / "images")
         width, height = arguments.pixels
         # In another process: the memory that it takes is not the score's.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -82,18 +93,18 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
             ticks.append(time.perf_counter())
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-        done = score([Path(place) / "photos"], [sheet], targets, Settings(), device=device, progress=watch)
-    each = [later - earlier for earlier, later in pairwise(ticks)]
-    timing, warm = Timing.of(each), min(len(peaks) - 1, 10)
-    pictures, seconds = len(done.captures), ticks[-1] - ticks[0]
+        done = score([Path(place) / "photos"], [sheet], targets, device=device, progress=watch)
+    each = [1e3 * (later - earlier) for earlier, later in pairwise(ticks)]
+    timing, warm = Timing.of(each, each[0]), min(len(peaks) - 1, 10)
+    images, seconds = len(done.captures), ticks[-1] - ticks[0]
     return {
         "photos": arguments.photos,
         "distinct": distinct,
         "megapixels": round(width * height / 1e6, 1),
-        "identified": pictures,
+        "identified": images,
         "unread": len(done.unread),
-        "photo": timing.record(),
-        "pictures_per_second": round(pictures / seconds, 2),
+        "photo": asdict(timing),
+        "images_per_second": round(images / seconds, 2),
         "photos_per_second": round(arguments.photos / seconds, 3),
         "peak_mib_after_10": round(peaks[warm] / 1024),
         "peak_mib_at_the_end": round(peaks[-1] / 1024),
@@ -104,22 +115,21 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
     """Make table 5 from a run folder."""
     device = torch.device(arguments.device)
     groups = collect(arguments.run, clean=arguments.clean, limit=arguments.limit)
-    sheet = arrange(groups, Layout())
+    sheet = arrange(groups, PageLayout())
     targets = load_targets(arguments.model.split(","), arguments.defense.split(","), device=device, seed=arguments.seed)
     start = time.perf_counter()
 
-    def tell(stage: str, done: int, total: int) -> None:
+    def show(stage: str, done: int, total: int) -> None:
         print(f"{stage}: {done}/{total}, {time.perf_counter() - start:.0f} s", flush=True)
 
     done = table5(
         sheet,
         targets,
-        size=(arguments.pixels[0], arguments.pixels[1]),
+        Rehearsal(size=(arguments.pixels[0], arguments.pixels[1]), seed=arguments.seed),
         device=device,
-        seed=arguments.seed,
         workers=arguments.workers,
         notes=arguments.notes,
-        progress=tell,
+        progress=show,
     )
     rows: list[dict[str, Any]] = []
     for setting in SETTINGS:
@@ -128,7 +138,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
             rows.append(
                 {
                     "setting": setting,
-                    "pictures": version,
+                    "images": version,
                     "target": target,
                     "n": counts.n,
                     "n_clean_correct": counts.n_clean_correct,
@@ -139,7 +149,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
                     "interval": [round(100 * edge, 2) for edge in counts.interval()],
                 }
             )
-    versions = {row["pictures"]: None for row in rows}
+    versions = {row["images"]: None for row in rows}
     best = [version for version in versions if version.partition(" ")[0] == "ai-dim"]
     compared = [
         {"setting": setting, "target": target.name, "first": first, "second": second}
@@ -153,7 +163,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
     ]
     return {
         "note": SIMULATED,
-        "pictures": len(groups),
+        "images": len(groups),
         "pages": sheet.pages,
         "identified": {setting: round(done.identified(setting), 5) for setting in SETTINGS},
         "paper": PAPER,
@@ -167,10 +177,10 @@ def show_table5(results: dict[str, Any]) -> str:
     """Lay table 5 out: recognition accuracy and success rate in percent, versions by settings."""
     lines = []
     for target in dict.fromkeys(row["target"] for row in results["rows"]):
-        own = {(row["pictures"], row["setting"]): row for row in results["rows"] if row["target"] == target}
+        own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
         order = ["clean", *ATTACKS]
         versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
-        titles = [f"{target}, n = {results['pictures']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
+        titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [
             [name]
             + [f"{own[name, setting]['accuracy']:.1f}" for setting in SETTINGS]
@@ -185,14 +195,14 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("speed", "table5"))
-    parser.add_argument("--model", default="resnet18", help="network to ask; for table5 several, joined by commas")
+    parser.add_argument("--model", default="resnet18", help="network to evaluate; for table5 several, joined by commas")
     parser.add_argument("--defense", default="none", help="for table5: defences before each, joined by commas")
     parser.add_argument("--photos", type=int, default=200, help="for speed: how many")
     parser.add_argument("--pixels", type=int, nargs=2, default=(3000, 4000), help="width and height of a photograph")
     parser.add_argument("--run", type=Path, help="for table5: run folder with the attacks")
     parser.add_argument("--clean", type=Path, help="for table5: the clean images, if they moved")
     parser.add_argument("--limit", type=int, help="for table5: take the first so many images")
-    parser.add_argument("--notes", type=Path, help="for table5: file that lets it go on where it stopped")
+    parser.add_argument("--notes", type=Path, help="for table5: folder that lets it go on where it stopped")
     parser.add_argument("--workers", type=int, default=1, help="for table5: processes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

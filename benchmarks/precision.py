@@ -12,14 +12,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 import whorl
-from measure import headline, metadata, parser, save, settle, significant, table
-from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
+from judge import Data, evaluated, percent
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import significant
+from whorl.evaluation import PAPER_POSES, Outcomes, Precision
 
 SOURCE = "resnet18"
 TARGETS = (SOURCE, "mobilenet_v2", "efficientnet_lite0")
@@ -33,7 +35,7 @@ Means = dict[tuple[str, str], float]
 
 
 def craft(
-    images: whorl.data.Images, attacks: Sequence[str], device: torch.device, *, batch: int, **settings: Any
+    data: Data, attacks: Sequence[str], device: torch.device, *, batch: int, **settings: Any
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Every attack both ways; the images, and seconds, by ``attack way``."""
     source = whorl.load_model(SOURCE, device=device)
@@ -42,24 +44,16 @@ def craft(
     for name in attacks:
         for way, fast in WAYS.items():
             attack, start = whorl.attack(name, fast=fast, **settings), time.perf_counter()
-            parts = [
-                attack(source, images.x[i : i + batch], images.y[i : i + batch], ids=images.ids[i : i + batch])
-                for i in range(0, len(images.ids), batch)
-            ]
-            made[f"{name} {way}"] = torch.cat(parts)
+            made[f"{name} {way}"] = data.attacked(attack, source, batch_size=batch)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds[f"{name} {way}"] = significant(time.perf_counter() - start)
     return made, seconds
 
 
-def means(counts: Mapping[tuple[str, str, Any], SuccessRate]) -> Means:
+def means(done: Outcomes) -> Means:
     """Average each attack's rates on a target over the poses; poses without a recognised image have none."""
-    grouped: dict[tuple[str, str], list[float]] = {}
-    for (attack, target, _), count in counts.items():
-        if count.rate is not None:
-            grouped.setdefault((attack, target), []).append(100 * count.rate)
-    return {key: sum(rates) / len(rates) for key, rates in grouped.items()}
+    return {(attack, target): percent(done, attack, target) for attack in done.attacks for target in done.targets}
 
 
 class Compared(NamedTuple):
@@ -109,26 +103,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     made.add_argument("--batch-size", type=int, default=100)
     options = settle(made, argv, "precision")
     n = 2 if options.quick else options.n
-    loaded = whorl.load_images(options.data, limit=n, size=224) if options.data else whorl.load_samples(n, size=224)
-    images = whorl.data.Images(loaded.x.to(options.device), loaded.y.to(options.device), loaded.ids)
+    data = Data.load(options.data, n, 224, options.device)
     attacks, names = (ATTACKS[:1], TARGETS[:1]) if options.quick else (ATTACKS, TARGETS)
     settings = {"steps": 1} if options.quick else {}
-    adversarial, seconds = craft(images, attacks, options.device, batch=options.batch_size, **settings)
+    adversarial, seconds = craft(data, attacks, options.device, batch=options.batch_size, **settings)
     nets = {name: whorl.load_model(name, device=options.device) for name in names}
     poses = PAPER_POSES[:2] if options.quick else PAPER_POSES
     full, half = (
-        means(
-            success_rates(
-                nets, images.x, adversarial, images.y, poses=poses, batch_size=options.batch_size, precision=precision
-            )
-        )
-        for precision in ("full", "bf16")
+        means(evaluated(nets, data, adversarial, poses, batch_size=options.batch_size, precision=precision))
+        for precision in get_args(Precision)
     )
     found = compared(full, half)
     about = metadata(
         options.device,
         quick=options.quick,
-        n=len(images.ids),
+        n=len(data.ids),
         data=Path(options.data).name if options.data else "samples",
         source=SOURCE,
         targets=list(names),
@@ -140,8 +129,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for (name, target), points in found.by_attack.items()
     ]
     print(table(["attack", "target", *WAYS, "points"], rows))
-    asked = targets(found)
-    for row in asked:
+    held = targets(found)
+    for row in held:
         verdict = "met" if row["met"] else "missed"
         print(f"{row['what']}: {row['value']:.2f}, at most {row['at_most']}: {verdict}", end="; ")
         print(f"on one network at most {row['one_network']:.2f}")
@@ -153,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                     {"attack": a, "target": t, "full": rate, "bf16": half[a, t]} for (a, t), rate in full.items()
                 ],
                 "seconds_crafting": seconds,
-                "targets": asked,
+                "targets": held,
             },
             options.json,
         )

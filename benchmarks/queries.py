@@ -16,10 +16,9 @@ faster.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -28,7 +27,9 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from measure import headline, metadata, parser, save, settle, significant, table, time_together
+from measure import headline, metadata, parser, save, settle, table
+from whorl.bench.clock import significant, take_turns
+from whorl.bench.peers import TimedCall, reason
 from whorl.models.architectures import build
 from whorl.models.classifier import Classifier
 
@@ -41,7 +42,7 @@ SIZES: Mapping[str, tuple[int, int, int, int]] = {
 # So small that no image ever gives way, and every variant does all its work.
 EPS = 1e-5
 WHORL = "whorl"
-BATCHED, BY_PICTURE, BY_QUERY = "batched", "image by image", "query by query"
+BATCHED, BY_IMAGE, BY_QUERY = "batched", "image by image", "query by query"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,31 +56,12 @@ class Task:
     steps: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One way to make the queries.
-
-    Attributes:
-        attack: name of ours that it is compared with.
-        library: where it comes from.
-        name: what it is called.
-        run: attacks the task's images.
-        note: how its work differs from ours.
-    """
-
-    attack: str
-    library: str
-    name: str
-    run: Callable[[], Tensor]
-    note: str = ""
-
-    @property
-    def key(self) -> str:
-        """What it is distinguished by."""
-        return f"{self.library} {self.attack} {self.name}"
+def named(call: TimedCall) -> str:
+    """What a way to make the queries is distinguished by."""
+    return f"{call.library} {call.attack} {call.name}"
 
 
-def our_entries(task: Task) -> list[Entry]:
+def our_entries(task: Task) -> list[TimedCall]:
     """NES and SPSA, batched and in loops."""
     # A check of the start, and a gradient and a check for each step.
     budget = 1 + task.steps * (task.samples + 1)
@@ -90,19 +72,19 @@ def our_entries(task: Task) -> list[Entry]:
         def batched(made: whorl.Attack = made) -> Tensor:
             return made(task.model, task.x, task.y)
 
-        def by_picture(made: whorl.Attack = made) -> Tensor:
+        def by_image(made: whorl.Attack = made) -> Tensor:
             pairs = zip(task.x.split(1), task.y.split(1), strict=True)
             return torch.cat([made(task.model, x, y) for x, y in pairs])
 
         def by_query(made: whorl.Attack = made) -> Tensor:
-            return by_picture(made.with_(chunk=1))
+            return by_image(made.with_(chunk=1))
 
-        for kind, run in ((BATCHED, batched), (BY_PICTURE, by_picture), (BY_QUERY, by_query)):
-            entries.append(Entry(attack=name, library=WHORL, name=kind, run=run))
+        for kind, run in ((BATCHED, batched), (BY_IMAGE, by_image), (BY_QUERY, by_query)):
+            entries.append(TimedCall(attack=name, library=WHORL, name=kind, run=run))
     return entries
 
 
-def torchattacks_entries(library: Any, task: Task) -> list[Entry]:
+def torchattacks_entries(library: Any, task: Task) -> list[TimedCall]:
     """Its SPSA takes whole batches."""
     made = library.SPSA(
         task.model,
@@ -119,10 +101,10 @@ def torchattacks_entries(library: Any, task: Task) -> list[Entry]:
         return adv
 
     note = "one sign for the three channels of a pixel; no check for success"
-    return [Entry(attack="spsa", library="torchattacks", name="SPSA", run=run, note=note)]
+    return [TimedCall(attack="spsa", library="torchattacks", name="SPSA", run=run, note=note)]
 
 
-def cleverhans_entries(library: Any, task: Task) -> list[Entry]:
+def cleverhans_entries(library: Any, task: Task) -> list[TimedCall]:
     """Its SPSA takes one image after the other."""
 
     def run() -> Tensor:
@@ -133,18 +115,18 @@ def cleverhans_entries(library: Any, task: Task) -> list[Entry]:
             )
         return adv
 
-    return [Entry(attack="spsa", library="cleverhans", name="spsa", run=run, note="loops over images by itself")]
+    return [TimedCall(attack="spsa", library="cleverhans", name="spsa", run=run, note="loops over images by itself")]
 
 
-PEERS: Mapping[str, tuple[str, Callable[[Any, Task], list[Entry]]]] = {
+PEERS: Mapping[str, tuple[str, Callable[[Any, Task], list[TimedCall]]]] = {
     "torchattacks": ("torchattacks", torchattacks_entries),
     "cleverhans": ("cleverhans.torch.attacks.spsa", cleverhans_entries),
 }
 
 
-def peer_entries(task: Task) -> tuple[list[Entry], dict[str, str], dict[str, str]]:
+def peer_entries(task: Task) -> tuple[list[TimedCall], dict[str, str], dict[str, str]]:
     """List the peers that are there, their versions, and why the others are not."""
-    entries: list[Entry] = []
+    entries: list[TimedCall] = []
     versions, missing = {}, {}
     for name, (module, make) in PEERS.items():
         try:
@@ -155,12 +137,6 @@ def peer_entries(task: Task) -> tuple[list[Entry], dict[str, str], dict[str, str
         except Exception as error:  # noqa: BLE001 - a peer may fail to import in any way
             missing[name] = reason(error)
     return entries, versions, missing
-
-
-def reason(error: Exception) -> str:
-    """Say in one line why a peer failed, without any path."""
-    first = str(error).splitlines()[0] if str(error) else ""
-    return re.sub(r"(/[^\s:]+)+/", "", f"{type(error).__name__}: {first}")[:160]
 
 
 def prepare(device: torch.device, batch: int, side: int, samples: int, steps: int) -> Task:
@@ -174,7 +150,7 @@ def prepare(device: torch.device, batch: int, side: int, samples: int, steps: in
     return Task(model=model, x=x, y=y, samples=samples, steps=steps)
 
 
-def queries(entry: Entry, task: Task) -> int:
+def queries(entry: TimedCall, task: Task) -> int:
     """Run once, check the result, and count the images that the network saw."""
     seen = 0
 
@@ -184,31 +160,31 @@ def queries(entry: Entry, task: Task) -> int:
 
     hook = task.model.net.register_forward_pre_hook(count)
     try:
-        adv = entry.run()
+        adv = torch.as_tensor(entry.run())
     finally:
         hook.remove()
     if adv.shape != task.x.shape or float((adv - task.x).abs().max()) > 2 * EPS:
-        raise RuntimeError(f"{entry.key} left the ball.")
+        raise RuntimeError(f"{named(entry)} left the ball.")
     expected = len(task.x) * task.steps * task.samples
     if not 0.8 * expected <= seen <= 1.5 * expected:
-        raise RuntimeError(f"{entry.key} made {seen} queries; expected about {expected}.")
+        raise RuntimeError(f"{named(entry)} made {seen} queries; expected about {expected}.")
     return seen
 
 
-def measure(task: Task, entries: Sequence[Entry], repeats: int) -> tuple[list[Any], dict[str, str]]:
+def measure(task: Task, entries: Sequence[TimedCall], repeats: int) -> tuple[list[Any], dict[str, str]]:
     """Time all entries in turns: one record an entry, and why each peer's that failed did."""
     counted, failed = {}, {}
     for entry in entries:
         try:
-            counted[entry.key] = (entry, queries(entry, task))
+            counted[named(entry)] = (entry, queries(entry, task))
         except Exception as error:  # a peer may fail in any way; only our own failure ends the run
             if entry.library == WHORL:
                 raise
-            failed[entry.key] = reason(error)
+            failed[named(entry)] = reason(error)
     print(f"{tuple(task.x.shape)}: {len(counted)} variants, {repeats} rounds", file=sys.stderr)
     calls = {key: entry.run for key, (entry, _) in counted.items()}
-    timings = time_together(calls, device=task.x.device, warmup=1, repeats=repeats, queued=False)
-    rates = {key: seen / timings[key].median for key, (_, seen) in counted.items()}
+    timings, _ = take_turns(calls, device=task.x.device, repeats=repeats)
+    rates = {key: 1e3 * seen / timings[key].median_ms for key, (_, seen) in counted.items()}
     rows = []
     for key, (entry, seen) in counted.items():
         ours = rates[f"{WHORL} {entry.attack} {BATCHED}"]
@@ -217,7 +193,7 @@ def measure(task: Task, entries: Sequence[Entry], repeats: int) -> tuple[list[An
                 "attack": entry.attack,
                 "library": entry.library,
                 "name": entry.name,
-                **timings[key].record(),
+                **asdict(timings[key]),
                 "queries": seen,
                 "queries_per_second": significant(rates[key]),
                 "ours_over_this": significant(ours / rates[key]),
@@ -248,7 +224,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     made = parser(__doc__)
-    made.add_argument("--batch", type=int, help="pictures")
+    made.add_argument("--batch", type=int, help="images")
     made.add_argument("--size", type=int, help="side of the images")
     made.add_argument("--samples", type=int, help="random queries a step, even")
     arguments = settle(made, argv, "queries")

@@ -13,9 +13,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from measure import HERE, Timing, headline, metadata, parser, save, settle, table, time_together
+from measure import HERE, headline, metadata, parser, save, settle, table
+from whorl.bench.clock import Timing, take_turns
 
 # Everything public that needs torch alone; what reads images and weights brings further packages when it is used.
 CORE_NAMES = (
@@ -91,19 +93,19 @@ def measure(repeats: int, warmup: int, device: Any) -> dict[str, tuple[Timing, f
         return run
 
     calls = {name: watched(name) for name in COMMANDS}
-    times = time_together(calls, device=device, warmup=warmup, repeats=repeats)
-    return {name: (times[name], processor[name] / (repeats + warmup)) for name in COMMANDS}
+    times, _ = take_turns(calls, device=device, warmup=warmup, repeats=repeats)
+    return {name: (times[name], processor[name] / (1 + warmup + repeats)) for name in COMMANDS}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     options = settle(parser(__doc__), argv, "startup")
     about = metadata(options.device, quick=options.quick, repeats=options.repeats, limits_s=LIMITS)
-    times = measure(options.repeats, 0 if options.quick else 1, options.device)
+    times = measure(options.repeats, 0, options.device)
     rows: list[dict[str, Any]] = [
         {
             "command": name,
-            **timing.record(),
+            **asdict(timing),
             "processor_ms": round(1e3 * spent, 1),
             "imports_torch": imports_torch(name),
         }
@@ -112,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch_alone, core = times["import torch"], times["import torch, and all of whorl's core"]
     besides = {
         "command": CORE,
-        "median_ms": round(1e3 * (core[0].median - torch_alone[0].median), 1),
+        "median_ms": round(core[0].median_ms - torch_alone[0].median_ms, 1),
         "processor_ms": round(1e3 * (core[1] - torch_alone[1]), 1),
     }
     print(headline(about))

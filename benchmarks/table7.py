@@ -30,8 +30,8 @@ from measure import headline, metadata, save, table
 from parallel_jpeg import ParallelJpeg
 from whorl.data import Images
 from whorl.defenses import Defended, load_defense
-from whorl.interop.naming import find_estimator
-from whorl.models.prepared.folding import fold
+from whorl.interop import find_estimator
+from whorl.models.prepared.fold import fold
 from whorl.runs.networks import split_target
 from whorl.runs.query_rows import Table7
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7

@@ -1,4 +1,4 @@
-"""How attacks crafted on one network fare on others when the image is turned, scaled and moved.
+"""How attacks crafted on one network fare on others when the image is rotated, scaled and translated.
 
 Prints mean success rates over the paper's twelve poses, one row an attack, one column a target:
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 
 import whorl
+from judge import Data, evaluated, percent, rows
 from measure import metadata, save, table
-from whorl.evaluation import PAPER_POSES, SuccessRate, success_rates
 
 NARROW = whorl.AffineInvariant(sigma=0.7)
 PRINTED = whorl.AffineInvariant(sigma="printed")
@@ -43,12 +43,6 @@ def line_up(which: str) -> dict[str, whorl.Attack]:
     return {name: rows[name] for name in which.split(",")}
 
 
-def mean_rate(counts: dict[tuple[str, str, whorl.evaluation.Pose], SuccessRate], attack: str, target: str) -> float:
-    """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    rates = [count.rate for pose in PAPER_POSES if (count := counts[attack, target, pose]).n_clean_correct]
-    return 100 * sum(rates) / len(rates)
-
-
 def main() -> None:
     """Craft, evaluate, print, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,44 +59,33 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
 
-    x, y, ids = (
-        whorl.load_images(options.data, limit=options.limit, size=options.size)
-        if options.data
-        else whorl.load_samples(options.limit)
-    )
-    x, y = x.to(options.device), y.to(options.device)
+    data = Data.load(options.data, options.limit, options.size, options.device)
     source = whorl.load_model(options.source, device=options.device)
     targets = {name: whorl.load_model(name, device=options.device) for name in options.targets.split(",")}
-    rows, results = [], []
+    lines, results = [], []
     for name, attack in line_up(options.attacks).items():
         bounded = attack.with_(eps=options.eps / 255)
         start = time.perf_counter()
-        parts = []
-        for i in range(0, len(x), options.batch_size):
-            part = slice(i, i + options.batch_size)
-            parts.append(bounded(source, x[part], y[part], seed=options.seed, ids=ids[part]))
+        made = data.attacked(bounded, source, batch_size=options.batch_size, seed=options.seed)
         seconds = time.perf_counter() - start
-        counts = success_rates(targets, x, {name: torch.cat(parts)}, y, batch_size=options.batch_size)
-        rates = [mean_rate(counts, name, target) for target in targets]
-        rows.append([name, *(f"{rate:.1f}" for rate in rates)])
-        print(" ".join(rows[-1]), f"({seconds:.1f} s)", flush=True)
+        done = evaluated(targets, data, {name: made}, batch_size=options.batch_size)
+        rates = [percent(done, name, target) for target in targets]
+        lines.append([name, *(f"{rate:.1f}" for rate in rates)])
+        print(" ".join(lines[-1]), f"({seconds:.1f} s)", flush=True)
         results.append(
             {
                 "attack": name,
                 "settings": repr(bounded),
                 "mean_success_rate": dict(zip(targets, rates, strict=True)),
-                "counts": [
-                    {"target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift, **vars(c)}
-                    for (_, t, p), c in counts.items()
-                ],
+                "counts": [{key: value for key, value in row.items() if key != "attack"} for row in rows(done)],
             }
         )
-    print(table(["attack", *targets], rows))
+    print(table(["attack", *targets], lines))
     if options.json:
         about = metadata(
             torch.device(options.device),
             data=Path(options.data).name if options.data else "samples",
-            n=len(x),
+            n=len(data.ids),
             size=options.size,
             eps=f"{options.eps:g}/255",
             seed=options.seed,

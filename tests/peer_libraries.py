@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from whorl.models._torchvision import torchvision
+from whorl.errors import WhorlError
+from whorl.interop.libraries import LIBRARIES
 
 
 def needs(library: str) -> Any:
-    """Import a library, or skip the test."""
-    torchvision()  # which some of them import, and which may need a hand
-    return pytest.importorskip(library)
+    """Import a peer, or another library, or skip the test."""
+    if library not in LIBRARIES:
+        return pytest.importorskip(library)
+    try:
+        return LIBRARIES[library].load()
+    except WhorlError as error:
+        pytest.skip(str(error))

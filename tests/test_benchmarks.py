@@ -115,25 +115,6 @@ def test_the_examples_hold(measure: Any) -> None:
     assert doctest.testmod(measure).failed == 0
 
 
-def test_calls_take_turns_and_see_all_inputs(measure: Any) -> None:
-    seen: list[tuple[str, int]] = []
-    calls = {name: lambda x, name=name: seen.append((name, int(x))) for name in ("a", "b")}
-    inputs = [(torch.tensor(i),) for i in range(2)]
-    timings = measure.time_together(calls, inputs, device=torch.device("cpu"), warmup=1, repeats=4)
-    assert [name for name, _ in seen] == ["a", "b"] * 5
-    assert set(seen[2:]) == {(name, i) for name in ("a", "b") for i in (0, 1)}
-    assert {name: timing.n for name, timing in timings.items()} == {"a": 4, "b": 4}
-
-
-def test_one_call_is_repeated_at_least_twenty_times(measure: Any) -> None:
-    seen: list[int] = []
-    inputs = [(torch.tensor(i),) for i in range(4)]
-    timing = measure.time_it(lambda x: seen.append(int(x)), inputs, device=torch.device("cpu"), warmup=0)
-    assert timing.n == len(seen) >= 20
-    assert set(seen) == {0, 1, 2, 3}
-    assert timing.p10 <= timing.median <= timing.p90
-
-
 def test_peak_memory_counts_the_result_and_what_was_freed(measure: Any) -> None:
     x = torch.ones(1000, 100)
     buffers = measure.peak_extra_bytes(lambda: (x + 1) * (x + 2), torch.device("cpu")) / (4 * x.numel())

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import pictures, small_net
-from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.attacks.transfer import TransferAttack
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import PAPER_POSES, success_rates
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -62,13 +62,13 @@ def data(frontier: ModuleType) -> Any:
 def test_the_judge_counts_what_the_library_counts(frontier: ModuleType, data: Any) -> None:
     targets = {"a": small_net(), "b": small_net(seed=1)}
     adv = (data.x + 0.1 * torch.randn_like(data.x)).clamp(0, 1)
-    asked = frontier.Judge(targets, data, PAPER_POSES, 4).ask(adv)
+    asked = frontier.Judge(targets, data, PAPER_POSES, 4).evaluate(adv)
     counts = success_rates(targets, data.x, {"adv": adv}, data.y)
     for name in targets:
         rates = [counts["adv", name, pose].rate for pose in PAPER_POSES if counts["adv", name, pose].n_clean_correct]
         assert asked["targets"][name] == pytest.approx(100 * sum(rates) / len(rates), abs=1e-3)
     assert asked["mean"] == pytest.approx(sum(asked["targets"].values()) / 2)
-    fresh = frontier.Judge(targets, data, PAPER_POSES, 4).ask(adv, fresh=5)
+    fresh = frontier.Judge(targets, data, PAPER_POSES, 4).evaluate(adv, fresh=5)
     part = success_rates(targets, data.x[5:], {"adv": adv[5:]}, data.y[5:])
     rates = [part["adv", "a", pose].rate for pose in PAPER_POSES if part["adv", "a", pose].n_clean_correct]
     assert fresh["targets"]["a"] == pytest.approx(100 * sum(rates) / len(rates), abs=1e-3)
@@ -193,7 +193,7 @@ def test_kernels_by_name(frontier: ModuleType) -> None:
     made = {name: make(8 / 255) for name, make in frontier.chosen("dim+t0.8p0/10,dim+t0p0.5/10,dim+t0p0/7").items()}
     assert list(made) == ["dim+t0.8p0/10", "dim+t0p0.5/10", "dim+t0p0/7"]
     assert made["dim+t0.8p0/10"] == whorl.attack(
-        "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False)
+        "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, rotation=False, scaling=False)
     )
     g = pictures(2, 3, 24, 24)
     only_polar = whorl.AffineInvariant(sigma=0.5, translation=False)

@@ -10,7 +10,7 @@ from torch import nn
 
 import whorl
 from conftest import pictures, small_net
-from whorl.attacks.gradient import SampledGradient
+from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
 from whorl.randomness import image_keys, uniform
 

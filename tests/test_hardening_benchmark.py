@@ -194,11 +194,12 @@ def test_decoded_images_are_kept_for_their_folder_alone(script: ModuleType, tmp_
 def test_crafted_images_are_kept_for_their_images_alone(script: ModuleType, tmp_path: Path) -> None:
     options = Namespace(out=tmp_path, size=64, seed=0, batch_size=2, device="cpu")
     x, y, ids = whorl.load_samples(2, size=64)
-    made = script.craft("fgsm", "mobilenet_v2", x[:1], y[:1], ids[:1], options)
+    first, second = (script.Data(x=x[part], y=y[part], ids=ids[part]) for part in (slice(1), slice(1, 2)))
+    made = script.craft("fgsm", "mobilenet_v2", first, options)
     (kept,) = tmp_path.glob("crafted/*.pt")
     before = kept.stat().st_mtime_ns
-    again = script.craft("fgsm", "mobilenet_v2", x[:1], y[:1], ids[:1], options)
+    again = script.craft("fgsm", "mobilenet_v2", first, options)
     assert kept.stat().st_mtime_ns == before
     assert torch.allclose(again, made, rtol=0, atol=1e-6)
-    other = script.craft("fgsm", "mobilenet_v2", x[1:], y[1:], ids[1:], options)
+    other = script.craft("fgsm", "mobilenet_v2", second, options)
     assert float((other - x[1:]).abs().max()) <= 16.5 / 255

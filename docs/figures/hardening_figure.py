@@ -9,7 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from whorl.hardening.bars import Bar, Block, draw_bars
+from whorl.report import Drawing, bars, save_charts
+from whorl.report.export import titled
 
 HERE = Path(__file__).parent
 MEASURED = HERE.parents[1] / "benchmarks" / "results" / "hardening-cuda.json"
@@ -20,25 +21,25 @@ UPRIGHT, POSED = "identity from resnet18", "twelve poses from resnet18"
 def main() -> None:
     """Draw clean accuracy, dim as the images are, and ai-dim over the poses, before and after."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    blocks = [
-        block("clean accuracy, as they are", measured[UPRIGHT], "dim", clean=True),
-        block("fooled by dim, as they are", measured[UPRIGHT], "dim"),
-        block("fooled by ai-dim, mean over 12 poses", measured[POSED], "ai-dim"),
-    ]
-    subtitle = f"{measured['metadata']['n']} NIPS17 images; attacks crafted on resnet18. Fooled: lower is better."
-    draw_bars(blocks, HERE / "hardening.png", title="What hardening bought", subtitle=subtitle)
+    groups = {
+        "clean accuracy": pairs(measured[UPRIGHT], "dim", clean=True),
+        "fooled by dim": pairs(measured[UPRIGHT], "dim"),
+        "fooled by ai-dim, 12 poses": pairs(measured[POSED], "ai-dim"),
+    }
+    title = f"Gain of hardening: {measured['metadata']['n']} NIPS17 images, attacks crafted on resnet18"
+    chart = Drawing(name="hardening", title=title, alt="", figure=bars(groups))
+    save_charts({HERE / "hardening.png": titled(chart).update_layout(width=1000)})
 
 
-def block(title: str, cells: list[dict[str, Any]], attack: str, *, clean: bool = False) -> Block:
+def pairs(cells: list[dict[str, Any]], attack: str, *, clean: bool = False) -> dict[str, dict[str, float]]:
     """One pair of bars a hardened network: its original, and itself."""
-    targets = sorted({cell["target"] for cell in cells})
-    bars = {}
-    for name in targets:
+    found = {}
+    for name in sorted({cell["target"] for cell in cells}):
         base, _, recipe = name.partition(".")
         if recipe:
             before, after = (share(cells, target, attack, clean=clean) for target in (base, name))
-            bars[f"{SHORT[base]} {recipe}"] = (Bar(before, "original", faint=True), Bar(after, "hardened"))
-    return Block(title=title, bars=bars)
+            found[f"{SHORT[base]} {recipe}"] = {"original": before, "hardened": after}
+    return found
 
 
 def share(cells: list[dict[str, Any]], target: str, attack: str, *, clean: bool) -> float:

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-
-import whorl
-from whorl import runs
-from whorl.physical import PRESETS, Settings, print_sheet, render_pdf
 from whorl.physical.overlay import draw_overlay
 from whorl.physical.reporting import draw_contact
 from whorl.physical.scoring import Scorer
 from whorl.physical.simulating import shoot
+
+import whorl
+from whorl import runs
+from whorl.physical import PRESETS, print_sheet, render_pdf
 from whorl.runs.networks import Target
 
 HERE = Path(__file__).parent
@@ -28,9 +28,9 @@ COLOURS = 256  # keeps each file small, and shows what there is to see
 
 def save_small(pixels: NDArray[np.uint8], name: str) -> None:
     """Save an image at a height that fits a page."""
-    picture = Image.fromarray(pixels)
-    picture.thumbnail((HEIGHT, HEIGHT), Image.Resampling.LANCZOS)
-    picture.quantize(COLOURS, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / f"physical-{name}.png", optimize=True)
+    image = Image.fromarray(pixels)
+    image.thumbnail((HEIGHT, HEIGHT), Image.Resampling.LANCZOS)
+    image.quantize(COLOURS, dither=Image.Dither.FLOYDSTEINBERG).save(HERE / f"physical-{name}.png", optimize=True)
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
         [(name, _, shot)] = shoot(done.sheet, {"tilted": camera}, pages=[0])
         save_small(shot.photo, "photo")
         target = Target(model="resnet18", net=net)
-        scorer = Scorer([done.sheet], [target], Settings())
+        scorer = Scorer([done.sheet], [target])
         found = scorer.add(shot.photo, name)
         save_small(draw_overlay(shot.photo, found, side=2 * HEIGHT), "found")
         scorer.result.shown = dict(list(scorer.result.shown.items())[:2])

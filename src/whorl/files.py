@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+import math
 import os
 import platform
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from whorl.errors import WhorlError
 from whorl.progress import notice
@@ -84,6 +87,23 @@ def write_file(path: Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows, the headings first, as a table of comma-separated values, whole or not at all.
+
+    Raises:
+        WhorlError: it cannot be written.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_csv(Path(folder, "a.csv"), [("name", "n"), ("a,b", 1)])
+    ...     Path(folder, "a.csv").read_text().splitlines()
+    ['name,n', '"a,b",1']
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_file(path, text.getvalue())
+
+
 @contextmanager
 def exclusive(path: Path, holder: str = "") -> Iterator[None]:
     """Hold the lock of a file or folder; a second process says so, and waits here until the first has finished.
@@ -124,3 +144,16 @@ def remove_parts(folder: Path) -> None:
     """Delete the temporary files that a killed process left under ``folder``. Call it only while holding the lock."""
     for stale in folder.rglob(f".*{_PART}"):
         stale.unlink(missing_ok=True)
+
+
+def defined(value: Any) -> Any:
+    """Make values fit for JSON, which has no NaN: what is undefined becomes None, at any depth, and tuples lists.
+
+    >>> defined({"rate": float("nan"), "interval": (0.5, float("nan"))})
+    {'rate': None, 'interval': [0.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: defined(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [defined(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -11,7 +11,15 @@ import torch
 
 from analysis.toy_fields import FIRST, SECOND, THIRD, saved
 from whorl import WhorlError
-from whorl.analysis.calibration import Calibrated, as_json, as_toml, calibrate, other_networks, write
+from whorl.analysis.calibration import (
+    Calibrated,
+    CalibrationOptions,
+    as_json,
+    as_toml,
+    calibrate,
+    other_networks,
+    write,
+)
 from whorl.analysis.kernel_grid import BASELINES, candidates
 from whorl.estimators import AffineInvariant, RotationInvariant
 from whorl.runs.declaration import read_declaration
@@ -31,7 +39,7 @@ def call(tmp_path: Path) -> Any:
             "folds": 2,
             "resamples": 50,
         }
-        return calibrate(FIRST, tmp_path / "out", data=data, size=18, **(given | settings))
+        return calibrate(FIRST, tmp_path / "out", CalibrationOptions(data=data, size=18, **(given | settings)))
 
     return run
 

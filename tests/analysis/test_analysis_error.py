@@ -13,8 +13,8 @@ from analysis.toy_fields import SIDE, Linear, Quadratic, framed
 from conftest import pictures, small_net
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis import error
-from whorl.analysis.bounds import Bounds, bounds
-from whorl.analysis.error import OTHERS, STEPS, LawMeasurement, measure
+from whorl.analysis.error import OTHERS, STEPS, Draws, LawMeasurement, measure
+from whorl.analysis.expectations import Bounds, bounds
 from whorl.analysis.laws import Law, law_of_kernel, law_of_range, uniforms
 
 SHIFTS = AffineInvariant(kernel_size=5, kind="uniform", rotation=False, scaling=False)
@@ -31,7 +31,7 @@ def labels(count: int) -> Tensor:
 @pytest.mark.parametrize("made", [law_of_range(0.3, SIDE, SIDE), law(AffineInvariant(kernel_size=5, sigma=1.0))])
 def test_of_a_linear_network_the_gradient_s_place_does_not_matter(made: Law) -> None:
     net, x, y = Linear(), framed(2), labels(2)
-    [found] = measure(net, [(x, y)], [made], draws=32, loss="logit")
+    [found] = measure(net, [(x, y)], [made], Draws(count=32), loss="logit")
     assert float(found.bounds.distance.max()) < 1e-9 * float(found.bounds.c3.min())
     assert float(found.bounds.c1.max()) < 1e-9
     assert torch.allclose(found.bounds.cosine, torch.ones(2, dtype=torch.float64))
@@ -46,7 +46,7 @@ def test_of_a_linear_network_the_truth_is_the_mean_adjoint() -> None:
     """Literally: the gradient of the mean over all draws of the loss of the transformed image."""
     net, x, y = Linear(), framed(2), labels(2)
     made = law_of_range(0.5, SIDE, SIDE)
-    [found] = measure(net, [(x, y)], [made], draws=16, loss="logit", seed=3)
+    [found] = measure(net, [(x, y)], [made], Draws(count=16, seed=3), loss="logit")
     leaf = x.clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
     for half in (6, 7):  # 2·seed and the one after
@@ -95,7 +95,7 @@ def test_of_a_quadratic_loss_under_whole_shifts_all_constants_are_known() -> Non
 
 def test_the_adjoint_of_a_whole_shift_is_its_inverse() -> None:
     x = framed(2)
-    [found] = measure(Quadratic(1.0), [(x, labels(2))], [law(SHIFTS)], draws=8, loss="logit")
+    [found] = measure(Quadratic(1.0), [(x, labels(2))], [law(SHIFTS)], Draws(count=8), loss="logit")
     assert found.gram.cosine("g2", "truth") > 0.99
 
 
@@ -106,7 +106,7 @@ def on_a_network() -> tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]:
     y = net(x).argmax(1)
     laws = [law_of_range(share, 24, 24) for share in (0.01, 0.3)]
     laws += [law_of_kernel(AffineInvariant(kernel_size=5, sigma=0.8), 24, 24, "mine")]
-    return measure(net, [(x[:3], y[:3]), (x[3:], y[3:])], laws, draws=32), net, x, y
+    return measure(net, [(x[:3], y[:3]), (x[3:], y[3:])], laws, Draws(count=32)), net, x, y
 
 
 def test_the_corollaries_hold_on_a_network(
@@ -141,14 +141,14 @@ def test_a_image_s_figures_do_not_depend_on_its_batch(
     on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor],
 ) -> None:
     found, net, x, y = on_a_network
-    [alone] = measure(net, [(x[1:2], y[1:2])], [found[1].law], draws=32, per_pass=5)
+    [alone] = measure(net, [(x[1:2], y[1:2])], [found[1].law], Draws(count=32, per_pass=5))
     assert torch.allclose(alone.bounds.c1, found[1].bounds.c1[1:2], rtol=1e-9)
     assert torch.allclose(alone.gram.products[0], found[1].gram.products[1], rtol=1e-7, atol=1e-12)
 
 
 def test_single_precision_tells_the_same(on_a_network: tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]) -> None:
     found, _, x, y = on_a_network
-    [rounded] = measure(small_net(), [(x.float(), y)], [found[1].law], draws=32)
+    [rounded] = measure(small_net(), [(x.float(), y)], [found[1].law], Draws(count=32))
     for one, other in pairwise(STEPS):
         assert rounded.gram.cosine(one, other) == pytest.approx(found[1].gram.cosine(one, other), abs=2e-3)
 
@@ -160,7 +160,7 @@ def test_a_source_s_gradient_is_held_against_the_model_s_truth() -> None:
     with torch.no_grad():
         other.w.copy_(one.w + 0.7 * torch.randn(one.w.shape, generator=torch.Generator().manual_seed(8)).double())
     x, y = framed(2), labels(2)
-    [found] = measure(one, [(x, y)], [made], draws=64, loss="logit", estimators={"mine": SHIFTS}, source=other)
+    [found] = measure(one, [(x, y)], [made], Draws(count=64), loss="logit", estimators={"mine": SHIFTS}, source=other)
     mine, its = (SHIFTS(-net.w[y].detach()).flatten(1) for net in (other, one))
     expected = torch.nn.functional.cosine_similarity(mine, its).mean()
     at = found.gram.names.index("mine")
@@ -188,7 +188,7 @@ def test_a_transform_that_moves_nothing_costs_nothing() -> None:
 @pytest.mark.parametrize("draws", [0, 3, 5])
 def test_draws_come_in_two_halves(draws: int) -> None:
     with pytest.raises(WhorlError, match="even number from 4"):
-        measure(Linear(), [(framed(1), labels(1))], [law(SHIFTS)], draws=draws)
+        measure(Linear(), [(framed(1), labels(1))], [law(SHIFTS)], Draws(count=draws))
 
 
 def test_nothing_to_measure_is_refused() -> None:
@@ -202,8 +202,8 @@ def test_a_gpu_tells_the_same() -> None:
     x = pictures(3, height=24, width=24)
     y = net(x).argmax(1)
     made = law_of_range(0.1, 24, 24)
-    [here] = measure(net, [(x, y)], [made], draws=16)
-    [there] = measure(net.cuda(), [(x.cuda(), y.cuda())], [made], draws=16)
+    [here] = measure(net, [(x, y)], [made], Draws(count=16))
+    [there] = measure(net.cuda(), [(x.cuda(), y.cuda())], [made], Draws(count=16))
     assert torch.allclose(here.bounds.distance, there.bounds.distance, rtol=1e-3)
     for name in (*STEPS, *OTHERS):
         assert there.gram.cosine(name, "truth") == pytest.approx(here.gram.cosine(name, "truth"), abs=2e-3)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 import whorl
 from analysis.toy_fields import smooth
-from whorl.analysis.laws import Transforms, law_of_kernel, pull_back, pull_back_along_radius, steps_of
+from whorl.analysis.laws import Transforms, law_of_kernel, pull_back, pull_back_along_radius
 from whorl.geometry.kernels import blur
+from whorl.geometry.polar import steps_of
 
 
 def one(angle: float = 0.0, scale: float = 1.0, shift: tuple[float, float] = (0.0, 0.0)) -> Transforms:

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from whorl import AffineInvariant, WhorlError
-from whorl.analysis.laws import law_of_kernel, law_of_range, odd, read_kernel, steps_of, uniforms
+from whorl.analysis.kernel_grid import read_kernel
+from whorl.analysis.laws import law_of_kernel, law_of_range, uniforms
 from whorl.estimators import CALIBRATED_ROTATION
-from whorl.geometry.kernels import CALIBRATED_SIGMA, gaussian_kernel
+from whorl.geometry.kernels import CALIBRATED_SIGMA, gaussian_kernel, odd
+from whorl.geometry.polar import steps_of
 
 
 def test_the_steps_are_those_of_the_polar_grid() -> None:

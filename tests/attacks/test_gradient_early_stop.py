@@ -60,19 +60,3 @@ def test_when_all_are_done_nothing_more_is_computed() -> None:
     adv = whorl.attack("mim", early_stop=True)(net, x, wrong)
     assert torch.equal(adv, x)
     assert net.seen == 4
-
-
-def test_a_wrapper_made_for_the_whole_batch_keeps_it() -> None:
-    class Watching:
-        holds_batch = True
-
-        def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
-            assert len(x) == 8
-            return x
-
-    net, x = small_net(), pictures(8)
-    y = net(x).argmax(1)
-    y[:4] = (y[:4] + 1) % CLASSES
-    adv = whorl.attack("mim", early_stop=True, input=Watching())(net, x, y)
-    assert torch.equal(adv[:4], x[:4])
-    assert not torch.equal(adv[4:], x[4:])

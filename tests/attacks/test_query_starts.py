@@ -17,9 +17,8 @@ from whorl import WhorlError
 from whorl.attacks.blackbox.queries import in_8_bits
 from whorl.attacks.blackbox.score.loop import Rate
 from whorl.attacks.blackbox.score.noise import NoiseSearch
-from whorl.attacks.blackbox.starts import FolderStart
 from whorl.attacks.norms import NormName, find_norm
-from whorl.data import save_image
+from whorl.data import StartFolder, save_image
 
 IDS = ["a", "b/c", "d.e"]
 EPS = 8 / 255
@@ -42,14 +41,13 @@ def test_a_folder_starts_like_the_tensor_it_holds(name: str, tmp_path: Path) -> 
     folder = fill(tmp_path / "starts", start)
     settings: dict[str, Any] = {"eps": EPS} if name in whorl.attack_names(kind="score") else {}
     made = whorl.attack(name, budget=150, **settings)
-    read = FolderStart(folder).load(x, IDS)
+    read = StartFolder(folder).load(x, IDS)
     expected, spent = made.with_(init=read)(net, x, y, ids=IDS, return_info=True)
-    for init in (folder, FolderStart(folder)):
-        adv, info = made.with_(init=init)(net, x, y, ids=IDS, return_info=True)
-        assert torch.equal(adv, expected)
-        assert info.queries is not None
-        assert spent.queries is not None
-        assert torch.equal(info.queries, spent.queries)
+    adv, info = made.with_(init=StartFolder(folder))(net, x, y, ids=IDS, return_info=True)
+    assert torch.equal(adv, expected)
+    assert info.queries is not None
+    assert spent.queries is not None
+    assert torch.equal(info.queries, spent.queries)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -59,7 +57,9 @@ def test_rounding_of_a_file_does_not_put_it_outside(norm: str, tmp_path: Path) -
     way = torch.randn(x.shape, generator=generator)
     moved = x + eps * (way.sign() if norm == "linf" else way / way.flatten(1).norm(dim=1)[:, None, None, None])
     folder = fill(tmp_path, moved.clamp(0, 1))
-    adv = whorl.attack("nes", eps=eps, norm=norm, budget=150, init=folder)(net, x, labels_of(net, x), ids=IDS)
+    adv = whorl.attack("nes", eps=eps, norm=norm, budget=150, init=StartFolder(folder))(
+        net, x, labels_of(net, x), ids=IDS
+    )
     assert float(find_norm(norm).size(adv - x).max()) <= eps * (1 + 1e-5)
 
 
@@ -72,6 +72,7 @@ def bad_starts(tmp_path: Path) -> list[tuple[Callable[[], object], str]]:
     far = fill(tmp_path / "far", starts(x, eps=16 / 255))
 
     def run(init: object, ids: list[str] | None = IDS, **settings: Any) -> Callable[[], object]:
+        init = StartFolder(init) if isinstance(init, Path) else init
         return lambda: whorl.attack("nes", eps=EPS, init=init, **settings)(small_net(), x, y, ids=ids)
 
     return [
@@ -81,7 +82,7 @@ def bad_starts(tmp_path: Path) -> list[tuple[Callable[[], object], str]]:
         (run(tmp_path / "nothing"), "nothing is no folder"),
         (run(whole, ids=None), "a folder as init needs ids="),
         (run(whole, surrogate=small_net()), "surrogate is of no use here"),
-        (run(str(whole)), r"init must be .* a pathlib\.Path of a folder"),
+        (run(str(whole)), r"init must be .* whorl\.data\.StartFolder\(path\)"),
     ]
 
 

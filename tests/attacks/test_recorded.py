@@ -12,15 +12,16 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import CLASSES, pictures, small_net
-from whorl.attacks import execution as attacking
+from whorl.attacks import execution, gradient
 from whorl.attacks.contract import ready
-from whorl.attacks.gradient import GradientAttack, Made, UnderAttack
+from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.loop import Made, UnderAttack, run, step_by_step
 from whorl.attacks.objectives import Goal
 from whorl.attacks.recorded import _BUFFERS, Loop, loop_for, recordable, roomy
 from whorl.errors import WhorlError
 from whorl.geometry.polar import polar_plan
 from whorl.models.prepared import network
-from whorl.models.prepared.folding import folded
+from whorl.models.prepared.fold import folded
 from whorl.models.prepared.graph import Constants, Recorded, turns
 from whorl.randomness import image_keys
 
@@ -34,7 +35,7 @@ def _nothing_kept() -> Iterator[None]:
 
 def under_attack(attack: GradientAttack, x: Tensor, y: Tensor, *, targeted: bool = False) -> UnderAttack:
     """What an attack's loop is given, without a random start."""
-    eps = attack._eps_for(x)
+    eps = attack.radius(x)
     goal = Goal(y, targeted, int(y.max()))
     return UnderAttack(x, x, goal, image_keys(x, 3), eps, eps * 5 / attack.steps)
 
@@ -83,7 +84,7 @@ def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: 
     assert recordable(attack)
     batch = under_attack(attack, x, (y + 1) % CLASSES if targeted else y, targeted=targeted)
     with ready(net):
-        expected = attack.craft_plainly(net, batch).images
+        expected = run(attack, net, batch).images
         loop = Loop(attack, net, x, targeted=targeted)
         assert isinstance(batch.alpha, Tensor)
         given = (batch.goal.labels, batch.keys, batch.eps, batch.alpha)
@@ -127,7 +128,7 @@ def test_what_may_be_recorded() -> None:
 def fast(attack: whorl.Attack, model: nn.Module, x: Tensor, y: Tensor) -> Made:
     assert isinstance(attack, GradientAttack)
     with ready(model):
-        return attacking.craft_fast(attack, model, under_attack(attack, x, y))
+        return execution.run_fast(attack, model, under_attack(attack, x, y))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_on_a_prepared_network_the_attack_is_as_strong(settings: dict[str, Any])
     kept = network.prepared(clf)
     assert kept is not None
     assert len(kept.loops) == (0 if settings else 1)
-    plainly = attack.craft_plainly(clf, under_attack(attack, x, y)).images
+    plainly = step_by_step(attack, clf, under_attack(attack, x, y)).images
     assert float((made.images - x).abs().max()) <= 16 / 255 + 1e-6
     fooled, expected = ((clf(adv).argmax(1) != y).sum().item() for adv in (made.images, plainly))
     assert abs(fooled - expected) <= 1
@@ -293,7 +294,7 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
         made.append(1)
         return folded(model)
 
-    monkeypatch.setattr(attacking, "folded", counted)
+    monkeypatch.setattr(gradient, "folded", counted)
     plain = whorl.attack("ai-dim", steps=2, fast=False)(clf, x, y, ids=ids)
     assert not made
     quick = whorl.attack("ai-dim", steps=2, fast=fast_setting)(clf, x, y, ids=ids)
@@ -318,7 +319,7 @@ def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
     assert isinstance(attack, GradientAttack)
     assert attack.fast is None
     with ready(clf):
-        plainly = attack.craft_plainly(clf, under_attack(attack, x, y)._replace(keys=image_keys(x, 0))).images
+        plainly = step_by_step(attack, clf, under_attack(attack, x, y)._replace(keys=image_keys(x, 0))).images
     assert torch.equal(attack.with_(fast=False)(clf, x, y), plainly)
     torch.testing.assert_close(attack(clf, x, y), plainly, rtol=0, atol=1e-5)
     assert not network._KEPT
@@ -345,6 +346,6 @@ def test_an_estimator_that_changes_is_asked_outside_of_what_is_recorded(chained:
     assert loop.step.changes
     adv, finite = loop.run(x, x, y, batch.keys, batch.eps, torch.as_tensor(batch.alpha), attack.steps)
     assert bool(finite.all())
-    assert (adv - attack.craft_plainly(net, batch).images).abs().max() < 1e-6
+    assert (adv - run(attack, net, batch).images).abs().max() < 1e-6
     still = Loop(attack.with_(estimator=narrowing.at(0, 4)), net, x, targeted=False)
     assert not still.step.changes

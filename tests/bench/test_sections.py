@@ -13,37 +13,13 @@ import whorl.cli.bench
 from cli.invoking import invoke
 from whorl.bench import peers
 from whorl.bench import sections as measured
-from whorl.bench.clock import take_turns
 
 CPU = torch.device("cpu")
 
 
-def test_calls_take_turns_and_a_failing_one_does_not_stop_the_rest() -> None:
-    order: list[str] = []
-
-    def bad() -> None:
-        order.append("bad")
-        raise RuntimeError("out of order")
-
-    told: list[int] = []
-    calls = {"a": lambda: order.append("a"), "bad": bad, "b": lambda: order.append("b")}
-    timings, failed = take_turns(calls, device=CPU, repeats=3, warmup=1, tell=told.append)
-    assert order == ["a", "bad", "b"] + ["a", "b"] * 4
-    assert {name: timing.n for name, timing in timings.items()} == {"a": 3, "b": 3}
-    assert str(failed["bad"]) == "out of order"
-    assert told == [1, 2, 3, 4, 5]
-
-
-def test_some_calls_get_fewer_rounds() -> None:
-    order: list[str] = []
-    calls = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
-    timings, _ = take_turns(calls, device=CPU, repeats=4, fewer={"a": 2}, queued=True)
-    assert "".join(order) == "abababab" + "bb"
-    assert {name: timing.n for name, timing in timings.items()} == {"a": 2, "b": 4}
-
-
 def test_the_command_prints_a_table_and_keeps_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_MAKERS", {**peers._MAKERS, "nothing_such": ("nothing-such", lambda *_: [])})
+    known = peers.rivals
+    monkeypatch.setattr(peers, "rivals", lambda work: {**known(work), "nothing_such": []})
     out = tmp_path / "new" / "bench.json"
     done = invoke("bench", "--quick", "--device", "cpu", "--repeats", "1", "--out", str(out))
     assert done.exit_code == 0, done.output
@@ -79,7 +55,7 @@ def test_peers_stay_in_the_ball_and_do_as_many_gradients() -> None:
         seen += given[0].shape[0]
 
     work.model.register_forward_pre_hook(count)
-    entries, _, missing = peers.peer_entries(work)
+    entries, _, missing = peers.peer_calls(work)
     if not entries:
         pytest.skip(f"no peer is installed: {missing}")
     for entry in entries:
@@ -93,16 +69,16 @@ def test_peers_stay_in_the_ball_and_do_as_many_gradients() -> None:
 
 
 def test_a_peer_that_leaves_the_ball_fails_or_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(work: peers.Work) -> list[peers.Entry]:
+    def made(work: peers.Workload) -> list[peers.TimedCall]:
         def fail() -> None:
             raise RuntimeError("out of order")
 
         runs = {"good": lambda: (work.x - 0.01).clamp(0, 1), "far": lambda: 1 - work.x, "still": lambda: work.x}
         named = [*runs.items(), ("bad", fail)]
-        return [peers.Entry(attack="fgsm", library="one", name=name, run=run) for name, run in named]
+        return [peers.TimedCall(attack="fgsm", library="one", name=name, run=run) for name, run in named]
 
-    monkeypatch.setattr(measured, "peer_entries", lambda work: (made(work), {"one": "1"}, {"other": "not there"}))
-    found = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"])
+    monkeypatch.setattr(measured, "peer_calls", lambda work: (made(work), {"one": "1"}, {"other": "not there"}))
+    found = measured.bench(CPU, measured.size_for(CPU, quick=True, repeats=1), sections=["attacks"])
     [section] = found["sections"]
     assert [row["name"] for row in section["rows"] if row["library"] == "one"] == ["good"]
     missing = found["missing"]
@@ -116,15 +92,14 @@ def test_our_own_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise RuntimeError("ours")
 
-    entry = peers.Entry(attack="mim", library="whorl", name="mim", run=fail)
+    entry = peers.TimedCall(attack="mim", library="whorl", name="mim", run=fail)
     with pytest.raises(RuntimeError, match="ours"):
         measured._timed("", [entry], CPU, 1, lambda *_: None)
 
 
 def test_another_network_another_batch_and_a_part_of_it() -> None:
-    made = measured.bench(
-        CPU, quick=True, network="timm:efficientnet_lite0", batch=1, repeats=1, sections=["estimator"]
-    )
+    size = measured.size_for(CPU, quick=True, network="timm:efficientnet_lite0", batch=1, repeats=1)
+    made = measured.bench(CPU, size, sections=["estimator"])
     assert (made["metadata"]["network"], made["metadata"]["batch"]) == ("timm:efficientnet_lite0", 1)
     [section] = made["sections"]
     assert section["title"] == "the estimator on 1×3×32×32"
@@ -132,7 +107,7 @@ def test_another_network_another_batch_and_a_part_of_it() -> None:
 
 
 def test_one_attack_and_what_stands_beside_it() -> None:
-    made = measured.bench(CPU, quick=True, repeats=1, sections=["attacks"], attacks=["ai-dim"])
+    made = measured.bench(CPU, measured.size_for(CPU, quick=True, repeats=1), sections=["attacks"], attacks=["ai-dim"])
     [section] = made["sections"]
     assert {row["beside"] for row in section["rows"]} == {"ai-dim"}
     assert [row["name"] for row in section["rows"] if row["library"] == "whorl"] == ["ai-dim"]

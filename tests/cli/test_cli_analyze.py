@@ -78,7 +78,7 @@ def test_error_draws_a_figure(data: str, tmp_path: Path, monkeypatch: pytest.Mon
     ("more", "problem"),
     [
         (("--loss", "mse"), "unknown loss 'mse'"),
-        (("--precision", "half"), "--precision must be float32 or float64"),
+        (("--precision", "half"), "precision must be float32 or float64"),
         (("--ranges", "a"), "--ranges must be numbers"),
         (("--ranges", "2"), "a range must lie in"),
         (("--kernels", "wide"), "a kernel must be"),

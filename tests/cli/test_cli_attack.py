@@ -104,7 +104,9 @@ def test_an_interrupted_run_goes_on(name: str, data: Path, tmp_path: Path, monke
     assert "interrupted. 4 images are in" in result.stderr
     assert "Run the same command again to go on." in result.stderr
     before = files(tmp_path / "run")
-    assert len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 4  # a batch is kept whole or not at all
+    assert (
+        len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 4
+    )  # a batch is kept whole or not at all
 
     result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 0

@@ -42,7 +42,7 @@ def test_training_and_what_it_bought(photos: Path, tmp_path: Path) -> None:
     assert "step 4 of 4" in done.stderr
     names = {path.name for path in out.iterdir()}
     assert names == {
-        *("checkpoint.pt", "weights.safetensors", "manifest.json", "report.html", "comparison.png", "comparison.json")
+        *("checkpoint.pt", "weights.safetensors", "manifest.json", "report.html", "comparison.html", "comparison.json")
     }
     assert json.loads((out / "comparison.json").read_text())["n"] == 6
     again = invoke(*train(photos, out, "--json"))

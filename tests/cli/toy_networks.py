@@ -38,6 +38,33 @@ def mortal() -> Classifier:
     return classifier(nn.Sequential(KillOnce(), small_net()), "mortal")
 
 
+def broken() -> Classifier:
+    """A network that answers as WHORL_TEST_BROKEN says, one of ``Broken.KINDS``."""
+    net = Broken(os.environ.get("WHORL_TEST_BROKEN", ""))
+    return Classifier(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, num_classes=CLASSES, name="broken")
+
+
+class Broken(nn.Module):
+    """A network whose answers no figure may rest on."""
+
+    KINDS = ("NaN", "infinity", "shape", "changing classes")
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.calls, self.net = kind, 0, small_net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        logits: Tensor = self.net(x)
+        if self.kind in ("NaN", "infinity"):
+            spoiled = logits.clone()
+            spoiled[-1, -1] = float("nan") if self.kind == "NaN" else float("inf")
+            return spoiled
+        if self.kind == "shape":
+            return logits[:, 0]
+        return logits[:, :-1] if self.kind == "changing classes" and self.calls > 1 else logits
+
+
 class KillOnce(nn.Module):
     """Kills the process that it runs in if the file that WHORL_TEST_KILL names is there, and removes the file first."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from whorl.defenses import randmix
-from whorl.defenses.randmix import Draws, choose_colors, draw
+from whorl.defenses.randmix import RandMixDraws, choose_colors, draw
 from whorl.errors import WhorlError
 from whorl.randomness import substream, uniform
 
@@ -19,7 +19,7 @@ def keys(count: int, seed: int = 0) -> torch.Tensor:
 
 
 def literal_randmix(
-    picture: np.ndarray, draws: Draws, index: int, *, sigma: float, alpha: float, noise: float
+    picture: np.ndarray, draws: RandMixDraws, index: int, *, sigma: float, alpha: float, noise: float
 ) -> np.ndarray:
     """One (3, H, W) image in [0, 1], in float64, with the random numbers given."""
     _, height, width = picture.shape

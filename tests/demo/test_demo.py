@@ -10,17 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
 from cli.invoking import plain_environment
-from cli.toy_networks import classifier
-from conftest import pictures, small_net
 from whorl import WhorlError
-from whorl.demo.showcase import POSES, _telling, draw_showcase
-from whorl.demo.story import demo_declaration
+from whorl.demo.story import POSES, demo_declaration
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.report.sheet import FOOLED, FRAME, GUTTER, HEADER, MARGIN, RIGHT, SIDE, Panel, Tile, draw
 from whorl.runs.results import COLUMNS, Cell, mean_rate, write_results
 
 DESIGNED = (
@@ -54,8 +49,8 @@ def test_the_demo(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert list(manifest["crafted"]) == [f"{name}/resnet18" for name in attacks]
     assert list(manifest["targets"]) == list(declared.targets)
-    with Image.open(tmp_path / "run" / "demo.png") as picture:
-        assert picture.format == "PNG"
+    with Image.open(tmp_path / "run" / "demo.png") as image:
+        assert image.format == "PNG"
     report = (tmp_path / "run" / "report.html").read_text()
     assert "ai-dim" in report
     assert "whorl demo --images=1" in report
@@ -87,31 +82,5 @@ def test_each_pose_counts_the_same_in_the_mean() -> None:
     assert math.isnan(mean_rate(cells[2:]))
 
 
-def test_frames_tell_right_from_wrong(tmp_path: Path) -> None:
-    gray = torch.full((3, 20, 20), 0.5)
-    tiles = (None, Tile(picture=gray, caption="a" * 99, fooled=False), Tile(picture=gray, caption="b", fooled=True))
-    rows: dict[str, tuple[Tile | None, ...]] = {"one": tiles, "two": (Tile(picture=gray), *tiles[1:])}
-    path = tmp_path / "figure.png"
-    draw([Panel(name="cat", rows=rows)] * 2, path, title="title", subtitle="below", columns=("x", "y", "z"))
-    with Image.open(path) as figure:
-        x, y, middle = MARGIN + GUTTER, MARGIN + HEADER, SIDE // 2
-        columns = [x + i * (figure.width - MARGIN - x + 12) // 3 for i in range(3)]
-        assert figure.getpixel((columns[1] + FRAME // 2, y + middle)) == RIGHT
-        assert figure.getpixel((columns[2] + FRAME // 2, y + middle)) == FOOLED
-        assert figure.getpixel((columns[2] + middle, y + middle)) == (128, 128, 128)
-
-
-def test_shown_are_photographs_that_are_recognised_and_then_those_that_differ() -> None:
-    y = torch.zeros(4, dtype=torch.int64)
-    clean = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]])
-    weak = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]])
-    strong = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]])
-    assert _telling({"clean": clean, "weak": weak, "strong": strong}, y) == [2, 1]
-
-
-def test_the_showcase_of_a_single_photograph(tmp_path: Path) -> None:
-    x, y = pictures(1), torch.tensor([0])
-    model = classifier(small_net(), "small")
-    draw_showcase(tmp_path / "s.png", model, x, {"a": x, "b": 1 - x}, y, source="other", eps=1.0)
-    assert (tmp_path / "s.png").stat().st_size > 1000
+def test_the_poses_of_the_figure_are_the_paper_s() -> None:
     assert set(POSES.values()) <= set(PAPER_POSES)

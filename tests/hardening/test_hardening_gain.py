@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 import whorl
 from hardening_cases import CLASSES, SIZE, toy, toy_images, toy_net
@@ -20,7 +18,6 @@ from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, success_rates
 from whorl.files import sha256_of
 from whorl.hardening import harden
-from whorl.hardening.bars import BEFORE, Bar, Block, draw_bars
 from whorl.hardening.gain import draw, measure_gain
 from whorl.hardening.report import write_report
 from whorl.hardening.student import blended
@@ -94,54 +91,40 @@ def test_the_comparison_counts_as_the_evaluation_does() -> None:
     y, ids = images.labels, list(images.ids)
     batches = [(x[i : i + 14], y[i : i + 14], ids[i : i + 14]) for i in (0, 14)]
     seen: list[int] = []
-    bought = measure_gain(
-        toy(0),
-        toy(2),
+    gain = measure_gain(
+        (toy(0), toy(2)),
         toy(1),
         batches,
         attacks=("fgsm", "ai-mim"),
         eps=0.1,
-        total=28,
         progress=lambda stage, done, total: seen.append(done),
     )
     adv = {name: whorl.attack(name, eps=0.1)(toy(1), x, y, ids=ids) for name in ("fgsm", "ai-mim")}
     counts = success_rates({"a": toy(0), "b": toy(2)}, x, adv, y, poses=PAPER_POSES)
     assert seen == [14, 28]
-    assert (bought.n, bought.poses) == (28, 12)
-    for row in bought.rows:
+    assert (gain.n, gain.poses) == (28, 12)
+    for row in gain.rows:
         for place, target in enumerate("ab"):
-            assert row.upright[place] == counts[row.attack, target, Pose()].rate
+            assert row.identity[place] == counts[row.attack, target, Pose()].rate
             rates = [counts[row.attack, target, pose] for pose in PAPER_POSES]
             defined = [count.rate for count in rates if count.n_clean_correct]
             assert row.posed[place] == pytest.approx(sum(defined) / len(defined))
-            assert bought.clean[place] == counts[row.attack, target, Pose()].clean_accuracy
-    record = json.loads(json.dumps(bought.record(), allow_nan=False))
-    assert record["attacks"]["fgsm"]["identity"]["hardened"] == bought.rows[0].upright[1]
+            assert gain.clean[place] == counts[row.attack, target, Pose()].clean_accuracy
+    record = json.loads(json.dumps(gain.record(), allow_nan=False))
+    assert record["attacks"]["fgsm"]["identity"]["hardened"] == gain.rows[0].identity[1]
     with pytest.raises(WhorlError, match="at least one attack"):
-        measure_gain(toy(0), toy(2), toy(1), batches, attacks=())
-
-
-def test_the_image_shows_bars_as_long_as_the_rates(tmp_path: Path) -> None:
-    path = tmp_path / "bars.png"
-    values = (0.25, 1.0, math.nan)
-    bars = {str(i): (Bar(value, "before", faint=True),) for i, value in enumerate(values)}
-    draw_bars([Block(title="share", bars=bars)], path, title="t", subtitle="s")
-    with Image.open(path) as image:
-        sheet = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8)
-        sheet = sheet.view(image.height, image.width, 3)
-    painted = (sheet == torch.tensor(BEFORE, dtype=torch.uint8)).all(-1)
-    lengths = painted[130:].sum(1)  # below the legend
-    assert sorted(set(lengths.tolist())) == [0, 81, 321]
-    with pytest.raises(WhorlError, match="cannot write"):
-        draw_bars([Block(title="share", bars=bars)], path / "below" / "a.png", title="t", subtitle="s")
+        measure_gain((toy(0), toy(2)), toy(1), batches, attacks=())
 
 
 def test_the_comparison_can_be_drawn(tmp_path: Path) -> None:
     images = toy_images(CLASSES)
     x = torch.nn.functional.interpolate(images.pixels / 255, (SIZE, SIZE), mode="bilinear")
-    bought = measure_gain(
-        toy(0), toy(2), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
+    gain = measure_gain(
+        (toy(0), toy(2)), toy(1), [(x, images.labels, images.ids)], attacks=("fgsm",), poses=[Pose(angle=20)]
     )
-    draw(bought, tmp_path / "image.png")
-    with Image.open(tmp_path / "image.png") as image:
-        assert image.width > image.height > 100
+    draw(gain, tmp_path / "comparison.html")
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert f"The gain of hardening: {gain.hardened}" in page
+    assert "fooled, mean over 1 poses" in page
+    with pytest.raises(WhorlError, match="cannot write"):
+        draw(gain, tmp_path / "comparison.html" / "below" / "a.html")

@@ -15,8 +15,7 @@ import whorl
 from conftest import pictures, small_net
 from peer_libraries import needs
 from whorl import WhorlError, interop
-from whorl.interop.chance import own_randomness, seed_of
-from whorl.interop.seen import Seen
+from whorl.interop.harness import PeerNetwork, own_randomness, seed_of
 
 EPS = 16 / 255
 # One attack of each library that follows gradients and draws random numbers, with few steps.
@@ -298,7 +297,7 @@ def test_randomness_is_given_back_after_an_error() -> None:
 
 
 def test_a_look_without_gradients_is_not_counted(net: nn.Module, x: Tensor) -> None:
-    seen = Seen(net, whorl.identity, x)
+    seen = PeerNetwork(net, whorl.identity, x)
     watched = x.clone().requires_grad_()
     with torch.no_grad():
         seen(watched)

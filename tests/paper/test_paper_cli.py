@@ -14,11 +14,11 @@ from PIL import Image
 import whorl
 from cli.invoking import invoke
 from cli.toy_networks import small
-from paper.toys import OTHER, SMALL, toy_pictures, toy_profile
+from paper.toys import OTHER, SMALL, toy_images, toy_profile
 from whorl import paper
 from whorl.evaluation import Pose
-from whorl.paper.gallery import draw_gallery
-from whorl.paper.reproducing import default_folder
+from whorl.paper import PaperOptions
+from whorl.paper.reproduction import default_folder, draw_gallery
 from whorl.runs import experiment
 
 COUNT = 24
@@ -27,7 +27,7 @@ COUNT = 24
 @pytest.fixture
 def run(tmp_path: Path) -> Any:
     """Run tables on small networks; the answer is the command's."""
-    data, profile = toy_pictures(tmp_path, COUNT), toy_profile(tmp_path)
+    data, profile = toy_images(tmp_path, COUNT), toy_profile(tmp_path)
 
     def call(*arguments: str) -> Any:
         words = ("--profile", str(profile), "--data", str(data), "--out", str(tmp_path / "run"))
@@ -88,7 +88,7 @@ def test_the_figures_are_those_of_the_cells(run: Any, tmp_path: Path) -> None:
             assert shown == pytest.approx([*counted, sum(counted) / 2], abs=1e-3)
 
 
-def test_tables_share_their_pictures(run: Any, tmp_path: Path) -> None:
+def test_tables_share_their_images(run: Any, tmp_path: Path) -> None:
     assert run("table3", "--attacks", "pgd,ai-pgd").exit_code == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "adv").rglob("*.png")}
     assert len(before) == 2 * COUNT
@@ -107,15 +107,15 @@ def test_a_row_need_not_be_in_every_table(run: Any) -> None:
 def test_a_gallery_is_drawn(run: Any, tmp_path: Path) -> None:
     result = run("figure10")
     assert result.exit_code == 0, result.stderr
-    with Image.open(tmp_path / "run" / "paper" / "figure10.png") as picture:
-        width, height = picture.size
+    with Image.open(tmp_path / "run" / "paper" / "figure10.png") as image:
+        width, height = image.size
     assert width > 900
     assert height > 600
     assert "ai-fgsm is above fgsm in" in result.stdout
 
 
-def test_a_gallery_shows_the_first_pictures_that_are_recognised(tmp_path: Path) -> None:
-    data, profile = toy_pictures(tmp_path, COUNT), toy_profile(tmp_path)
+def test_a_gallery_shows_the_first_images_that_are_recognised(tmp_path: Path) -> None:
+    data, profile = toy_images(tmp_path, COUNT), toy_profile(tmp_path)
     item = paper.load("figure10")
     done = experiment.run(item.declaration(profile, data=data), tmp_path / "run")
     x, y, ids = whorl.load_images(data)
@@ -133,13 +133,15 @@ def test_a_surface_is_run_over_its_grid(run: Any, tmp_path: Path) -> None:
     assert len(cells) == 1 + 2 * 143
 
 
-def test_folders_of_other_pictures_are_others(tmp_path: Path) -> None:
-    assert default_folder("paper") == Path("runs/paper-paper-samples")
-    assert default_folder(toy_profile(tmp_path), "x/y", 3) == Path("runs/paper-toys-y-3")
+def test_folders_of_other_images_are_others(tmp_path: Path) -> None:
+    assert default_folder(PaperOptions(profile="paper")) == Path("runs/paper-paper-samples")
+    assert default_folder(PaperOptions(profile=toy_profile(tmp_path), data="x/y", limit=3)) == Path(
+        "runs/paper-toys-y-3"
+    )
 
 
 def test_the_notebooks_way(tmp_path: Path) -> None:
-    data, profile = toy_pictures(tmp_path), toy_profile(tmp_path)
+    data, profile = toy_images(tmp_path), toy_profile(tmp_path)
     item = paper.load("table1")
     declared = item.declaration(profile, data=data, attacks=["fgsm", "ai-fgsm"])
     done = experiment.run(declared, tmp_path / "run")

@@ -58,7 +58,7 @@ def test_the_poses_of_tables_1_to_4_are_the_papers() -> None:
     assert tuple(separate) == paper.load("table4").all_poses() == PAPER_POSES
 
 
-def test_tables_1_to_4_craft_the_same_pictures() -> None:
+def test_tables_1_to_4_craft_the_same_images() -> None:
     declared = [paper.load(name).declaration(present=DEFENDED) for name in ("table1", "table2", "table3", "table4")]
     assert len({(one.sources, one.targets, one.data, one.seed) for one in declared}) == 1
     nine = {spec.title: spec for spec in declared[0].attacks}

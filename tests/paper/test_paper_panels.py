@@ -12,7 +12,7 @@ from browser import chromium
 from paper.synthetic import Synthetic
 from whorl import WhorlError, paper
 from whorl.evaluation import Pose
-from whorl.paper.compared import Compared
+from whorl.paper.comparison import Compared
 from whorl.paper.item import Item
 from whorl.paper.panels import curves, draw_panels, write_panels
 

@@ -9,9 +9,9 @@ import pytest
 
 import whorl
 from cli.invoking import invoke
-from paper.toys import SMALL, toy_pictures
+from paper.toys import SMALL, toy_images
 from whorl import paper
-from whorl.paper.casting import Profile, cast
+from whorl.paper.cast import Profile, cast
 from whorl.paper.querying import compare_queries, reproduce_queries
 from whorl.runs.query_rows import QueryRow
 
@@ -75,7 +75,7 @@ def test_no_success_has_no_queries() -> None:
 
 def test_small_networks_from_end_to_end(tmp_path: Path) -> None:
     profile = Profile(name="toys", size=18, networks={"ensemble": (SMALL,), "jpeg": (f"{SMALL}+jpeg",)})
-    data = toy_pictures(tmp_path, 6)
+    data = toy_images(tmp_path, 6)
     rows = ["nes", "nes-ai-dim", "nattack-pgd"]
     done = reproduce_queries(
         paper.load("table7"), tmp_path / "run", profile, data=data, attacks=rows, budget=120, device="cpu"

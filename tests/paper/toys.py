@@ -18,7 +18,7 @@ def toy_profile(folder: Path) -> Path:
     return path
 
 
-def toy_pictures(folder: Path, count: int = 6) -> Path:
+def toy_images(folder: Path, count: int = 6) -> Path:
     """Save images under the labels that small gives them."""
     x = pictures(count)
     for i, label in enumerate(small()(x).argmax(1).tolist()):

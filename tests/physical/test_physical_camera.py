@@ -1,4 +1,4 @@
-"""The simulated camera: the pose by a literal pinhole, each degradation alone, seeds, presets and sweeps."""
+"""The simulated printer and camera: the pose by a literal pinhole, ink, presets and sweeps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physical.printed_run import page, sheet, shoot, small
 from whorl import WhorlError
-from whorl.physical import PRESETS, Camera, preset, printed, sweep
+from whorl.physical import PRESETS, Camera, preset, sweep
+from whorl.physical.camera import from_linear, reflectance, to_linear
 from whorl.physical.homography import jacobian, move
-from whorl.physical.ink import from_linear, reflectance, to_linear
-from whorl.physical.layout import Layout
-
-BLANK = np.full((594, 420, 3), 255, np.uint8)
-TINY = {"width": 300, "height": 400}
+from whorl.physical.layout import PageLayout
 
 
-def literal_pinhole(camera: Camera, layout: Layout, point: NDArray[np.float64]) -> NDArray[np.float64]:
+def literal_pinhole(camera: Camera, layout: PageLayout, point: NDArray[np.float64]) -> NDArray[np.float64]:
     """Turn the page in space point by point, then divide by the distance."""
     width, height = layout.paper
     across, down = point - np.array([width, height]) / 2
@@ -50,34 +46,34 @@ def test_places_are_those_of_a_pinhole(
     angle: float, scale: float, tilt: float, direction: float, across: float, down: float
 ) -> None:
     camera = Camera(angle=angle, scale=scale, tilt=tilt, tilt_direction=direction)
-    place = camera.place(Layout(), np.random.default_rng(0))
+    place = camera.place(PageLayout(), np.random.default_rng(0))
     point = np.array([across, down])
-    np.testing.assert_allclose(move(place, point), literal_pinhole(camera, Layout(), point), atol=1e-6)
+    np.testing.assert_allclose(move(place, point), literal_pinhole(camera, PageLayout(), point), atol=1e-6)
 
 
 def test_without_tilt_a_page_is_turned_and_scaled_and_nothing_else() -> None:
-    place = Camera(angle=30, scale=0.5).place(Layout(), np.random.default_rng(0))
+    place = Camera(angle=30, scale=0.5).place(PageLayout(), np.random.default_rng(0))
     slope = jacobian(place, np.array([20.0, 250.0]))
-    density = 0.5 * 4000 / Layout().paper[1]
+    density = 0.5 * 4000 / PageLayout().paper[1]
     cos, sin = math.cos(math.radians(30)), math.sin(math.radians(30))
     np.testing.assert_allclose(slope, density * np.array([[cos, -sin], [sin, cos]]), atol=1e-9)
 
 
 def test_the_page_fills_the_photograph_at_scale_one() -> None:
-    place = Camera().place(Layout(), np.random.default_rng(0))
-    corners = move(place, np.array([(0, 0), Layout().paper]))
+    place = Camera().place(PageLayout(), np.random.default_rng(0))
+    corners = move(place, np.array([(0, 0), PageLayout().paper]))
     assert corners[1, 1] - corners[0, 1] == pytest.approx(4000)
     assert corners[1, 0] - corners[0, 0] < 3000
-    assert Camera().frame(Layout(width=297, height=210)) == (4000, 3000)
+    assert Camera().frame(PageLayout(width=297, height=210)) == (4000, 3000)
 
 
 def test_offsets_stay_within_their_limit() -> None:
-    layout = Layout()
+    layout = PageLayout()
     still = Camera().place(layout, np.random.default_rng(0))
     for seed in range(20):
         moved = Camera(offset=20).place(layout, np.random.default_rng(seed))
         off = np.abs(move(moved, np.zeros(2)) - move(still, np.zeros(2)))
-        assert (off <= 20 / 299 * layout.picture * 4000 / layout.paper[1] + 1e-9).all()
+        assert (off <= 20 / 299 * layout.image * 4000 / layout.paper[1] + 1e-9).all()
         assert off.max() > 0
 
 
@@ -89,90 +85,6 @@ def test_presets_are_the_settings_of_table_5() -> None:
     assert preset("Setting 3") == PRESETS["setting3"]
     with pytest.raises(WhorlError, match="setting1"):
         preset("setting4")
-
-
-def test_the_same_seed_and_name_give_the_same_file() -> None:
-    camera = small(PRESETS["setting3"]).with_(width=600, height=800)
-    one, again, other = shoot(camera, "a"), shoot(camera, "a"), shoot(camera, "b")
-    assert one.file == again.file
-    assert one.file != other.file
-    np.testing.assert_array_equal(one.photo, again.photo)
-
-
-def test_a_perfect_camera_changes_nothing() -> None:
-    camera = Camera.perfect(width=2480, height=3508)
-    photo = shoot(camera).photo
-    # The page is as long as the photograph, so pixels meet dots, and the rest is desk.
-    assert photo.shape == (3508, 2480, 3)
-    assert np.abs(photo.astype(int) - page()).mean() < 0.1
-
-
-def grey_photo(camera: Camera) -> NDArray[np.float64]:
-    """A blank page, without its surroundings."""
-    from whorl.physical import photograph
-
-    layout = Layout()
-    photo = photograph(printed(BLANK, layout, camera), layout, camera, name="blank").photo
-    return photo[40:360, 40:260].astype(float)
-
-
-@pytest.mark.parametrize(
-    ("change", "effect"),
-    [
-        ({"exposure": -1.0}, lambda photo: photo.mean() < 200),
-        ({"paper": (0.8, 0.8, 0.6)}, lambda photo: photo[..., 2].mean() < photo[..., 0].mean() - 15),
-        ({"uneven_light": 0.5}, lambda photo: np.ptp(photo[..., 1]) > 25),
-        ({"vignetting": 0.5}, lambda photo: photo[150:170, 100:120].mean() > photo[:10, :10].mean() + 15),
-        ({"colour_cast": 0.3, "exposure": -1.0}, lambda photo: np.ptp(photo.mean((0, 1))) > 5),
-        ({"electrons": 500.0, "exposure": -0.5}, lambda photo: photo.std() > 2),
-    ],
-    ids=["exposure", "paper", "uneven", "vignetting", "cast", "noise"],
-)
-def test_each_degradation_does_its_part(change: dict[str, float], effect: object) -> None:
-    assert callable(effect)
-    perfect = grey_photo(Camera.perfect(**TINY))
-    assert (perfect == 255).all()
-    assert effect(grey_photo(Camera.perfect(**TINY, **change)))
-
-
-def test_photon_noise_follows_the_square_root_of_light() -> None:
-    spread = {}
-    for stops in (-2, -4):
-        photo = grey_photo(Camera.perfect(**TINY, electrons=2000.0, exposure=stops))
-        spread[stops] = (to_linear()[photo.astype(int)]).std()
-    # A quarter of the light: half the noise.
-    assert spread[-4] / spread[-2] == pytest.approx(0.5, rel=0.1)
-
-
-@pytest.mark.parametrize("change", [{"defocus": 3.0}, {"motion": 8.0}, {"ink_blur": 0.6}], ids=str)
-def test_blurs_keep_the_light_and_lose_detail(change: dict[str, float]) -> None:
-    sharp, soft = (shoot(Camera.perfect(width=750, height=1000, **part)).photo.astype(float) for part in ({}, change))
-    assert np.abs(np.diff(soft, axis=0)).mean() < 0.8 * np.abs(np.diff(sharp, axis=0)).mean()
-    light = [to_linear()[photo.astype(int)].mean() for photo in (sharp, soft)]
-    assert light[0] == pytest.approx(light[1], rel=0.01)
-
-
-def test_motion_blurs_in_one_direction() -> None:
-    from whorl.physical.camera import _disk, _streak
-
-    streak = _streak(9, 0.0)
-    assert streak.sum() == pytest.approx(1)
-    assert (streak.sum(1) > 1e-6).sum() == 1
-    assert (streak.sum(0) > 1e-6).sum() in (9, 10, 11)
-    disk = _disk(2.5)
-    np.testing.assert_allclose(disk, disk.T)
-    assert disk.sum() == pytest.approx(1)
-
-
-def test_a_mosaic_keeps_flat_colours() -> None:
-    photos = [grey_photo(Camera.perfect(**TINY, exposure=-1.0, mosaic=mosaic)) for mosaic in (False, True)]
-    np.testing.assert_allclose(photos[0], photos[1], atol=1)
-
-
-def test_jpeg_quality_shows_in_the_file() -> None:
-    sizes = [len(shoot(Camera.perfect(width=600, height=800, jpeg=quality)).file) for quality in (30, 90)]
-    assert sizes[0] < sizes[1] / 2
-    assert shoot(Camera.perfect(width=600, height=800)).suffix == ".png"
 
 
 def test_ink() -> None:
@@ -189,17 +101,6 @@ def test_ink() -> None:
     dull = reflectance(red, **(plain | {"saturation": 0.8}))[0, 0]  # type: ignore[arg-type]
     assert dull[0] < 65535
     assert dull[1] == dull[2] > 0
-
-
-@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
-def test_covers_hide_their_share(share: float) -> None:
-    hidden = []
-    for name in map(str, range(8)):
-        shot = shoot(Camera.perfect(width=300, height=400, covered=share), name)
-        hidden.append(np.mean([not shot.shows(box.corners) for box in map(sheet().layout.cell, range(18))]))
-    assert np.mean(hidden) == pytest.approx(share, abs=0.3)
-    assert min(hidden) > 0
-    assert max(hidden) < 1 or share == 0.75
 
 
 def test_sweeps_combine_every_value_with_every_other() -> None:

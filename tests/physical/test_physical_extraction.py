@@ -13,13 +13,13 @@ from whorl import WhorlError
 from whorl.data.image_files import decode, to_tensor
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical import PRESETS, Camera, as_seen, measure, rectified, unit
-from whorl.physical.camera import Shot
-from whorl.physical.patches import balanced, grey_curves
+from whorl.physical.extraction import balanced, grey_curves
+from whorl.physical.simulation import Photograph
 
 POSES = [(0.0, 1.0), (5.0, 0.9), (15.0, 0.8), (90.0, 0.7), (-30.0, 0.65), (180.0, 1.0)]
 
 
-def perfect(angle: float = 0.0, scale: float = 1.0, tilt: float = 0.0) -> Shot:
+def perfect(angle: float = 0.0, scale: float = 1.0, tilt: float = 0.0) -> Photograph:
     """A photograph of twelve megapixels without any degradation."""
     return shoot(Camera.perfect(angle=angle, scale=scale, tilt=tilt, tilt_direction=30.0), dpi=600)
 
@@ -65,10 +65,10 @@ def test_rectified_is_the_original() -> None:
 def test_rotation_and_scale_are_measured(angle: float, scale: float) -> None:
     shot = shoot(small(PRESETS["setting1"]).with_(angle=angle, scale=scale))
     for cell in found_in(shot.photo).cells:
-        seen = measure(cell, unit(cell, shot.photo.shape))
-        assert abs((seen.pose.angle - angle + 180) % 360 - 180) < 0.3
-        assert seen.pose.scale == pytest.approx(scale, rel=0.005)
-        assert seen.tilt < 8
+        lies = measure(cell, unit(cell, shot.photo.shape))
+        assert abs((lies.pose.angle - angle + 180) % 360 - 180) < 0.3
+        assert lies.pose.scale == pytest.approx(scale, rel=0.005)
+        assert lies.tilt < 8
 
 
 @pytest.mark.parametrize("tilt", [20.0, 40.0])
@@ -82,7 +82,7 @@ def test_scale_one_can_be_chosen() -> None:
     shot = shoot(small(Camera.perfect()))
     cell = found_in(shot.photo).cells[0]
     box = sheet().box(cell.item)
-    assert unit(cell, shot.photo.shape, "picture") == pytest.approx(1500 / 224)
+    assert unit(cell, shot.photo.shape, "image") == pytest.approx(1500 / 224)
     assert unit(cell, shot.photo.shape, 10.0) == pytest.approx(10 * box.width / 224)
     assert measure(cell, unit(cell, shot.photo.shape)).pose.scale == pytest.approx(1, rel=1e-3)
     for bad in ("sheet", 0.0, float("nan")):
@@ -103,7 +103,7 @@ def test_surroundings() -> None:
         as_seen(shot.photo, cell, per_pixel, surroundings="white")
 
 
-def grey_error(shot: Shot, *, balance: bool) -> float:
+def grey_error(shot: Photograph, *, balance: bool) -> float:
     """How far mean colours of images are from those of the originals, in levels."""
     cells = found_in(shot.photo).cells
     curves = grey_curves(shot.photo, cells) if balance else None

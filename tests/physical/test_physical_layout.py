@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from whorl import WhorlError
-from whorl.physical.layout import DOT, PATCHES, Box, Layout, page_size
+from whorl.physical.layout import DOT, PATCHES, Box, PageLayout, page_size
 
 LAYOUTS = [
-    Layout(),
-    Layout(width=297, height=210),
-    Layout(width=215.9, height=279.4, picture=60, marker=10),
-    Layout(width=148, height=210, picture=30, marker=5),
+    PageLayout(),
+    PageLayout(width=297, height=210),
+    PageLayout(width=215.9, height=279.4, image=60, marker=10),
+    PageLayout(width=148, height=210, image=30, marker=5),
 ]
 
 
@@ -24,7 +24,7 @@ def overlap(one: Box, other: Box) -> bool:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=repr)
-def test_boxes_are_apart_in_the_margins_and_on_dots(layout: Layout) -> None:
+def test_boxes_are_apart_in_the_margins_and_on_dots(layout: PageLayout) -> None:
     boxes = [box for strip in layout.strips() for box in strip]
     for place in range(layout.places):
         boxes += [layout.square(place), *layout.markers(place)]
@@ -40,7 +40,7 @@ def test_boxes_are_apart_in_the_margins_and_on_dots(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=repr)
-def test_a_cell_is_the_hull_of_its_markers(layout: Layout) -> None:
+def test_a_cell_is_the_hull_of_its_markers(layout: PageLayout) -> None:
     for place in (0, layout.places - 1):
         corners = np.concatenate([box.corners for box in layout.markers(place)])
         cell = layout.cell(place).corners
@@ -49,7 +49,7 @@ def test_a_cell_is_the_hull_of_its_markers(layout: Layout) -> None:
 
 
 def test_markers_have_quiet_space_around_them() -> None:
-    layout = Layout()
+    layout = PageLayout()
     module = layout.markers(0)[0].width / 9
     left, right = layout.markers(0)[1], layout.markers(1)[0]  # of neighbours
     assert right.left - left.left - left.width >= module
@@ -72,8 +72,8 @@ def test_unknown_page_sizes(name: str) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"picture": 300}, {"picture": 8}, {"marker": 1}, {"width": -1}, {"margin": float("nan")}, {"picture": 0}],
+    [{"image": 300}, {"image": 8}, {"marker": 1}, {"width": -1}, {"margin": float("nan")}, {"image": 0}],
 )
 def test_layouts_that_cannot_be(settings: dict[str, float]) -> None:
     with pytest.raises(WhorlError):
-        Layout(**settings)
+        PageLayout(**settings)

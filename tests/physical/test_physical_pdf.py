@@ -21,7 +21,7 @@ def cut(box: Box, dpi: int = 600) -> np.ndarray:
     return page(float(dpi))[top : top + high, left : left + width]
 
 
-def test_pictures_are_printed_without_loss() -> None:
+def test_images_are_printed_without_loss() -> None:
     for item in sheet().prints:
         pixels = decode(item.file, size=item.size).repeat(4, axis=0).repeat(4, axis=1)  # four dots of 600 an inch
         np.testing.assert_array_equal(cut(sheet().box(item)), pixels)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.toy_networks import small
 from conftest import pictures
-from physical.printed_run import folders, sheet
-from whorl import WhorlError, runs
+from physical.printed_run import sheet
+from whorl import WhorlError
 from whorl.data import save_image
-from whorl.physical import Print, Sheet, arrange, collect, read_sheets, write_sheets
-from whorl.physical.layout import Layout
+from whorl.physical import Print, PrintedSheet, arrange, read_sheets, write_sheets
+from whorl.physical.layout import PageLayout
 
 
 def group(name: str, versions: int) -> list[Print]:
@@ -23,7 +22,7 @@ def group(name: str, versions: int) -> list[Print]:
 
 
 def test_versions_are_neighbours_and_take_turns() -> None:
-    made = arrange([group(f"p{i}", 4) for i in range(30)], Layout())
+    made = arrange([group(f"p{i}", 4) for i in range(30)], PageLayout())
     assert len(made.prints) == 120
     by_id: dict[str, list[Print]] = {}
     for item in made.prints:
@@ -37,7 +36,7 @@ def test_versions_are_neighbours_and_take_turns() -> None:
 
 
 def test_a_group_larger_than_a_page_goes_on_to_the_next() -> None:
-    made = arrange([group("p", 25)], Layout())
+    made = arrange([group("p", 25)], PageLayout())
     assert made.pages == 2
     assert len(made.prints) == 25
 
@@ -53,7 +52,7 @@ def test_sheet_json_comes_back(tmp_path: Path) -> None:
 
 def test_earlier_prints_stay_and_the_same_one_is_not_doubled(tmp_path: Path) -> None:
     path = tmp_path / "sheet.json"
-    other = Sheet(Layout(picture=50), sheet().prints[:6])
+    other = PrintedSheet(PageLayout(image=50), sheet().prints[:6])
     for made in (sheet(), other, sheet()):
         write_sheets(path, [made])
     assert {one.fingerprint for one in read_sheets(path)} == {sheet().fingerprint, other.fingerprint}
@@ -63,7 +62,7 @@ def test_earlier_prints_stay_and_the_same_one_is_not_doubled(tmp_path: Path) -> 
 def test_files_of_a_run_are_relative_so_that_it_may_move(tmp_path: Path) -> None:
     save_image(tmp_path / "run" / "adv" / "a.png", pictures(1)[0])
     item = Print(id="a", label=0, file=tmp_path / "run" / "adv" / "a.png", size=(18, 18))
-    write_sheets(tmp_path / "run" / "sheet.json", [Sheet(Layout(), (item,))])
+    write_sheets(tmp_path / "run" / "sheet.json", [PrintedSheet(PageLayout(), (item,))])
     (tmp_path / "run").rename(tmp_path / "moved")
     [back] = read_sheets(tmp_path / "moved")
     assert back.prints[0].file.is_file()
@@ -86,67 +85,16 @@ def test_no_sheet_at_all(tmp_path: Path) -> None:
 def test_any_change_of_content_changes_the_fingerprint() -> None:
     first = sheet().prints[0]
     changed = [replace(first, **change) for change in ({"label": 5}, {"attack": "x"}, {"id": "y"}, {"size": (9, 9)})]
-    prints = {Sheet(Layout(), (one, *sheet().prints[1:])).fingerprint for one in (first, *changed)}
+    prints = {PrintedSheet(PageLayout(), (one, *sheet().prints[1:])).fingerprint for one in (first, *changed)}
     assert len(prints) == 5
 
 
-def test_pictures_keep_their_shape_and_pixels_take_whole_dots() -> None:
+def test_images_keep_their_shape_and_pixels_take_whole_dots() -> None:
     wide = Print(id="a", label=0, file=Path("a.png"), size=(100, 200))
-    made = Sheet(Layout(), (wide,))
+    made = PrintedSheet(PageLayout(), (wide,))
     box, square = made.box(wide), made.layout.square(0)
     assert box.width / box.height == pytest.approx(2, rel=0.01)
     assert box.left >= square.left
     assert box.top + box.height <= square.top + square.height + 1e-9
     usual = sheet().box(sheet().prints[0])
     assert usual.width == pytest.approx(224 * 2 * 25.4 / 300)
-
-
-class TestCollecting:
-    def test_labelled_pictures_are_printed_as_they_are(self) -> None:
-        clean, _ = folders()
-        groups = collect(clean, limit=4, size=32)
-        assert [len(group) for group in groups] == [1] * 4
-        assert {item.size for (item,) in groups} == {(32, 32)}
-        assert all(item.attack == "clean" and str(item.label) == item.id.split("/")[0] for (item,) in groups)
-
-    def test_a_run_folder_knows_its_clean_pictures(self, tmp_path: Path) -> None:
-        self.craft(tmp_path, "fgsm", "pgd")
-        groups = collect(tmp_path / "run")
-        assert [[item.attack for item in group] for group in groups] == [["clean", "fgsm", "pgd"]] * 3
-        clean, fgsm, _ = groups[0]
-        assert (fgsm.id, fgsm.label, fgsm.source, fgsm.size) == (clean.id, clean.label, "small", (18, 18))
-        assert fgsm.eps == pytest.approx(16 / 255)
-        assert fgsm.grad_evals == 1
-
-    def test_attacks_can_be_chosen(self, tmp_path: Path) -> None:
-        self.craft(tmp_path, "fgsm", "pgd")
-        assert [item.attack for item in collect(tmp_path / "run", attacks=["pgd"])[0]] == ["clean", "pgd"]
-        with pytest.raises(WhorlError, match="fgsm"):
-            collect(tmp_path / "run", attacks=["fgsn"])
-
-    def test_clean_pictures_that_are_not_the_attacked_ones(self, tmp_path: Path) -> None:
-        self.craft(tmp_path, "fgsm")
-        for i, other in enumerate(pictures(3, seed=99)):
-            save_image(tmp_path / "other" / str(i) / f"{i}.png", other)
-        with pytest.raises(WhorlError, match="not the image"):
-            collect(tmp_path / "run", clean=tmp_path / "other")
-
-    def test_clean_pictures_that_are_gone(self, tmp_path: Path) -> None:
-        self.craft(tmp_path, "fgsm")
-        (tmp_path / "data").rename(tmp_path / "elsewhere")
-        with pytest.raises(WhorlError, match="Say where"):
-            collect(tmp_path / "run")
-        assert len(collect(tmp_path / "run", clean=tmp_path / "elsewhere")) == 3
-
-    def test_adversarial_pictures_of_others(self) -> None:
-        clean, noise = folders()
-        assert [[item.attack for item in group] for group in collect(noise, clean=clean, limit=1)] == [
-            ["clean", "noise"]
-        ]
-
-    @staticmethod
-    def craft(folder: Path, *attacks: str) -> None:
-        for i, picture in enumerate(pictures(3)):
-            save_image(folder / "data" / str(i) / f"{i}.png", picture)
-        for name in attacks:
-            runs.craft(name, small(), runs.Data(folder=folder / "data"), folder / "run")

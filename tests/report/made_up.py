@@ -9,8 +9,8 @@ import torch
 
 from whorl.evaluation import Comparison, Pose, SuccessRate, poses
 from whorl.models import Classifier
-from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Shot, Version, gallery
-from whorl.report.examples import encode
+from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Tile, TileRow, gallery
+from whorl.report.gallery import to_image
 from whorl.runs.results import Cell
 
 AS_IT_IS = Pose()
@@ -72,7 +72,7 @@ def small_classifier(labels: Sequence[str] = ("cat", "dog", "owl")) -> Classifie
     return Classifier.from_module(net, size=(24, 24), mean=(0, 0, 0), std=(0.05,) * 3, labels=labels, name="net-b")
 
 
-def small_gallery(name: str = "picture.png", labels: Sequence[str] = ("cat", "dog", "owl")) -> Gallery:
+def small_gallery(name: str = "image.png", labels: Sequence[str] = ("cat", "dog", "owl")) -> Gallery:
     """Two images of noise that is mostly red, attacked towards green and towards blue."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2, 3, 24, 24, generator=generator) * 0.5
@@ -92,11 +92,11 @@ def some_photographs(name: str = "photo.jpg", attacks: Sequence[str] = ("dim", "
         return (*clean, *made)
 
     turned = Grouped(by="rotation", unit="°", steps={step: cells(int(step)) for step in (0.0, 5.0, 15.0)})
-    shot = Shot(picture=encode(torch.full((3, 24, 24), 0.5)), pose=attacks[0], label=name, fooled=True)
+    tile = Tile(image=to_image(torch.full((3, 24, 24), 0.5)), caption=name, fooled=True)
     contact = Gallery(
         title="Contact sheet",
-        poses=("clean", attacks[0]),
-        examples=(Example(id=name, truth=name, versions=(Version(name="as seen", shots=(None, shot)),)),),
+        columns=("clean", attacks[0]),
+        examples=(Example(id=name, truth=name, rows=(TileRow(name="as seen", tiles=(None, tile)),)),),
     )
     return Photographs(
         about=(name,),

@@ -127,7 +127,7 @@ def test_the_profiles_of_one_target_are_shown(desk: Opened) -> None:
     page.wait_for_function("document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
 
 
-def test_a_picture_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> None:
+def test_an_image_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> None:
     page, dialog = desk.page, desk.page.locator("dialog")
     assert not dialog.is_visible()
     page.locator(".tile").first.click()

@@ -13,11 +13,10 @@ from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.report import drawings
 from whorl.report.figures import cost, costs, overview, profile, surface
-from whorl.report.lines import Line, View, lines, overall
-from whorl.report.sweeps import sweeps
+from whorl.report.series import Series, Transfer, overall, series, sweeps
 from whorl.runs.results import Cell
 
-BLACK_BOX = View("net-a", "net-b", white_box=False)
+BLACK_BOX = Transfer("net-a", "net-b", white_box=False)
 
 
 def traces(figure: Any) -> list[dict[str, Any]]:
@@ -31,7 +30,7 @@ def kinds(cells: tuple[Cell, ...]) -> list[str]:
 
 def test_a_surface_holds_the_rates() -> None:
     cells = grid_cells()
-    first, mesh, second, _ = traces(surface(lines(cells), BLACK_BOX, ("dim", "ai-dim")))
+    first, mesh, second, _ = traces(surface(series(cells), BLACK_BOX, ("dim", "ai-dim")))
     assert (first["type"], mesh["type"]) == ("surface", "scatter3d")
     by_place = {(c.attack, c.target, c.pose.angle, c.pose.scale): c.counts.rate for c in cells}
     for trace in (first, second):
@@ -43,7 +42,7 @@ def test_a_surface_holds_the_rates() -> None:
 
 
 def test_the_mesh_passes_through_every_measured_point_twice() -> None:
-    surfaced, mesh, *_ = traces(surface(lines(grid_cells()), BLACK_BOX, ("dim", "ai-dim")))
+    surfaced, mesh, *_ = traces(surface(series(grid_cells()), BLACK_BOX, ("dim", "ai-dim")))
     points = [p for p in zip(mesh["x"], mesh["y"], mesh["z"], strict=True) if p[2] is not None]
     measured = [
         (scale, angle, surfaced["z"][i][j])
@@ -57,7 +56,7 @@ def test_an_undefined_rate_is_a_hole() -> None:
     def counts(attack: str, target: str, pose: Pose) -> SuccessRate:
         return SuccessRate(200, 0, 0, 0) if pose == GRID[0] else rate(50)
 
-    found = lines(grid_cells(counts=counts))
+    found = series(grid_cells(counts=counts))
     assert traces(surface(found, BLACK_BOX, ("dim",)))[0]["z"][0] == [None, 25, 25]
     by_angle = sweeps(GRID)[0]
     line = traces(profile(found, BLACK_BOX, by_angle))[0]
@@ -66,7 +65,7 @@ def test_an_undefined_rate_is_a_hole() -> None:
 
 
 def test_no_grid_no_surface() -> None:
-    found = lines(grid_cells(where=PAPER_POSES))
+    found = series(grid_cells(where=PAPER_POSES))
     with pytest.raises(WhorlError, match="3 angles and 3 scales"):
         surface(found, BLACK_BOX, ("dim",))
     assert "surface" not in kinds(grid_cells(where=PAPER_POSES))
@@ -74,13 +73,13 @@ def test_no_grid_no_surface() -> None:
 
 def test_pairs_share_a_surface_and_others_have_their_own() -> None:
     drawn = [one for one in drawings(grid_cells(("pgd", "dim", "ai-dim", "ti-dim"))) if one.kind == "surface"]
-    assert [one.subject for one in drawn if one.view == "net-a → net-b"] == ["dim and ai-dim", "pgd", "ti-dim"]
+    assert [one.subject for one in drawn if one.transfer == "net-a → net-b"] == ["dim and ai-dim", "pgd", "ti-dim"]
 
 
 def test_a_profile_holds_the_rates_and_with_two_lines_the_intervals() -> None:
     cells = grid_cells()
     sweep = next(one for one in sweeps(GRID) if one.axis == "scale")
-    for trace in traces(profile(lines(cells), BLACK_BOX, sweep)):
+    for trace in traces(profile(series(cells), BLACK_BOX, sweep)):
         own = {c.pose: c.counts for c in cells if (c.attack, c.target) == (trace["name"], "net-b")}
         counts = [own[pose] for pose in sweep.poses]
         assert trace["x"] == list(sweep.values)
@@ -121,7 +120,7 @@ def test_a_sweep_is_in_order() -> None:
 
 
 def test_the_overview_holds_the_means_and_intervals() -> None:
-    found = lines(grid_cells())
+    found = series(grid_cells())
     for trace in traces(overview(found)):
         summed = [overall(own) for line, own in found.items() if line.attack == trace["name"]]
         assert trace["y"] == pytest.approx([100 * one.mean for one in summed], abs=1e-4)
@@ -129,14 +128,14 @@ def test_the_overview_holds_the_means_and_intervals() -> None:
         assert lows == pytest.approx([100 * one.interval[0] for one in summed], abs=1e-3)
 
 
-def test_cost_is_counted_by_picture_and_drawn_only_where_it_differs() -> None:
+def test_cost_is_counted_by_image_and_drawn_only_where_it_differs() -> None:
     cells = [
         cell("dim", "net-b", rate(100), grad_evals=2000),
         cell("eot", "net-b", rate(180), grad_evals=200_000),
         cell("eot", "net-a", rate(200), grad_evals=200_000),
         cell("nes", "net-b", rate(10), grad_evals=0),
     ]
-    rows = costs(lines(cells))
+    rows = costs(series(cells))
     assert rows == [("dim", 10, 0.5), ("eot", 1000, 0.9)]
     figure = cost(rows)
     assert [(t["x"], t["y"]) for t in traces(figure)] == [([10], [50]), ([1000], [90])]
@@ -175,7 +174,7 @@ def test_markup_in_names_is_neutralised() -> None:
 @pytest.mark.parametrize(("others", "colours"), [((), 3), (("pgd",), 1)])
 def test_dashes_and_markers_tell_the_kinds_apart(others: tuple[str, ...], colours: int) -> None:
     """And colours what they are based on, or the kinds too where all are based on the same."""
-    found = lines(grid_cells(("dim", "ti-dim", "ai-dim", *others)))
+    found = series(grid_cells(("dim", "ti-dim", "ai-dim", *others)))
     drawn = traces(profile(found, BLACK_BOX, sweeps(GRID)[0]))
     assert len({trace["line"]["dash"] for trace in drawn[:3]}) == 3
     assert len({trace["marker"]["symbol"] for trace in drawn[:3]}) == 3
@@ -183,9 +182,9 @@ def test_dashes_and_markers_tell_the_kinds_apart(others: tuple[str, ...], colour
     assert {trace["line"]["color"] for trace in drawn[3:]}.isdisjoint(t["line"]["color"] for t in drawn[:3])
 
 
-def test_views_keep_sources_apart() -> None:
+def test_transfers_keep_sources_apart() -> None:
     cells = tuple(cell("dim", "net-c", rate(i), source=f"net-{i}", pose=pose) for i in (1, 2) for pose in GRID)
     drawn = [one for one in drawings(cells) if one.kind == "surface"]
-    assert [one.view for one in drawn] == ["net-1 → net-c", "net-2 → net-c"]
-    found = lines(cells)
-    assert math.isclose(overall(found[Line("dim", View("net-2", "net-c", white_box=False))]).mean, 0.01)
+    assert [one.transfer for one in drawn] == ["net-1 → net-c", "net-2 → net-c"]
+    found = series(cells)
+    assert math.isclose(overall(found[Series("dim", Transfer("net-2", "net-c", white_box=False))]).mean, 0.01)

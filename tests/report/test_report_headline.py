@@ -50,7 +50,7 @@ def test_level_attacks_are_called_level() -> None:
     assert headline(content(*two(120, 120))).statement.startswith("dim and ai-dim are level on networks")
 
 
-def test_few_pictures_are_called_few_and_get_no_decimals() -> None:
+def test_few_images_are_called_few_and_get_no_decimals() -> None:
     found = headline(content(*two(4, 6, n=8)))
     assert "in 75% of cases" in found.statement
     assert "25 points more" in found.statement
@@ -62,7 +62,7 @@ def test_nearly_all_is_not_called_all() -> None:
     assert "in 100.0% of cases" in headline(content(*two(0, 10_000, n=10_000))).statement
 
 
-def test_a_single_picture_is_one_picture() -> None:
+def test_a_single_image_is_one_image() -> None:
     assert "measured on 1 image," in headline(content(*two(0, 1, n=1))).details[-1]
 
 

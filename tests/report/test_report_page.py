@@ -18,8 +18,8 @@ from report.made_up import GRID, cell, grid_cells, rate, small_gallery, some_pho
 from whorl import WhorlError
 from whorl.evaluation import Comparison, Pose, SuccessRate, poses
 from whorl.report import Content, Table, headline, write_report
-from whorl.report.escaping import figure_text, inline_script, script_json
-from whorl.report.page import render
+from whorl.report.charts import figure_text
+from whorl.report.page import inline_script, render, script_json
 
 NASTY = (
     '"><script>alert(1)</script>.png',

@@ -39,7 +39,7 @@ def test_a_run_s_own_headline_comes_first() -> None:
     )
 
 
-def test_clean_pictures_alone_and_nothing_at_all() -> None:
+def test_clean_images_alone_and_nothing_at_all() -> None:
     clean = CutOut(way="as seen", cells=(cell("clean", "net-b", rate(0, 120), source=""),))
     content = Content(title="t", photographs=Photographs(cut_out=(clean,)))
     assert headline(content).statement == (

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from whorl.runs.store import Store
 
 import whorl
 from blackbox import labels_of, related_net
@@ -204,7 +203,7 @@ def test_starts_from_a_folder(tmp_path: Path) -> None:
     assert again.kept == COUNT - 2  # a batch is done whole
     assert sum(again.queries[i] for i in ("p0", "p1")) == target.seen
     (tmp_path / "starts" / "p2.png").unlink()
-    with pytest.raises(WhorlError, match="expected a start image .*p2.png; found none"):
+    with pytest.raises(WhorlError, match=r"expected a start image .*p2.png; found none"):
         run("nes", Counted(), tmp_path / "run", init=tmp_path / "starts")
 
 
@@ -248,5 +247,3 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_bad_input(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(WhorlError, match=message):
         query(**{"name": "nes", "target": Counted(), "images": runs.Loaded(images()), "out": tmp_path, **arguments})
-
-

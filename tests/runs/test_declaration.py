@@ -21,7 +21,10 @@ BAD = [
     ({"attacks": []}, "attacks:"),
     ({"attacks": [{"name": "dim", "settings": {"epsilon": 1}}]}, "unknown setting 'epsilon'"),
     ({"attacks": [{"name": "dim", "settings": {"eps": "16"}}]}, "Did you mean 16/255?"),
-    ({"attacks": [{"name": "dim", "settings": {"estimator": {"type": "Afine"}}}]}, "unknown estimator 'Afine'. Known: AffineInvariant"),
+    (
+        {"attacks": [{"name": "dim", "settings": {"estimator": {"type": "Afine"}}}]},
+        "unknown estimator 'Afine'. Known: AffineInvariant",
+    ),
     (
         {"attacks": [{"name": "dim", "settings": {"estimator": {"type": "AffineInvariant", "size": 3}}}]},
         "does not take",

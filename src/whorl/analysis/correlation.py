@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.files import defined
 from whorl.runs.results import COLUMNS
 
 _FEWEST = 4
@@ -120,10 +121,7 @@ def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) 
 
 def as_json(found: Correlation) -> dict[str, Any]:
     """Give everything as JSON values; what is undefined is null."""
-    content = asdict(found)
-    for name in ("pearson", "spearman"):
-        content[name] = None if math.isnan(content[name]) else content[name]
-        content[f"{name}_interval"] = [None if math.isnan(end) else end for end in content[f"{name}_interval"]]
+    content: dict[str, Any] = defined(asdict(found))
     return content
 
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-
-Interval = tuple[float, float]
+from whorl.evaluation.statistics import Interval, percentile_interval, resampled, weighted_rates
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,28 +57,6 @@ def family(network: str) -> str:
     """
     found = re.match(r"[a-z]+", network.rpartition(":")[2].lower())
     return found[0] if found else network
-
-
-def rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
-    """Success rates in [0, 1], each pose counting the same.
-
-    Args:
-        clean: (T, P, N) bool.
-        success: (..., T, P, N) bool.
-        weights: (N,) how often each image counts; (B, N) for B resamples.
-
-    Returns:
-        (..., T), or (B, ..., T). NaN where no clean image is recognised in any pose.
-
-    >>> clean = torch.tensor([[[True, True, False], [True, True, True]]])
-    >>> rates(clean, torch.tensor([[[True, False, False], [True, True, True]]]), torch.ones(3)).tolist()
-    [0.75]
-    """
-    w = weights.to(torch.float32)
-    below = torch.einsum("tpn,...n->...tp", clean.to(w), w)
-    above = torch.einsum("xtpn,...n->...xtp", success.reshape(-1, *clean.shape).to(w), w)
-    rate = above / below.unsqueeze(-3)  # a pose without a recognised image becomes NaN, and is left out
-    return rate.nanmean(-1).reshape(*weights.shape[:-1], *success.shape[:-3], clean.shape[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +151,7 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
         raise WhorlError(f"folds must lie between 2 and the number of images, {answers.images}; got {folds}.")
     generator = torch.Generator().manual_seed(seed)
     fold = torch.randperm(answers.images, generator=generator) % folds
-    counts = _resample(answers.images, resamples, generator)
+    counts = resampled(answers.images, resamples, generator)
     ranking, winner = _rank(answers, counts)
     judged = _judge(answers, families, fold, counts)
     seen = torch.stack([torch.tensor(one.rate) for one in judged]).mean()
@@ -185,15 +162,15 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
 
 def best(answers: Answers, weights: Tensor, targets: Sequence[int]) -> int:
     """The place of the best attack that may be chosen, for some images and networks; the earlier of two equals."""
-    mean = rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights).nanmean(-1)
+    mean = weighted_rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights).nanmean(-1)
     return int(mean.masked_fill(~torch.tensor(answers.eligible), -1.0).nan_to_num(-1.0).argmax())
 
 
 def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
     everyone = torch.ones(answers.images)
-    per_target = 100 * rates(answers.clean, answers.success, everyone)
+    per_target = 100 * weighted_rates(answers.clean, answers.success, everyone)
     mean = per_target.nanmean(-1)
-    drawn_each = torch.cat([100 * rates(answers.clean, answers.success, part) for part in counts.split(50)])
+    drawn_each = torch.cat([100 * weighted_rates(answers.clean, answers.success, part) for part in counts.split(50)])
     drawn = drawn_each.nanmean(-1)
     allowed = torch.tensor(answers.eligible)
     first = int(mean.masked_fill(~allowed, -1.0).argmax())
@@ -201,18 +178,18 @@ def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
 
     def over(c: int, baseline: int) -> tuple[tuple[float, Interval], ...]:
         gains, resampled = per_target[c] - per_target[baseline], drawn_each[:, c] - drawn_each[:, baseline]
-        return tuple((float(gains[t]), _interval(resampled[:, t])) for t in range(len(answers.targets)))
+        return tuple((float(gains[t]), percentile_interval(resampled[:, t])) for t in range(len(answers.targets)))
 
     found = [
         Ranked(
             name=name,
             baseline=not answers.eligible[c],
             mean=float(mean[c]),
-            interval=_interval(drawn[:, c]),
+            interval=percentile_interval(drawn[:, c]),
             rates=tuple(per_target[c].tolist()),
             over={answers.names[b]: over(c, b) for b, may in enumerate(answers.eligible) if not may},
             wins=float((winners == c).float().mean()) if answers.eligible[c] else 0.0,
-            behind=(float(mean[first] - mean[c]), _interval(drawn[:, first] - drawn[:, c])),
+            behind=(float(mean[first] - mean[c]), percentile_interval(drawn[:, first] - drawn[:, c])),
         )
         for c, name in enumerate(answers.names)
     ]
@@ -231,32 +208,18 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
             held[..., fold == f] = answers.success[c, t : t + 1][..., fold == f]
         clean = answers.clean[t : t + 1]
         stacked = torch.stack([held, *(answers.success[c, t : t + 1] for c in baselines)])
-        whole = 100 * rates(clean, stacked, torch.ones(answers.images))[:, 0]
-        drawn = torch.cat([100 * rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
+        whole = 100 * weighted_rates(clean, stacked, torch.ones(answers.images))[:, 0]
+        drawn = torch.cat([100 * weighted_rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
         judged.append(
             Judged(
                 target=target,
                 chosen=tuple(answers.names[c] for c in sorted(set(picked), key=lambda c: -picked.count(c))),
                 rate=float(whole[0]),
-                interval=_interval(drawn[:, 0]),
+                interval=percentile_interval(drawn[:, 0]),
                 over={
-                    answers.names[c]: (float(whole[0] - whole[i]), _interval(drawn[:, 0] - drawn[:, i]))
+                    answers.names[c]: (float(whole[0] - whole[i]), percentile_interval(drawn[:, 0] - drawn[:, i]))
                     for i, c in enumerate(baselines, start=1)
                 },
             )
         )
     return judged
-
-
-def _resample(count: int, resamples: int, generator: torch.Generator) -> Tensor:
-    """How often each image comes in each resample, (resamples, count)."""
-    chosen = torch.randint(count, (resamples, count), generator=generator)
-    return torch.zeros(resamples, count).scatter_add_(1, chosen, torch.ones(resamples, count))
-
-
-def _interval(values: Tensor) -> Interval:
-    found = values[~values.isnan()]
-    if not len(found):
-        return (float("nan"), float("nan"))
-    low, high = found.quantile(torch.tensor([0.025, 0.975])).tolist()
-    return (low, high)

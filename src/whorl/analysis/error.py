@@ -18,23 +18,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from whorl.analysis import bounds as corollaries
-from whorl.analysis import gram as products
-from whorl.analysis.bounds import Bounds
-from whorl.analysis.gram import Gram
-from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, steps_of, uniforms
-from whorl.analysis.polar_grids import PolarGridInvariant
-from whorl.attacks.gradient import loss_terms
+from whorl.analysis.expectations import Bounds, Gram, bounds, gram
+from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, uniforms
+from whorl.attacks.loop import loss_terms
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.errors import WhorlError
-from whorl.estimators import AffineInvariant, Estimator
+from whorl.estimators import Estimator
+from whorl.estimators.polar_grids import on_grid
 from whorl.geometry.affine import warp
+from whorl.geometry.polar import steps_of
 from whorl.progress import Progress, silent
+from whorl.records import Record
 
 STEPS = ("truth", "g2", "g1", "linear", "lattice", "estimate")
 """From the gradient that is wanted to the one that is had."""
@@ -82,17 +80,34 @@ Model = Callable[[Tensor], Tensor]
 Batches = Sequence[tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Draws(Record):
+    """How expectations over transforms are taken.
+
+    Attributes:
+        count: transforms for each image and law, the same for all images; even, half of them for either half.
+        seed: of the draws.
+        per_pass: images in a forward pass; 32 on a CPU and 256 on a GPU by default.
+    """
+
+    count: int = 256
+    seed: int = 0
+    per_pass: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 4 or self.count % 2:
+            raise WhorlError(f"draws must be an even number from 4, half of them for either half; got {self.count}.")
+
+
 def measure(
     model: Model,
     batches: Batches,
     laws: Sequence[Law],
+    draws: Draws | None = None,
     *,
-    draws: int = 256,
     loss: LossName = "ce",
-    seed: int = 0,
     estimators: Mapping[str, Estimator] | None = None,
     source: Model | None = None,
-    per_pass: int | None = None,
     progress: Progress = silent,
 ) -> list[LawMeasurement]:
     """Measure the approximations for some images under some laws.
@@ -101,23 +116,19 @@ def measure(
         model: (B, C, H, W) in [0, 1] to logits; its precision is that of the images.
         batches: images and labels; all images of one size.
         laws: of transforms; see :mod:`whorl.analysis.laws`.
-        draws: transforms for each image and law, the same for all images; even, half of them for either half.
+        draws: how many, and of which seed; by default those of :class:`Draws`.
         loss: a loss of the attacks, such as ``"ce"`` or ``"logit"``.
-        seed: of the draws.
         estimators: name to further estimators, to hold against every law, whichever they stand for; their signs too.
         source: take the gradient for ``estimators`` from this network instead, as an attack does that is to transfer
             from it to ``model``.
-        per_pass: images in a forward pass; 32 on a CPU and 256 on a GPU by default.
         progress: called with each law and batch.
 
     Returns:
         One record for each law, images in order.
     """
-    if draws < 4 or draws % 2:
-        raise WhorlError(f"draws must be an even number from 4, half of them for either half; got {draws}.")
     if not batches or not laws:
         raise WhorlError(f"expected images and laws; got {len(batches)} batches and {len(laws)} laws.")
-    halves = [uniforms(draws // 2, 2 * seed + half) for half in (0, 1)]
+    measurer = _Measurer(model, source, loss, estimators or {}, draws or Draws())
     done, total = 0, len(laws) * len(batches)
     found = []
     progress("measuring", done, total)
@@ -126,52 +137,51 @@ def measure(
         for x, y in batches:
             # A GPU would round to ten bits where it convolves, which is more than the smallest transforms change.
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-                parts.append(_one_batch(model, x, y, law, halves, loss, estimators or {}, source, per_pass))
+                parts.append(measurer.measure(x, y, law))
             done += 1
             progress("measuring", done, total)
+        first, second = (Bounds.joined([part.halves[half] for part in parts]) for half in (0, 1))
         found.append(
             LawMeasurement(
                 law=law,
-                gram=products.join([part.gram for part in parts]),
-                bounds=corollaries.join([part.bounds for part in parts]),
-                halves=(
-                    corollaries.join([part.halves[0] for part in parts]),
-                    corollaries.join([part.halves[1] for part in parts]),
-                ),
+                gram=Gram.joined([part.gram for part in parts]),
+                bounds=Bounds.joined([part.bounds for part in parts]),
+                halves=(first, second),
             )
         )
     return found
 
 
-def _one_batch(
-    model: Model,
-    x: Tensor,
-    y: Tensor,
-    law: Law,
-    halves: list[Tensor],
-    loss: LossName,
-    estimators: Mapping[str, Estimator],
-    source: Model | None,
-    per_pass: int | None,
-) -> LawMeasurement:
-    ask = _Gradient(model, x, y, loss)
-    plain = ask.at(x)
-    given = plain if source is None else _Gradient(source, x, y, loss).at(x)
-    further = {name: estimator(given) for name, estimator in estimators.items()}
-    signs = {SIGN + name: estimate.sign() for name, estimate in further.items()}
-    fixed = {**further, **signs, **_not_drawn(plain, law)}
-    per_pass = per_pass or (_GPU_PER_PASS if x.is_cuda else _CPU_PER_PASS)
-    at_once = max(1, per_pass // len(x))
-    sides = [_one_half(ask, x, plain, law, u, at_once) for u in halves]
-    both = {name: torch.stack([side.means[name] for side in sides]).mean(0) for name in ("g1", "g2")}
-    moved, changed = (torch.cat([getattr(side, name) for side in sides]) for name in ("moved", "changed"))
-    separate = [corollaries.bounds(side.means["g1"], side.means["g2"], side.moved, side.changed) for side in sides]
-    return LawMeasurement(
-        law=law,
-        gram=products.gram([{**side.means, **fixed} for side in sides]),
-        bounds=corollaries.bounds(both["g1"], both["g2"], moved, changed),
-        halves=(separate[0], separate[1]),
-    )
+class _Measurer:
+    """Measures one batch under one law."""
+
+    def __init__(
+        self, model: Model, source: Model | None, loss: LossName, estimators: Mapping[str, Estimator], draws: Draws
+    ) -> None:
+        self.model, self.source, self.loss, self.estimators = model, source, loss, estimators
+        self.per_pass = draws.per_pass
+        self.halves = [uniforms(draws.count // 2, 2 * draws.seed + half) for half in (0, 1)]
+
+    def measure(self, x: Tensor, y: Tensor, law: Law) -> LawMeasurement:
+        """Measure; the halves of the draws are the same for every batch and law."""
+        gradient = _Gradient(self.model, x, y, self.loss)
+        plain = gradient.at(x)
+        given = plain if self.source is None else _Gradient(self.source, x, y, self.loss).at(x)
+        further = {name: estimator(given) for name, estimator in self.estimators.items()}
+        signs = {SIGN + name: estimate.sign() for name, estimate in further.items()}
+        fixed = {**further, **signs, **_not_drawn(plain, law)}
+        per_pass = self.per_pass or (_GPU_PER_PASS if x.is_cuda else _CPU_PER_PASS)
+        at_once = max(1, per_pass // len(x))
+        sides = [_one_half(gradient, x, plain, law, u, at_once) for u in self.halves]
+        both = {name: torch.stack([side.means[name] for side in sides]).mean(0) for name in ("g1", "g2")}
+        moved, changed = (torch.cat([getattr(side, name) for side in sides]) for name in ("moved", "changed"))
+        separate = [bounds(side.means["g1"], side.means["g2"], side.moved, side.changed) for side in sides]
+        return LawMeasurement(
+            law=law,
+            gram=gram([{**side.means, **fixed} for side in sides]),
+            bounds=bounds(both["g1"], both["g2"], moved, changed),
+            halves=(separate[0], separate[1]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +191,7 @@ class _Half:
     changed: Tensor
 
 
-def _one_half(ask: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Tensor, at_once: int) -> _Half:
+def _one_half(gradient_of: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Tensor, at_once: int) -> _Half:
     """Everything that is drawn, over one half of the draws."""
     sums = {name: torch.zeros_like(x) for name in _DRAWN}
     moved, changed = [], []
@@ -192,7 +202,7 @@ def _one_half(ask: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Tensor, at_
         radius = (drawn.scale - 1) * steps_of(height, width).typical
         angles, radii, shifts = (_spread(value, x) for value in law.lattice(part, height, width))
         copies = plain.repeat(count, 1, 1, 1)
-        seen, gradient, adjoint, adjoint_of_plain = ask.through(drawn, copies, count)
+        seen, gradient, adjoint, adjoint_of_plain = gradient_of.through(drawn, copies, count)
         change = pull_back(gradient - copies, drawn)
         at_image = pull_back(copies, drawn)
         terms = {
@@ -219,16 +229,6 @@ def _not_drawn(plain: Tensor, law: Law) -> dict[str, Tensor]:
         "translation": estimator.with_(rotation=False, scaling=False)(plain),
         "plain": plain,
     }
-
-
-def on_grid(estimator: AffineInvariant, **grid: Any) -> PolarGridInvariant:
-    """The same kernels on another polar grid.
-
-    >>> on_grid(AffineInvariant(sigma=0.7), spacing="log")
-    PolarGridInvariant(sigma=0.7, spacing='log')
-    """
-    names = ("kernel_size", "sigma", "kind", "polar_kernel_size", "polar_sigma", "translation", "rotation", "scaling")
-    return PolarGridInvariant(**{name: getattr(estimator, name) for name in names}, **grid)
 
 
 class _Gradient:

@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any
 
 from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import RotationInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant
+from whorl.geometry.kernels import Sigma
 from whorl.runs.declaration import AttackSpec
 
 DEFAULT_GRID = "translation=0,0.5,0.8,1.2,2;polar=0,0.5,0.8,1.2,2;size=15"
@@ -61,16 +62,17 @@ def candidates(grid: str = DEFAULT_GRID) -> list[Candidate]:
     >>> [one.label for one in candidates("degrees=5,32-1.6")][-2:]
     ['d5', 'd32-1.6']
     """
-    axes, turns = _axes(grid)
+    axes, narrowings = _axes(grid)
     found = [Candidate(label=name, estimator=value, baseline=True) for name, value in BASELINES.items()]
     together = [(f"p{polar:g}", polar, polar) for polar in axes.get("polar", ())]
     apart = product(axes.get("scaling", ()), axes.get("rotation", ()))
     polars = together or [(f"s{scaling:g}-r{rotation:g}", scaling, rotation) for scaling, rotation in apart]
     for translation, (label, scaling, rotation), size in product(axes.get("translation", ()), polars, axes["size"]):
         if translation or scaling or rotation:  # without any it is the plain attack, a baseline
-            estimator = _estimator(translation, scaling, rotation, int(size))
+            estimator = kernel_of_widths(translation, scaling, rotation, int(size))
             found.append(Candidate(label=f"t{translation:g}-{label}-k{int(size)}", estimator=estimator))
-    for widths in turns:
+    for rotations in narrowings:
+        widths = rotations.degrees if isinstance(rotations.degrees, tuple) else (rotations.degrees,)
         label = f"d{'-'.join(f'{width:g}' for width in widths)}"
         degrees = list(widths) if len(widths) == 2 else widths[0]
         found.append(Candidate(label=label, estimator={"type": "RotationInvariant", "degrees": degrees}))
@@ -79,8 +81,12 @@ def candidates(grid: str = DEFAULT_GRID) -> list[Candidate]:
     return found
 
 
-def _estimator(translation: float, scaling: float, rotation: float, size: int) -> dict[str, Any]:
-    """A kernel as a declaration takes it."""
+def kernel_of_widths(translation: float, scaling: float, rotation: float, size: int = 15) -> dict[str, Any]:
+    """A kernel by its three σ, in pixels and in cells of the polar grid, as a declaration takes it; 0 is none.
+
+    >>> kernel_of_widths(0.5, 0.8, 0)
+    {'type': 'AffineInvariant', 'kernel_size': 15, 'sigma': 0.5, 'polar_sigma': 0.8, 'rotation': False}
+    """
     made: dict[str, Any] = {"type": "AffineInvariant", "kernel_size": size}
     made |= {"sigma": translation} if translation else {"translation": False, "sigma": scaling or rotation}
     widths = [width for width in dict.fromkeys((scaling, rotation)) if width]
@@ -89,25 +95,62 @@ def _estimator(translation: float, scaling: float, rotation: float, size: int) -
     return made | ({} if scaling else {"scaling": False})
 
 
-def _axes(grid: str) -> tuple[dict[str, list[float]], list[tuple[float, ...]]]:
-    """The lists of a grid by name, and widths of rotations in degrees."""
+def narrowing(text: str) -> RotationInvariant:
+    """Read rotations by their width in degrees, or by that of the first step and of the last.
+
+    >>> narrowing("5"), narrowing("20-2")
+    (RotationInvariant(degrees=5.0), RotationInvariant(degrees=(20.0, 2.0)))
+    """
+    first, *last = map(float, text.split("-"))
+    return RotationInvariant(degrees=(first, *last) if last else first)  # type: ignore[arg-type]  # it refuses three
+
+
+def read_kernel(text: str) -> AffineInvariant:
+    """Read a kernel as a command takes it: its σ, and its size after an @.
+
+    Args:
+        text: pixels, ``calibrated``, ``reference``, ``printed`` or ``uniform``; 15 pixels wide if it does not say.
+
+    >>> read_kernel("0.7@7"), read_kernel("uniform")
+    (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(kind='uniform'))
+    """
+    name, _, side = text.strip().lower().partition("@")
+    wanted = (
+        "a σ in pixels, calibrated, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"
+    )
+    if side and not side.isdecimal():
+        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.")
+    size = int(side) if side else 15
+    if name == "uniform":
+        return AffineInvariant(kernel_size=size, kind="uniform")
+    named: dict[str, Sigma] = {"calibrated": "calibrated", "reference": "reference", "printed": "printed"}
+    if name in named:
+        return AffineInvariant(kernel_size=size, sigma=named[name])
+    try:
+        return AffineInvariant(kernel_size=size, sigma=float(name))
+    except ValueError as error:
+        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.") from error
+
+
+def _axes(grid: str) -> tuple[dict[str, list[float]], list[RotationInvariant]]:
+    """The lists of a grid by name, and rotations by their width in degrees."""
     axes: dict[str, list[float]] = {}
-    turns: list[tuple[float, ...]] = []
+    narrowings: list[RotationInvariant] = []
     for part in filter(None, (piece.strip() for piece in grid.split(";"))):
         name, _, values = part.partition("=")
         if name.strip() not in _AXES:
             raise unknown_name("part of a grid", name.strip(), _AXES, hint=f"A grid is as in {DEFAULT_GRID!r}.")
         try:
             if name.strip() == "degrees":
-                turns = list(dict.fromkeys(tuple(map(float, value.split("-"))) for value in values.split(",")))
+                narrowings = list(dict.fromkeys(narrowing(value) for value in values.split(",")))
             else:
                 axes[name.strip()] = list(dict.fromkeys(float(value) for value in values.split(",")))
+        except WhorlError:  # which says better what is wrong with it
+            raise
         except ValueError as error:
             raise WhorlError(f"a grid is lists of numbers, as in {DEFAULT_GRID!r}; got {part!r}.") from error
-    for widths in turns:
-        RotationInvariant(degrees=widths)  # type: ignore[arg-type]  # which says what is wrong with it
-    if turns and not axes:
-        return {"size": []}, turns
+    if narrowings and not axes:
+        return {"size": []}, narrowings
     axes = {"size": [15.0], **axes}
     if "translation" not in axes or set(axes) - {"translation", "size"} not in ({"polar"}, {"scaling", "rotation"}):
         raise WhorlError(
@@ -118,4 +161,4 @@ def _axes(grid: str) -> tuple[dict[str, list[float]], list[tuple[float, ...]]]:
         raise WhorlError(f"a grid holds numbers from 0; got {grid!r}.")
     if any(size != int(size) or int(size) % 2 == 0 for size in axes["size"]):
         raise WhorlError(f"sizes must be odd whole numbers (a kernel has a centre); got {axes['size']}.")
-    return axes, turns
+    return axes, narrowings

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,8 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant
-from whorl.geometry.kernels import Kernel, Sigma, Weights
-
-Kind = Literal["gaussian", "uniform"]
+from whorl.geometry.kernels import Kernel, Kind, Weights, odd, spread
+from whorl.geometry.polar import steps_of
 
 EOT_ANGLE, EOT_SCALE, EOT_SHIFT = 30.0, 0.5, 20.0
 """The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel image."""
@@ -41,28 +40,6 @@ class Transforms(NamedTuple):
     """Factor."""
     shift: Tensor
     """(N, 2) pixels, (right, down)."""
-
-
-class Steps(NamedTuple):
-    """The size of a polar grid's cells, for one image size."""
-
-    radius: float
-    """Pixels between rows."""
-    angle: float
-    """Degrees between columns."""
-    typical: float
-    """Root mean square distance of a pixel from the centre, in pixels."""
-
-
-def steps_of(height: int, width: int) -> Steps:
-    """Measure the estimator's polar grid.
-
-    >>> [round(part, 3) for part in steps_of(224, 224)]
-    [0.707, 1.607, 91.447]
-    """
-    n = max(height, width)
-    longest = math.hypot((height - 1) / 2, (width - 1) / 2)
-    return Steps(longest / max(n - 1, 1), 360 / n, math.sqrt((height**2 + width**2 - 2) / 12))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,58 +146,6 @@ def law_of_kernel(estimator: AffineInvariant, height: int, width: int, label: st
         shift=spread(plain.columns, kind),
         estimator=estimator,
     )
-
-
-def read_kernel(text: str) -> AffineInvariant:
-    """Read a kernel as a command takes it: its σ, and its size after an @.
-
-    Args:
-        text: pixels, ``calibrated``, ``reference``, ``printed`` or ``uniform``; 15 pixels wide if it does not say.
-
-    >>> read_kernel("0.7@7"), read_kernel("uniform")
-    (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(kind='uniform'))
-    """
-    name, _, side = text.strip().lower().partition("@")
-    wanted = (
-        "a σ in pixels, calibrated, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"
-    )
-    if side and not side.isdecimal():
-        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.")
-    size = int(side) if side else 15
-    if name == "uniform":
-        return AffineInvariant(kernel_size=size, kind="uniform")
-    named: dict[str, Sigma] = {"calibrated": "calibrated", "reference": "reference", "printed": "printed"}
-    if name in named:
-        return AffineInvariant(kernel_size=size, sigma=named[name])
-    try:
-        return AffineInvariant(kernel_size=size, sigma=float(name))
-    except ValueError as error:
-        raise WhorlError(f"a kernel must be {wanted}; got {text!r}.") from error
-
-
-def spread(weights: Weights, kind: Kind) -> float:
-    """Read σ off a sampled bell curve, or the half width off equal weights, in cells; 0 for a single weight.
-
-    >>> from whorl.geometry.kernels import factor, gaussian_kernel
-    >>> round(spread(factor(gaussian_kernel(15, "reference")).columns, "gaussian"), 4)
-    1.1667
-    """
-    if len(weights) == 1:
-        return 0.0
-    if kind == "uniform":
-        return len(weights) / 2
-    centre = len(weights) // 2
-    falls = weights[centre + 1] / weights[centre]
-    return math.sqrt(-0.5 / math.log(falls)) if falls > 0 else 0.0
-
-
-def odd(width: float) -> int:
-    """The odd number of cells that is nearest to a width.
-
-    >>> [odd(width) for width in (0.3, 1.9, 2.1, 40.0)]
-    [1, 1, 3, 41]
-    """
-    return 2 * max(0, round((width - 1) / 2)) + 1
 
 
 def uniforms(count: int, seed: int) -> Tensor:

@@ -6,7 +6,8 @@ from whorl.attacks.blackbox.score import ScoreAttack
 from whorl.attacks.contract import Attack, AttackInfo, Crafted, Trace
 from whorl.attacks.cw import CarliniWagner
 from whorl.attacks.deepfool import DeepFool
-from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.gradient import Followed, GradientAttack
+from whorl.attacks.loop import OnStep, Taken
 from whorl.attacks.presets import attack, attack_names, describe
 
 __all__ = [
@@ -16,8 +17,11 @@ __all__ = [
     "Crafted",
     "DecisionAttack",
     "DeepFool",
+    "Followed",
     "GradientAttack",
+    "OnStep",
     "ScoreAttack",
+    "Taken",
     "TargetError",
     "Trace",
     "attack",

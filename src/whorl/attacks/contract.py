@@ -18,6 +18,7 @@ from whorl.records import Record
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 
+
 # 8-bit images that went through a resize or a colour conversion stray this far from [0, 1], and no further.
 RANGE_TOLERANCE = 1e-4
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network_dtype
-from whorl.attacks.gradient import Adam, largest
+from whorl.attacks.loop import largest
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
+from whorl.attacks.step import Adam
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator, as_estimator, identity
 from whorl.randomness import Ids

@@ -1,4 +1,4 @@
-"""Attacks as fast as the model allows: recorded, or step by step on a prepared network, or as it is."""
+"""Attacks on a GPU as fast as the model allows: recorded, or step by step on a prepared network, or as it is."""
 
 from __future__ import annotations
 
@@ -8,28 +8,13 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Model
-from whorl.attacks.gradient import GradientAttack, Made, UnderAttack, by_key_alone
+from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.loop import Made, UnderAttack, step_by_step
 from whorl.attacks.recorded import loop_for, recordable
-from whorl.models.classifier import Classifier
-from whorl.models.prepared.folding import folded
-from whorl.models.prepared.network import Kept, forget, prepared, simple
+from whorl.models.prepared.network import Kept, forget, prepared
 
 
-def craft_folded(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
-    """Attack a batch step by step, with batch norms folded where the model allows it: what helps on a CPU.
-
-    Args:
-        attack: its settings.
-        model: in eval mode.
-        batch: not empty.
-    """
-    # Folding takes about what a gradient takes, so a single one is sooner had without.
-    if attack.steps * attack.samples > 1 and isinstance(model, Classifier) and simple(model):
-        model = folded(model)
-    return attack.craft_plainly(model, batch)
-
-
-def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+def run_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
     """Attack a batch in the fastest way that is known to be right for the model, in as few parts as fit into memory.
 
     Args:
@@ -45,9 +30,9 @@ def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made
         fits = True
         try:
             with torch.cuda.device_of(part.x):
-                made.append(_craft(attack, model, part))
+                made.append(_run(attack, model, part))
         except torch.cuda.OutOfMemoryError:
-            if len(part.x) == 1 or not by_key_alone(attack.input):
+            if len(part.x) == 1:
                 raise
             fits = False
         if fits:
@@ -61,12 +46,12 @@ def craft_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made
     return made[0] if len(made) == 1 else Made(*(torch.cat(parts) for parts in zip(*made, strict=True)))
 
 
-def _craft(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+def _run(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
     kept = prepared(model) if batch.x.dtype == torch.float32 else None
     if kept is None or kept.network is None:
-        return attack.craft_plainly(model, batch)
+        return step_by_step(attack, model, batch)
     if not recordable(attack):
-        return attack.craft_plainly(kept.network, batch)
+        return step_by_step(attack, kept.network, batch)
     return _replay(attack, kept, batch)
 
 

@@ -120,6 +120,10 @@ class Goal:
         """(B,) bool: the label is left, or the target is hit."""
         return (logits.argmax(dim=1) == self.labels) == self.targeted
 
+    def rows(self, which: Tensor | slice) -> Goal:
+        """The goal for some of the images, by a mask, indices or a slice."""
+        return Goal(self.labels[which], self.targeted, self.highest)
+
     def repeat(self, times: int) -> Goal:
         """The goal for ``times`` copies of the batch, one after the other."""
-        return self if times == 1 else Goal(self.labels.repeat(times), self.targeted, self.highest)
+        return Goal(self.labels.repeat(times), self.targeted, self.highest)

@@ -8,13 +8,13 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
-from whorl.attacks.norms import find_norm
+from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, find_loss
+from whorl.attacks.step import State, Step
+from whorl.attacks.step_gpu import move_in_place
 from whorl.estimators import at_step
 from whorl.models.prepared.graph import Recorded, searching, turns
 from whorl.models.prepared.network import Kept
-from whorl.models.prepared.pointwise import linf_step
-from whorl.randomness import substream
 from whorl.transforms import DiverseInput
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def buffers_for(like: Tensor) -> Buffers:
         return found
 
 
-class Step:
+class BufferedStep:
     """One step of an attack; everything it needs and changes is in buffers.
 
     Calling it does all of it. Where the estimator changes from step to step it only finds the gradient, and
@@ -71,9 +71,7 @@ class Step:
     """
 
     def __init__(self, attack: GradientAttack, network: nn.Module, buffers: Buffers, *, targeted: bool) -> None:
-        from whorl.attacks.gradient import SampledGradient
-
-        self.attack, self.buffers, self.norm = attack, buffers, find_norm(attack.norm)
+        self.attack, self.buffers = attack, buffers
         # Labels were checked against the classes before the loop.
         goal = Goal(buffers.labels, targeted, 0)
         chunk = attack.chunk or max(1, _PICTURES_PER_PASS // len(buffers.x))
@@ -82,15 +80,24 @@ class Step:
         self.gradient = SampledGradient(
             network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
         )
+        self.step = Step(
+            buffers.x,
+            buffers.eps,
+            buffers.alpha,
+            steps=attack.steps,
+            estimator=attack.estimator,
+            momentum=attack.momentum,
+            norm=attack.norm,
+        )
         self.changes = at_step(attack.estimator, 0, 1) is not attack.estimator
         self.found: Tensor | None = None
 
     def __call__(self) -> None:
         """Take it, or its first part."""
         at = self.buffers
-        g, _ = self.gradient(at.adv, substream(at.keys, at.step))
+        g, _ = self.gradient(at.adv, at.keys, at.step)
         if not self.changes:
-            self._move(self.attack.estimator(g))
+            self._move(self.step.estimate(g, 0))
             return
         if self.found is None:
             # While it warms up, so that it does not lie in the memory of a graph.
@@ -103,17 +110,8 @@ class Step:
         self._move(at_step(self.attack.estimator, step, steps)(self.found))
 
     def _move(self, g: Tensor) -> None:
-        at, momentum = self.buffers, self.attack.momentum
-        if self.norm.name == "linf":
-            size = linf_step(g.contiguous(), at.x, at.eps, at.alpha, momentum, velocity=at.velocity, adv=at.adv)
-        else:
-            g = g.to(at.x.dtype)
-            total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3))
-            size = (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
-            if momentum:
-                g = at.velocity.mul_(momentum).add_(g / size[:, None, None, None])
-            project = self.norm.ball(at.x, at.eps)
-            at.adv.copy_(project(at.adv + at.alpha * self.norm.steepest(g)))
+        at = self.buffers
+        size = move_in_place(self.step, State(at.adv, at.velocity), g)
         at.finite &= size.isfinite()
         at.step += 1
 
@@ -134,7 +132,7 @@ class Loop:
     ) -> None:
         self.buffers, self.search = buffers_for(like), search
         # Apart from the loop, so that nothing holds itself: the memory of one that is let go is free at once.
-        self.step = Step(attack, network, self.buffers, targeted=targeted)
+        self.step = BufferedStep(attack, network, self.buffers, targeted=targeted)
         self.recorded: Recorded | None = None
 
     def run(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import Crafted, Model
 from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.loop import OnStep
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
 from whorl.errors import WhorlError
@@ -51,17 +52,19 @@ class TransferAttack(GradientAttack):
         if not isinstance(self.backward, Backward):
             raise WhorlError(f"backward must be a Backward record; got {self.backward!r}.")
 
-    def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
+    def craft(
+        self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
+    ) -> Crafted:
         """Run the common loop with what these settings amount to."""
         plain = GradientAttack(**{f.name: getattr(self, f.name) for f in fields(GradientAttack)})
         eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot)
         loss = self.loss if self.temperature == 1 else tempered(find_loss(self.loss), self.temperature)
         with self.backward.applied(model, x):
             planned = replace(plain, input=self._planned(x, seed, ids), eps=eps, loss=loss)
-            made = planned.craft(model, x, goal, seed=seed, ids=ids)
+            made = planned.craft(model, x, goal, seed=seed, ids=ids, on_step=on_step)
         if self.overshoot == 1:
             return made
-        return replace(made, images=find_norm(self.norm).ball(x, plain._eps_for(x))(made.images))
+        return replace(made, images=find_norm(self.norm).ball(x, plain.radius(x))(made.images))
 
     def _planned(self, x: Tensor, seed: int, ids: Ids) -> InputTransform:
         if not isinstance(self.input, Planned):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import platform
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
-from whorl.bench.clock import Timing, take_turns
-from whorl.bench.peers import EPS, Entry, Work, art_eot, peer_entries, reason
+from whorl.bench.clock import Timing, metadata, significant, take_turns
+from whorl.bench.peers import EPS, TimedCall, Workload, peer_calls, reason, toolbox_eot
 from whorl.errors import WhorlError, unknown_name
 from whorl.models.prepared.graph import Recorded, turns
 from whorl.models.prepared.network import prepared
@@ -33,7 +30,7 @@ _Section = tuple[str, list[dict[str, Any]], dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class BenchSize:
     """How much is done.
 
     Attributes:
@@ -45,6 +42,7 @@ class Size:
         eot_steps: its steps.
         draws: its draws a step.
         repeats: rounds that count.
+        quick: whether all this is only to see that it runs.
     """
 
     network: str
@@ -55,6 +53,7 @@ class Size:
     eot_steps: int
     draws: int
     repeats: int
+    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -65,19 +64,27 @@ class Size:
 SECTIONS = ("attacks", "eot", "estimator")
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim")
 SIZES = {
-    "cuda": Size(
+    "cuda": BenchSize(
         network="torchvision:inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20
     ),
-    "cpu": Size(
+    "cpu": BenchSize(
         network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
     ),
-    "quick": Size(
-        network="torchvision:resnet18", side=32, batch=2, steps=2, eot_batch=1, eot_steps=1, draws=2, repeats=2
+    "quick": BenchSize(
+        network="torchvision:resnet18",
+        side=32,
+        batch=2,
+        steps=2,
+        eot_batch=1,
+        eot_steps=1,
+        draws=2,
+        repeats=2,
+        quick=True,
     ),
 }
 
 
-def bench(
+def size_for(
     device: torch.device,
     *,
     quick: bool = False,
@@ -85,6 +92,33 @@ def bench(
     side: int | None = None,
     batch: int | None = None,
     repeats: int | None = None,
+) -> BenchSize:
+    """How much to do on a device.
+
+    Args:
+        device: where; a GPU does more.
+        quick: tiny and few, to see that it runs.
+        network: another than the size's, such as ``timm:efficientnet_lite0``.
+        side: of the images, in pixels; None for the size's.
+        batch: images; None for as many as the size has.
+        repeats: rounds that count; None for as many as the size has.
+
+    >>> size_for(torch.device("cpu"), quick=True, batch=5).batch
+    5
+    """
+    numbers = {"repeats": repeats, "batch": batch, "side": side}
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise WhorlError(f"{name} must be a whole number from 1; got {value}.")
+    size = SIZES["quick" if quick else device.type]
+    given: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    return replace(size, network=network or size.network, **given)
+
+
+def bench(
+    device: torch.device,
+    size: BenchSize | None = None,
+    *,
     sections: Sequence[str] = SECTIONS,
     attacks: Sequence[str] = ATTACKS,
     progress: Progress = silent,
@@ -93,14 +127,10 @@ def bench(
 
     Args:
         device: where.
-        quick: tiny and few, to see that it runs.
-        network: another than the size's, such as ``timm:efficientnet_lite0``.
-        side: of the images, in pixels; None for the size's.
-        batch: images; None for as many as the size has.
-        repeats: rounds that count; None for as many as the size has.
+        size: how much; None for what suits the device.
         sections: which of :data:`SECTIONS`.
         attacks: which of :data:`ATTACKS`, ours, in the first; what stands beside them comes with them.
-        progress: told how far it is.
+        progress: called as it goes on.
 
     Returns:
         ``metadata``, ``missing`` (library to why), and ``sections``: each a title and rows of a name, milliseconds, how
@@ -114,29 +144,24 @@ def bench(
     for name in attacks:
         if name not in ATTACKS:
             raise unknown_name("attack to time", name, ATTACKS, hint=f"There are {', '.join(ATTACKS)}.")
-    size = SIZES["quick" if quick else device.type]
-    size = replace(size, network=network or size.network, side=side or size.side, batch=batch or size.batch)
-    rounds = repeats or size.repeats
+    size = size or size_for(device)
     work = prepare(size, device)
-    entries, versions, missing = peer_entries(work)
-    made: dict[str, Any] = {
-        "metadata": metadata(device, size, versions, quick=quick, repeats=rounds),
-        "missing": missing,
+    calls, versions, missing = peer_calls(work)
+    about = metadata(device, peers=versions, **asdict(size))
+    makers: dict[str, Callable[[], _Section]] = {
+        "attacks": lambda: _attacks(work, size, calls, attacks, progress),
+        "eot": lambda: _eot(work, size, progress),
+        "estimator": lambda: _estimator(work, size, progress),
     }
-    makers: dict[str, Callable[[Work, Size, int, Sequence[Entry], Progress], _Section]] = {
-        "attacks": partial(_attacks, names=attacks),
-        "eot": _eot,
-        "estimator": _estimator,
-    }
-    made["sections"] = []
+    made = []
     for name in sections:
-        title, rows, failed = makers[name](work, size, rounds, entries, progress)
-        made["sections"].append({"name": name, "title": title, "rows": rows})
+        title, rows, failed = makers[name]()
+        made.append({"name": name, "title": title, "rows": rows})
         missing |= failed
-    return made
+    return {"metadata": about, "missing": missing, "sections": made}
 
 
-def prepare(size: Size, device: torch.device) -> Work:
+def prepare(size: BenchSize, device: torch.device) -> Workload:
     """Make a network with random weights, which do for throughput, and a batch of noise."""
     from whorl.models import Classifier
     from whorl.models.architectures import build
@@ -155,26 +180,26 @@ def prepare(size: Size, device: torch.device) -> Work:
     with torch.no_grad():
         # Any label but the answer: random weights are so sure of that one that its gradient vanishes.
         y = (model(x).argmax(1) + 1) % 1000
-    return Work(model=model, x=x, y=y, steps=size.steps, draws=size.draws)
+    return Workload(model=model, x=x, y=y, steps=size.steps, draws=size.draws)
 
 
 def _attacks(
-    work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress, *, names: Sequence[str]
+    work: Workload, size: BenchSize, calls: Sequence[TimedCall], names: Sequence[str], progress: Progress
 ) -> _Section:
-    rivals = [entry for entry in (*entries, *_given_bf16(work)) if entry.attack in names]
-    listed = [*(_ours(name, work) for name in names), *(_watched(entry, work) for entry in rivals)]
+    rivals = [call for call in (*calls, *_given_bf16(work)) if call.attack in names]
+    listed = [*(_ours(name, work) for name in names), *(_watched(call, work) for call in rivals)]
     shape = "×".join(map(str, work.x.shape))
     title = f"attacks on {size.name}, {shape}, {work.steps} steps"
-    return _timed(title, listed, work.x.device, rounds, progress, few=lambda entry: not _named(entry))
+    return _timed(title, listed, work.x.device, size.repeats, progress, few=lambda call: not _named(call))
 
 
-def _watched(entry: Entry, work: Work) -> Entry:
+def _watched(call: TimedCall, work: Workload) -> TimedCall:
     """The same, refused if what it makes first is not in the ball: it would not have done the work."""
     checked = False
 
     def run() -> object:
         nonlocal checked
-        made = entry.run()
+        made = call.run()
         if not checked:
             moved = float((torch.as_tensor(made).detach().to(work.x) - work.x).abs().max())
             if not 0 < moved <= EPS + _SLACK:
@@ -182,63 +207,47 @@ def _watched(entry: Entry, work: Work) -> Entry:
             checked = True
         return made
 
-    return replace(entry, run=run)
+    return replace(call, run=run)
 
 
-def _named(entry: Entry) -> bool:
+def _named(call: TimedCall) -> bool:
     """Whether an attack is ours, or a rival that we hold ourselves to."""
-    return entry.library == OURS or (entry.library == "torchattacks" and entry.attack == "ai-dim")
+    return call.library == OURS or (call.library == "torchattacks" and call.attack == "ai-dim")
 
 
-def _ours(name: str, work: Work, **settings: Any) -> Entry:
+def _ours(name: str, work: Workload, **settings: Any) -> TimedCall:
     if name != "fgsm":
         settings = {"steps": work.steps, "alpha": work.alpha, **settings}
     attack = whorl.attack(name, eps=EPS, **{"fast": None, **settings})
-    return Entry(attack=name, library=OURS, name=name, run=lambda: attack(work.model, work.x, work.y))
+    return TimedCall(attack=name, library=OURS, name=name, run=lambda: attack(work.model, work.x, work.y))
 
 
-def _given_bf16(work: Work) -> list[Entry]:
+def _given_bf16(work: Workload) -> list[TimedCall]:
     """The strongest rivals with a network in bfloat16 and channels-last memory, as a careful user would hand them."""
     if not work.x.is_cuda:
         return []
     model: Any = copy.deepcopy(work.model)
     model.net.to(torch.bfloat16).to(memory_format=torch.channels_last)
     x = work.x.contiguous(memory_format=torch.channels_last)
-    half = Work(model=model, x=x, y=work.y, steps=work.steps, draws=work.draws)
-    entries, _, _ = peer_entries(half)
-    return [
-        Entry(
-            attack=entry.attack,
-            library=entry.library,
-            name=f"{entry.name}, given bf16 and channels-last",
-            run=entry.run,
-            note=entry.note,
-        )
-        for entry in entries
-        if _named(entry)
-    ]
+    calls, _, _ = peer_calls(replace(work, model=model, x=x))
+    return [replace(call, name=f"{call.name}, given bf16 and channels-last") for call in calls if _named(call)]
 
 
-def _eot(work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress) -> _Section:  # noqa: ARG001 - the sections' signature
-    small = Work(
-        model=work.model,
-        x=work.x[: size.eot_batch],
-        y=work.y[: size.eot_batch],
-        steps=size.eot_steps,
-        draws=size.draws,
-    )
+def _eot(work: Workload, size: BenchSize, progress: Progress) -> _Section:
+    few = size.eot_batch
+    small = replace(work, x=work.x[:few], y=work.y[:few], steps=size.eot_steps)
     listed = [_ours("eot", small, samples=size.draws), _one_by_one(small)]
     failed = {}
     try:
-        listed.append(art_eot(small))
-    except Exception as error:  # noqa: BLE001 - as in peer_entries
+        listed.append(toolbox_eot(small))
+    except Exception as error:  # noqa: BLE001 - as in peer_calls
         failed["art EoT"] = reason(error)
     title = f"expectation over transformations, {size.eot_batch} images, {size.draws} draws, {size.eot_steps} steps"
-    shown, rows, more = _timed(title, listed, work.x.device, min(rounds, _FEW), progress)
+    shown, rows, more = _timed(title, listed, work.x.device, min(size.repeats, _FEW), progress)
     return shown, rows, failed | more
 
 
-def _one_by_one(work: Work) -> Entry:
+def _one_by_one(work: Workload) -> TimedCall:
     """The loop that one writes first: a draw for the batch, its gradient, the next draw."""
 
     def run() -> Tensor:
@@ -254,10 +263,10 @@ def _one_by_one(work: Work) -> Entry:
             adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
         return adv
 
-    return Entry(attack="eot", library="plain torch", name="draw by draw", run=run)
+    return TimedCall(attack="eot", library="plain torch", name="draw by draw", run=run)
 
 
-def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], progress: Progress) -> _Section:  # noqa: ARG001 - as above
+def _estimator(work: Workload, size: BenchSize, progress: Progress) -> _Section:
     g = torch.randn(work.x.shape, generator=torch.Generator().manual_seed(1)).to(work.x.device)
     short = g.to(torch.bfloat16)
     kernel = torch.full((3, 1, 15, 15), 1 / 225, device=g.device)
@@ -267,8 +276,8 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], pr
         leaf = work.x.detach().requires_grad_()
         return torch.autograd.grad(F.cross_entropy(work.model(leaf), work.y, reduction="sum"), leaf)[0]
 
-    def entry(name: str, run: Callable[[], object], library: str = "plain torch") -> Entry:
-        return Entry(attack="AffineInvariant", library=library, name=name, run=run)
+    def entry(name: str, run: Callable[[], object], library: str = "plain torch") -> TimedCall:
+        return TimedCall(attack="AffineInvariant", library=library, name=name, run=run)
 
     listed = [
         entry("AffineInvariant", lambda: ai(g), OURS),
@@ -289,13 +298,13 @@ def _estimator(work: Work, size: Size, rounds: int, entries: Sequence[Entry], pr
         except WhorlError as error:
             lacking[f"{OURS} {name}"] = reason(error)
     shape = "×".join(map(str, g.shape))
-    title, rows, failed = _timed(f"the estimator on {shape}", listed, g.device, rounds, progress, queued=True)
+    title, rows, failed = _timed(f"the estimator on {shape}", listed, g.device, size.repeats, progress, queued=True)
     whole = rows[-1]["median_ms"]
-    rows = [{**row, "share": float(f"{row['median_ms'] / whole:.4g}")} for row in rows]
+    rows = [{**row, "share": significant(row["median_ms"] / whole)} for row in rows]
     return title, rows, failed | lacking
 
 
-def replayed_gradient(work: Work) -> Callable[[], None]:
+def replayed_gradient(work: Workload) -> Callable[[], None]:
     """The gradient alone of what an attack's loop replays."""
     kept = prepared(work.model)
     if kept is None or kept.network is None:
@@ -321,62 +330,36 @@ def replayed_gradient(work: Work) -> Callable[[], None]:
 
 def _timed(
     title: str,
-    listed: Sequence[Entry],
+    listed: Sequence[TimedCall],
     device: torch.device,
     rounds: int,
     progress: Progress,
     *,
-    few: Callable[[Entry], bool] = lambda _: False,
+    few: Callable[[TimedCall], bool] = lambda _: False,
     queued: bool = False,
 ) -> _Section:
-    calls = {f"{entry.library} {entry.name}": entry.run for entry in listed}
-    fewer = {f"{entry.library} {entry.name}": min(rounds, _FEW) for entry in listed if few(entry)}
-    total = rounds + 2
+    calls = {f"{call.library} {call.name}": call for call in listed}
     timings, errors = take_turns(
-        calls,
+        {name: call.run for name, call in calls.items()},
         device=device,
         repeats=rounds,
-        fewer=fewer,
+        fewer={name: min(rounds, _FEW) for name, call in calls.items() if few(call)},
         queued=queued,
-        tell=lambda done: progress(title, done, total),
+        may_fail=[name for name, call in calls.items() if call.library != OURS],
+        tell=lambda done: progress(title, done, rounds + 2),
     )
-    for name, error in errors.items():
-        if name.startswith(f"{OURS} "):
-            raise error
     rows = []
-    for entry in listed:
-        timing = timings.get(f"{entry.library} {entry.name}")
-        if timing is None:
-            continue
-        ours: Timing = timings[f"{OURS} {entry.attack}"]
+    for name, timing in timings.items():
+        call = calls[name]
+        ours: Timing = timings[f"{OURS} {call.attack}"]
         rows.append(
             {
-                "library": entry.library,
-                "name": entry.name,
-                "beside": entry.attack,
+                "library": call.library,
+                "name": call.name,
+                "beside": call.attack,
                 **asdict(timing),
-                "ratio": float(f"{timing.median_ms / ours.median_ms:.4g}"),
-                "note": entry.note,
+                "ratio": significant(timing.median_ms / ours.median_ms),
+                "note": call.note,
             }
         )
     return title, rows, {name: reason(error) for name, error in errors.items()}
-
-
-def metadata(device: torch.device, size: Size, peers: dict[str, str], **settings: Any) -> dict[str, Any]:
-    """Record what numbers depend on."""
-    about: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "whorl": whorl.__version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "device": str(device),
-        "hardware": platform.processor() or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "peers": peers,
-        **asdict(size),
-        **settings,
-    }
-    if device.type == "cuda":
-        about["hardware"] = torch.cuda.get_device_name(device)
-        about["cuda"], about["cudnn"] = torch.version.cuda, torch.backends.cudnn.version()
-    return about

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from rich.text import Text
 
 from whorl.analysis import calibration, correlation, error_report
-from whorl.analysis import error as approximation
+from whorl.analysis.calibration import CalibrationOptions
+from whorl.analysis.error_job import ErrorMeasurement, ErrorOptions, measure_error, write_error
 from whorl.analysis.kernel_grid import DEFAULT_GRID
-from whorl.analysis.laws import law_of_kernel, law_of_range, read_kernel
-from whorl.attacks import attack
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_eps, split_models
 from whorl.cli.outcome import show_files
-from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import Estimator, identity
+from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Precision
-from whorl.files import atomic_write
-from whorl.models import load_model
 from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
-from whorl.runs.images import Data
 
 commands = typer.Typer(
     no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."
@@ -89,62 +83,29 @@ def error_(
     The gradient of the mean loss over random transforms is taken directly, by drawing them, and everything is held
     against it.
     """
-    if loss not in LOSSES:
-        raise unknown_name("loss", loss, LOSSES, hint=f"There are: {', '.join(LOSSES)}.")
-    if precision not in _PRECISIONS:
-        raise WhorlError(f"--precision must be float32 or float64; got {precision!r}.")
     if figures and out is None:
         raise WhorlError("--figures needs a folder to draw into; give it with --out.")
-    shares, kinds = _numbers("ranges", ranges), [(text, read_kernel(text)) for text in _listed(kernels)]
-    where = find_device(device)
-    network = load_model(model, device=where).to(_PRECISIONS[precision])
-    other = None if source is None else load_model(source, device=where).to(_PRECISIONS[precision])
-    side = size or max(network.size)
-    images = Data.of(folder=data, limit=limit, size=side)
-    some = batch_size or (_GPU_IMAGES if where.type == "cuda" else _CPU_IMAGES)
-    crafted = None if at is None else attack(at)  # an unknown name is refused before any image is read
-    batches = []
-    for one in images.batches(some):
-        x, y = one.x.to(where, _PRECISIONS[precision]), one.y.to(where)
-        batches.append((x if crafted is None else crafted(network, x, y, seed=seed, ids=one.ids), y))
-    laws = [law_of_range(share, side, side) for share in shares]
-    laws += [law_of_kernel(kernel, side, side, f"kernel {text}") for text, kernel in kinds]
+    options = ErrorOptions(
+        model=model,
+        data=data,
+        limit=limit,
+        size=size,
+        ranges=tuple(_numbers("ranges", ranges)),
+        kernels=tuple(_listed(kernels)),
+        draws=draws,
+        loss=loss,
+        source=source,
+        at=at,
+        precision=precision,
+        batch_size=batch_size,
+        device=device,
+        seed=seed,
+    )
     with progress_bar() as progress:
-        chosen: Any = loss  # checked above
-        named: dict[str, Estimator] = {f"kernel {text}": kernel for text, kernel in kinds}
-        named = {"no kernel": identity, **named}
-        if other is not None:
-            named = {f"{name} of {other.name}": one for name, one in named.items()}
-        found = approximation.measure(
-            network,
-            batches,
-            laws,
-            draws=draws,
-            loss=chosen,
-            seed=seed,
-            estimators=named,
-            source=other,
-            progress=progress,
-        )
-    count = sum(len(x) for x, _ in batches)
-    settings = {"model": model, "pictures": count, "size": side, "draws": draws, "loss": loss, "seed": seed, "at": at}
-    settings |= {"source": source}
-    content = error_report.as_json(found, **settings, precision=precision, data=str(data or "samples"))
-    heading = f"{network.name}: {count} images of {side} pixels, {draws} transforms each, {loss}"
-    heading += "" if at is None else f", at what {at} makes of them"
-    parts = ["error", network.name, *([] if other is None else [f"from-{other.name}"]), *([] if at is None else [at])]
-    name = folder_name("-".join(parts))
-    tables = error_report.markdown(found, heading=heading, command=shlex.join(typed(ctx)))
-    files = {} if out is None else _write(out, name, content, tables)
-    if out is not None and figures:
-        # Figures need packages that the rest does not.
-        from whorl.analysis.error_report import draw
-        from whorl.analysis.saving import save_figure
-
-        files["figure"] = save_figure(draw(content), out / name)[0]
-    if as_json:
-        return show_json(content)
-    return _show_error(found, heading, files)
+        found = measure_error(options, progress)
+    command = shlex.join(typed(ctx))
+    files = {} if out is None else write_error(found, out, command=command, figure=figures)
+    return show_json(found.as_json()) if as_json else _show_error(found, files)
 
 
 @commands.command("calibrate", epilog=_CALIBRATE_EXAMPLES)
@@ -185,21 +146,24 @@ def calibrate_(
     it goes on where it stopped.
     """
     given = {"steps": steps, "eps": None if eps is None else parse_eps(eps)}
+    options = CalibrationOptions(
+        targets=() if targets is None else split_models(targets),
+        attack=attack_name,
+        grid=grid,
+        settings={name: value for name, value in given.items() if value is not None},
+        data=data,
+        limit=limit,
+        size=size,
+        seeds=[int(seed) for seed in _numbers("seeds", seeds)],
+        folds=folds,
+        batch_size=batch_size,
+        precision=precision or ("bf16" if find_device(device).type == "cuda" else "full"),
+    )
     with progress_bar() as progress:
         done = calibration.calibrate(
             source,
             out or Path("runs") / f"calibrate-{attack_name}-{folder_name(source)}",
-            targets=() if targets is None else split_models(targets),
-            attack=attack_name,
-            grid=grid,
-            settings={name: value for name, value in given.items() if value is not None},
-            data=data,
-            limit=limit,
-            size=size,
-            seeds=[int(seed) for seed in _numbers("seeds", seeds)],
-            folds=folds,
-            batch_size=batch_size,
-            precision=precision or ("bf16" if find_device(device).type == "cuda" else "full"),
+            options,
             device=device,
             engine=engine,
             workers=workers,
@@ -212,7 +176,9 @@ def calibrate_(
 
 def _show_calibrated(done: calibration.Calibrated, files: dict[str, Path]) -> None:
     console, chosen = output(), done.chosen
-    head = f"{done.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
+    head = (
+        f"{done.options.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
+    )
     console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
     headings = ["kernel", *done.answers.targets, "mean", "95% interval", "least gain", "behind the best", "best in"]
     ranking = table(*headings, numbers=True)
@@ -273,11 +239,11 @@ def correlate_(
     return None
 
 
-def _show_error(found: list[approximation.LawMeasurement], heading: str, files: dict[str, Path]) -> None:
+def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
     console = output()
-    console.print(Text(heading, style="bold"))
-    console.print(Text(error_report.laws_in_words(found), style="dim"), soft_wrap=True)
-    for sheet in error_report.sheets(found):
+    console.print(Text(found.heading, style="bold"))
+    console.print(Text(error_report.laws_in_words(found.laws), style="dim"), soft_wrap=True)
+    for sheet in error_report.sheets(found.laws):
         console.print()
         console.print(Text(sheet.title, style="bold"))
         shown = table(*sheet.headings, numbers=True)
@@ -286,18 +252,6 @@ def _show_error(found: list[approximation.LawMeasurement], heading: str, files: 
         console.print(shown)
         console.print(Text(sheet.about, style="dim"), soft_wrap=True)
     show_files(files)
-
-
-def _write(folder: Path, name: str, content: dict[str, Any], tables: str) -> dict[str, Path]:
-    files = {"figures": folder / f"{name}.json", "tables": folder / f"{name}.md"}
-    texts = {"figures": json.dumps(content, indent=1) + "\n", "tables": tables}
-    for what, path in files.items():
-        try:
-            with atomic_write(path) as file:
-                file.write(texts[what].encode())
-        except OSError as error:
-            raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable.") from error
-    return files
 
 
 def _listed(text: str) -> list[str]:

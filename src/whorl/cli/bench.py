@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench
+from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench, size_for
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device
-from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import write_file
 from whorl.models.zoo import find_device
 
 _EXAMPLES = """
@@ -48,24 +47,18 @@ def bench_command(
     Every figure is a ratio in one run: time over that of ours, so above 1 ours is faster. Libraries that are not
     installed are named and left out; the extra interop brings them.
     """
-    for name, value in (("repeats", repeats), ("batch", batch), ("side", side)):
-        if value is not None and value < 1:
-            raise WhorlError(f"{name} must be a whole number from 1; got {value}.")
+    where = find_device(device)
+    size = size_for(where, quick=quick, network=network, side=side, batch=batch, repeats=repeats)
     with progress_bar() as progress:
         made = bench(
-            find_device(device),
-            quick=quick,
-            network=network,
-            side=side,
-            batch=batch,
-            repeats=repeats,
+            where,
+            size,
             sections=[name.strip() for name in sections.split(",")],
             attacks=[name.strip() for name in attacks.split(",")],
             progress=progress,
         )
     if out is not None:
-        with atomic_write(out) as file:
-            file.write((json.dumps(made, indent=2) + "\n").encode())
+        write_file(out, json.dumps(made, indent=2) + "\n")
     if as_json:
         show_json(made)
     else:

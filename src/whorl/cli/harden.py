@@ -1,27 +1,21 @@
-"""``whorl harden``: train a defended version of a network, and show what it bought."""
+"""``whorl harden``: train a defended version of a network, and show what it gain."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.text import Text
 
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
-from whorl.data import iter_images
-from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
-from whorl.hardening import Hardened, harden, recipe_names
-from whorl.hardening.gain import Gain, draw, measure_gain
+from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
+from whorl.hardening.gain import Gain, gain_on_folder, shipped_pair, write_gain
 from whorl.hardening.processes import leads
-from whorl.models import Classifier, load_model
-from whorl.models.defended import shipped
+from whorl.models import load_model
 from whorl.models.zoo import find_device
 
 _EXAMPLES = """
@@ -59,69 +53,65 @@ def harden_command(
     partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no image.")] = False,
     precision: Annotated[str | None, typer.Option(help="bf16 or full; bf16 on a GPU by default.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the student; pays on a GPU.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="Images to show with what hardening bought.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Images to show with what hardening gain.")] = None,
     source: Annotated[str, typer.Option(help="Network to craft on for --compare.")] = "resnet18",
     limit: Annotated[int | None, typer.Option(help="Images to compare with at most.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a defended version of a network on a folder of images, and show what that bought.
+    """Train a defended version of a network on a folder of images, and show what that gain.
 
     A run that was stopped goes on where it was. Several GPUs: torchrun --nproc-per-node 4 -m whorl harden ...
     """
     if data is None and compare is None:
         raise WhorlError("expected --data to train on, or --compare to look at a hardened network; got neither.")
     where = find_device(device)
+    setup = Setup(
+        out=out,
+        start=None if start is None else load_model(start),
+        pool=None if pool is None else split_models(pool),
+        teachers=None if teacher is None else _teachers(teacher),
+        seconds=seconds,
+        side=side,
+        partial=partial,
+        device=where,
+    )
+    training = Training().with_(
+        steps=Training.steps if steps is None else steps,
+        batch=batch,
+        optimizer=optimizer,
+        lr=lr,
+        norm=norm,
+        crop=crop,
+        mix=mix,
+        held_out=held_out,
+        head=head,
+        precision=precision or ("bf16" if where.type == "cuda" else "full"),
+        compile=compile_,
+        seed=seed,
+    )
     result: dict[str, Any] = {}
+    done = None
     if data is not None:
-        given: dict[str, Any] = {"steps": steps, "lr": lr, "precision": precision or _precision(where.type)}
         with progress_bar() as progress:
-            done = harden(
-                model,
-                data,
-                recipe,
-                out=out,
-                start=None if start is None else load_model(start),
-                pool=None if pool is None else split_models(pool),
-                teachers=None if teacher is None else _teachers(teacher),
-                seconds=seconds,
-                side=side,
-                partial=partial,
-                device=where,
-                progress=progress,
-                say=_say,
-                batch=batch,
-                optimizer=optimizer,
-                norm=norm,
-                crop=crop,
-                mix=mix,
-                held_out=held_out,
-                head=head,
-                compile=compile_,
-                seed=seed,
-                **{name: value for name, value in given.items() if value is not None},
-            )
-        result |= {"name": done.classifier.name, "seconds": done.seconds, "history": done.history, "folder": str(out)}
+            done = harden(model, data, recipe, setup=setup, training=training, progress=progress, say=_say)
         if not leads():
             return
+        result |= {"name": done.classifier.name, "seconds": done.seconds, "history": done.history, "folder": str(out)}
         if not as_json:
             _show_training(done, out)
     if compare is not None:
-        pair = (load_model(model), done.classifier) if data is not None else _shipped_pair(model)
-        bought = _compare(pair, load_model(source), compare, limit=limit, device=where, seed=seed)
-        draw(bought, out / "comparison.png")
-        with atomic_write(out / "comparison.json") as file:
-            file.write((json.dumps(bought.record(), indent=2) + "\n").encode())
-        result["comparison"] = bought.record()
+        pair = shipped_pair(model) if done is None else (load_model(model), done.classifier)
+        original, hardened, crafted_on = (net.to(where) for net in (*pair, load_model(source)))
+        with progress_bar() as progress:
+            gain = gain_on_folder((original, hardened), crafted_on, compare, limit=limit, seed=seed, progress=progress)
+        files = write_gain(gain, out)
+        result["comparison"] = gain.record()
         if not as_json:
-            _show_bought(bought, out / "comparison.png")
+            _show_gain(gain, files["comparison"])
     if as_json:
         show_json(result)
-
-
-def _precision(device: str) -> str:
-    return "bf16" if device == "cuda" else "full"
 
 
 def _teachers(text: str) -> list[str]:
@@ -152,45 +142,15 @@ def _show_training(done: Hardened, out: Path) -> None:
         console.print(Text(f"{what + ':':<10}{out / name}"), soft_wrap=True)
 
 
-def _shipped_pair(name: str) -> tuple[Classifier, Classifier]:
-    hardened = load_model(name)
-    entry = shipped().get(hardened.name)
-    if entry is None:
-        raise WhorlError(
-            f"expected a hardened network of whorl to compare with its original, got {name!r}. "
-            f"There are: {', '.join(shipped()) or 'none'}. To train one, give --data."
-        )
-    return load_model(entry.base), hardened
-
-
-def _compare(
-    pair: tuple[Classifier, Classifier],
-    source: Classifier,
-    folder: Path,
-    *,
-    limit: int | None,
-    device: torch.device,
-    seed: int,
-) -> Gain:
-    original, hardened = (net.to(device) for net in pair)
-    listed = len(list_images(folder))
-    size = 8 if device.type == "cpu" else 64
-    images = iter_images(folder, batch_size=size, limit=limit, size=original.size)
-    batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
-    with progress_bar() as progress:
-        total = listed if limit is None else min(listed, limit)
-        return measure_gain(original, hardened, source.to(device), batches, seed=seed, total=total, progress=progress)
-
-
-def _show_bought(bought: Gain, image: Path) -> None:
+def _show_gain(gain: Gain, page: Path) -> None:
     console = output()
-    before, after = bought.clean
-    pair = f"{bought.original} and {bought.hardened}"
-    console.print(f"{pair}: success rates (%), crafted on {bought.source}", style="bold")
-    headings = ("attack", "original", "hardened", f"original, {bought.poses} poses", f"hardened, {bought.poses} poses")
+    before, after = gain.clean
+    pair = f"{gain.original} and {gain.hardened}"
+    console.print(f"{pair}: success rates (%), crafted on {gain.source}", style="bold")
+    headings = ("attack", "original", "hardened", f"original, {gain.poses} poses", f"hardened, {gain.poses} poses")
     rates = table(*headings, numbers=True)
-    for row in bought.rows:
-        rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.upright, *row.posed)))
+    for row in gain.rows:
+        rates.add_row(row.attack, *(f"{100 * value:.1f}" for value in (*row.identity, *row.posed)))
     console.print(rates)
-    console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {bought.n}")
-    console.print(Text(f"image: {image}"), soft_wrap=True)
+    console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {gain.n}")
+    console.print(Text(f"comparison: {page}"), soft_wrap=True)

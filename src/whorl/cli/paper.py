@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,10 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers
 from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError
-from whorl.paper.compared import Block, Compared
-from whorl.paper.declaring import rows_of_each
-from whorl.paper.writing import (
+from whorl.files import write_file
+from whorl.paper.comparison import Compared, ComparedTable
+from whorl.paper.declaration import rows_of_each
+from whorl.paper.export import (
     LEGEND,
     as_json,
     cost_lines,
@@ -27,7 +29,6 @@ from whorl.paper.writing import (
     markdown,
     text_of,
     write_csv,
-    write_text,
 )
 
 LIST = "list"
@@ -95,33 +96,30 @@ def paper(
     # Everything that can be wrong with the command is said before the first table has taken its hour.
     suite.load_profile(profile)
     chosen = rows_of_each(items, _split(attacks), _split(without))
+    options = suite.PaperOptions(
+        profile=profile,
+        data=data,
+        limit=limit,
+        size=size,
+        seed=seed,
+        batch_size=batch_size,
+        quick=quick,
+        device=device,
+        engine=engine,
+        workers=workers,
+        command=typed(ctx),
+        page=report or figures,
+        figures=figures,
+    )
     done: list[Compared] = []
     for item, rows in zip(items, chosen, strict=True):
         with progress_bar() as progress:
-            made = suite.reproduce(
-                item.name,
-                out,
-                profile=profile,
-                data=data,
-                limit=limit,
-                size=size,
-                seed=seed,
-                batch_size=batch_size,
-                attacks=rows,
-                quick=quick,
-                device=device,
-                engine=engine,
-                workers=workers,
-                command=typed(ctx),
-                page=report or figures,
-                figures=figures,
-                progress=progress,
-            )
+            made = suite.reproduce(item.name, out, replace(options, attacks=rows), progress=progress)
         done.append(made.compared)
         if not as_json_:
             _show(made)
     if markdown_file is not None:
-        write_text(markdown_file, "\n".join(markdown(one, command=shlex.join(typed(ctx))) for one in done))
+        write_file(markdown_file, "\n".join(markdown(one, command=shlex.join(typed(ctx))) for one in done))
     if csv_file is not None:
         write_csv(csv_file, done)
     return show_json([as_json(one) for one in done]) if as_json_ else None
@@ -162,7 +160,7 @@ def _show(made: suite.Reproduced) -> None:
     console.print()
 
 
-def _table(block: Block) -> Table:
+def _table(block: ComparedTable) -> Table:
     shown = table("attack", *block.columns, numbers=True)
     for line in block.lines:
         shown.add_row(line.attack, *(text_of(value, block.digits) for value in line.values))

@@ -14,15 +14,15 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.models.zoo import find_device
-from whorl.physical.camera import PRESETS, preset
-from whorl.physical.captures import VIEWS, Scored, Settings, View
-from whorl.physical.layout import Layout, page_size
-from whorl.physical.printing import print_sheet
-from whorl.physical.reporting import as_json as scored_json
-from whorl.physical.reporting import write_all
-from whorl.physical.scoring import score
+from whorl.physical.camera import PRESETS, preset, sweep
+from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
+from whorl.physical.layout import PageLayout, page_size
+from whorl.physical.pdf import print_sheet
+from whorl.physical.report import as_json as scored_json
+from whorl.physical.report import write_all
+from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
-from whorl.physical.simulating import simulate, sweep
+from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
 from whorl.runs.networks import UNDEFENDED, load_targets
 
@@ -50,9 +50,11 @@ def print_(
     page: Annotated[
         str, typer.Option(help="A3, A4, A5 or Letter, with -landscape or not, or WIDTHxHEIGHT in millimetres.")
     ] = "A4",
-    picture_mm: Annotated[float, typer.Option(help="Side of a printed image, in millimetres.")] = Layout.picture,
-    marker_mm: Annotated[float, typer.Option(help="Side of a marker, in millimetres.")] = Layout.marker,
-    margin_mm: Annotated[float, typer.Option(help="Margin that stays white, in millimetres.")] = Layout.margin,
+    image_mm: Annotated[
+        float, typer.Option("--image-mm", "--picture-mm", help="Side of a printed image, in millimetres.")
+    ] = PageLayout.image,
+    marker_mm: Annotated[float, typer.Option(help="Side of a marker, in millimetres.")] = PageLayout.marker,
+    margin_mm: Annotated[float, typer.Option(help="Margin that stays white, in millimetres.")] = PageLayout.margin,
     attack: Annotated[
         str | None, typer.Option(help="Attacks of the run to print, joined by commas; all by default.")
     ] = None,
@@ -67,7 +69,7 @@ def print_(
     Writes sheet.json into the folder and beside the PDF: scoring needs one of them.
     """
     width, height = page_size(page)
-    layout = Layout(width=width, height=height, picture=picture_mm, marker=marker_mm, margin=margin_mm)
+    layout = PageLayout(width=width, height=height, image=image_mm, marker=marker_mm, margin=margin_mm)
     names = [name.strip().lower() for name in (attack or "").split(",") if name.strip()]
     with progress_bar() as progress:
         done = print_sheet(
@@ -89,7 +91,7 @@ def score_(
     ctx: typer.Context,
     photos: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", show_default=False)],
     run: Annotated[Path, typer.Option(help="The folder that was printed, or its sheet.json.")],
-    model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
+    model: Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")],
     defense: Annotated[
         str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
     ] = UNDEFENDED,
@@ -112,8 +114,8 @@ def score_(
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and images; physical/ of the run folder by default.")
     ] = None,
-    save_pictures: Annotated[
-        bool, typer.Option("--save-pictures", help="Keep every image that is cut out, as PNG.")
+    save_images: Annotated[
+        bool, typer.Option("--save-images", "--save-pictures", help="Keep every image that is cut out, as PNG.")
     ] = False,
     overlays: Annotated[
         bool, typer.Option("--overlays", help="Keep small copies of the photographs with what was found drawn in.")
@@ -122,12 +124,12 @@ def score_(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Find printed images in photographs, and ask networks what they see.
+    """Find printed images in photographs, and evaluate networks on them.
 
     Exits with 0, with 1 if a photograph could not be read (the others still count), and with 2 if something is wrong
     with the input.
     """
-    settings = Settings(
+    settings = ViewSettings(
         views=_views(view),
         scale_one=_scale_one(scale_one),
         offset=offset,
@@ -147,7 +149,7 @@ def score_(
             targets,
             settings,
             device=where,
-            save=folder / "pictures" if save_pictures else None,
+            save=folder / "images" if save_images else None,
             overlays=folder / "overlays" if overlays else None,
             progress=progress,
         )
@@ -210,9 +212,10 @@ def _scale_one(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        if text.lower() not in ("page", "picture"):
+        plain = text.lower().replace("picture", "image")  # as it was called once
+        if plain not in ("page", "image"):
             raise WhorlError(f"--scale-one must be page, image, or pixels for each millimetre; got {text!r}.") from None
-        return text.lower()
+        return plain
 
 
 def _show(done: Scored) -> None:
@@ -225,7 +228,7 @@ def _show(done: Scored) -> None:
         console.print(Text(f"no patch strip to be seen, so colours are as they were: {name}"))
     if not done.captures:
         return
-    shown = table("pictures", "view", "network", "n", "recognised", "success rate", "95% interval")
+    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval")
     for line in summarise(done):
         counts = line.counts
         low, high = counts.interval(poses=line.repeats)

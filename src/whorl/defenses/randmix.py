@@ -17,7 +17,7 @@ from whorl.randomness import normal, substream, uniform
 from whorl.records import Record
 
 
-class Draws(NamedTuple):
+class RandMixDraws(NamedTuple):
     """Every random number that ``randmix`` uses on a batch."""
 
     place: Tensor  # (B, pixels), uniform in [0, 1): which pixels are candidates
@@ -26,9 +26,9 @@ class Draws(NamedTuple):
     grain: Tensor  # (B, 3, H * W), normal: noise on the image
 
 
-def draw(keys: Tensor, area: int, *, colors: int, pixels: int) -> Draws:
+def draw(keys: Tensor, area: int, *, colors: int, pixels: int) -> RandMixDraws:
     """Draw the random numbers for images of ``area`` pixels; ``keys`` is (B,) int64."""
-    return Draws(
+    return RandMixDraws(
         place=uniform(substream(keys, 0), (pixels,)),
         tint=normal(substream(keys, 1), (pixels, 3)),
         choice=uniform(substream(keys, 2), (colors, pixels)),

@@ -15,6 +15,7 @@ from whorl.estimators.invariant import (
     at_step,
     identity,
 )
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.estimators.values import CompressedGradient, SharedChannels
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Estimated",
     "Estimator",
     "Identity",
+    "PolarGridInvariant",
     "RotationInvariant",
     "SharedChannels",
     "TranslationInvariant",

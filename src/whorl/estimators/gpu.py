@@ -116,7 +116,7 @@ def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
         kernels.fill_turns[(angles,)](
             matrix, 0.5 / sigma**2, 1 / _whole_bell(sigma), rounds, angles, _power_of_two(angles), num_warps=4
         )
-        polar = _blur_around(_blur_picture(x, how, (1.0,), (1.0,)), how, (1.0,))
+        polar = _blur_around(_blur_image(x, how, (1.0,), (1.0,)), how, (1.0,))
         turned = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
         return _leave_polar(turned, how, (1.0,), torch.empty_like(x))
 
@@ -127,7 +127,7 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
     with _device_of(x):
         if not radii:
             return _blur_alone(x, how, rows, columns)
-        polar = _blur_around(_blur_picture(x, how, rows, columns), how, angles)
+        polar = _blur_around(_blur_image(x, how, rows, columns), how, angles)
         return _leave_polar(polar, how, radii, torch.empty_like(x))
 
 
@@ -142,7 +142,7 @@ def _whole_bell(sigma: float) -> float:
     return 1 + 2 * sum(math.exp(-(k**2) / (2 * sigma**2)) for k in range(1, 10))
 
 
-class Layout(NamedTuple):
+class PlaneLayout(NamedTuple):
     """How planes lie between the kernels: side by side in groups, [group][pixel][lane]."""
 
     planes: int
@@ -161,37 +161,37 @@ class Layout(NamedTuple):
         return torch.empty(self.groups * pixels * self.lanes, dtype=self.dtype, device=self.device)
 
 
-def _layout(x: Tensor, angles: int) -> Layout:
+def _layout(x: Tensor, angles: int) -> PlaneLayout:
     height, width = x.shape[-2:]
     planes = x.shape[0] * x.shape[1]
     between = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
     lanes = _lanes(planes, _LANES[between.itemsize])
     groups = -(-planes // lanes)
-    return Layout(planes, height, width, max(height, width), angles, lanes, groups, between, x.device)
+    return PlaneLayout(planes, height, width, max(height, width), angles, lanes, groups, between, x.device)
 
 
-def _blur_alone(x: Tensor, how: Layout, rows: Weights, columns: Weights) -> Tensor:
+def _blur_alone(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) -> Tensor:
     """Blur images and leave them as they lie."""
     out, launch = torch.empty_like(x), _launch(_ALONE, rows, columns)
-    _launch_picture(x, out, how, rows, columns, launch, block_planes=1, deep=how.planes, grouped=False)
+    _launch_image(x, out, how, rows, columns, launch, block_planes=1, deep=how.planes, grouped=False)
     return out
 
 
-def _blur_picture(x: Tensor, how: Layout, rows: Weights, columns: Weights) -> Tensor:
+def _blur_image(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) -> Tensor:
     """Blur images and put them into groups, with a border."""
     size = how.dtype.itemsize
     launch = _launch(_PICTURE if how.dtype == torch.float32 else _PICTURE_SHORT, rows, columns)
     most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _PICTURE_PLANES
     block_planes = min(most_planes[size], how.lanes, launch.block // 32)
     out, deep = how.scratch((how.height + 2) * (how.width + 2)), how.groups * how.lanes // block_planes
-    _launch_picture(x, out, how, rows, columns, launch, block_planes=block_planes, deep=deep, grouped=True)
+    _launch_image(x, out, how, rows, columns, launch, block_planes=block_planes, deep=deep, grouped=True)
     return out
 
 
-def _launch_picture(
+def _launch_image(
     x: Tensor,
     out: Tensor,
-    how: Layout,
+    how: PlaneLayout,
     rows: Weights,
     columns: Weights,
     launch: Launch,
@@ -206,7 +206,7 @@ def _launch_picture(
     block_columns = launch.block // block_planes
     across = -(-(how.width + border) // block_columns)
     segment = _segment(how.height + border, across * deep, launch.segments)
-    kernels.blur_picture[(across, -(-(how.height + border) // segment), deep)](
+    kernels.blur_image[(across, -(-(how.height + border) // segment), deep)](
         x,
         out,
         rows,
@@ -226,7 +226,7 @@ def _launch_picture(
     )
 
 
-def _blur_around(pictures: Tensor, how: Layout, weights: Weights) -> Tensor:
+def _blur_around(pictures: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
     """Go to polar coordinates, by angle and radius, and blur around the circle."""
     from whorl.estimators import gpu_kernels as kernels
 
@@ -255,7 +255,7 @@ def _blur_around(pictures: Tensor, how: Layout, weights: Weights) -> Tensor:
     return out
 
 
-def _leave_polar(polar: Tensor, how: Layout, radii: Weights, out: Tensor) -> Tensor:
+def _leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -> Tensor:
     """Blur along the radius and go back to images."""
     from whorl.estimators import gpu_kernels as kernels
 

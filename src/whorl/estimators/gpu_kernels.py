@@ -93,7 +93,7 @@ def _between(corner, down, right, next_row: tl.constexpr, line: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["planes"])
-def blur_picture(
+def blur_image(
     x,
     out,
     row_weights,

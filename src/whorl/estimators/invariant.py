@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from whorl.errors import WhorlError
 from whorl.estimators.fast import estimate
 from whorl.estimators.rotations import average_rotations
-from whorl.geometry.kernels import Kernel, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
+from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Record, Registry
-
-Kind = Literal["gaussian", "uniform"]
 
 # Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
 TI_SIGMA = 7 / 3

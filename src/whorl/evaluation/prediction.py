@@ -82,16 +82,15 @@ class Predictor:
             WhorlError: an answer of the wrong kind or shape, NaN or infinity, another number of classes than before,
                 or a label that is none of a target's classes.
         """
-        y = _checked_labels(y, images)
-        labels = self.labels(images, poses, ids=ids)
-        if len(y):
-            for name in dict.fromkeys(name for name, _ in labels):
-                self._check_among_classes(name, y, ids)
-        return {cell: row == y for cell, row in labels.items()}
+        y = y.cpu()
+        return {cell: row == y for cell, row in self.labels(images, poses, y=y, ids=ids).items()}
 
-    def labels(self, images: Tensor, poses: PosesByTarget, *, ids: Sequence[str] | None = None) -> Cells:
-        """Predict: (B,) int64 on the CPU, by (target, pose). Arguments and errors as of ``recognised``."""
-        return {cell: row for cell, (row,) in self.read(images, poses, lambda logits: (logits.argmax(1),), ids).items()}
+    def labels(
+        self, images: Tensor, poses: PosesByTarget, *, y: Tensor | None = None, ids: Sequence[str] | None = None
+    ) -> Cells:
+        """Predict: (B,) int64 on the CPU, by (target, pose). Arguments and errors as of ``read``."""
+        found = self.read(images, poses, lambda logits: (logits.argmax(1),), y=y, ids=ids)
+        return {cell: labels for cell, (labels,) in found.items()}
 
     @torch.no_grad()
     def read(
@@ -99,19 +98,26 @@ class Predictor:
         images: Tensor,
         poses: PosesByTarget,
         how: Callable[[Tensor], tuple[Tensor, ...]],
+        *,
+        y: Tensor | None = None,
         ids: Sequence[str] | None = None,
     ) -> dict[tuple[str, Pose], tuple[Tensor, ...]]:
-        """Read several things off each answer.
+        """Read several things off each answer, such as the label and its probability.
 
         Args:
-            images: (B, C, H, W) in [0, 1].
+            images: (B, C, H, W) in [0, 1]; none is fine.
             poses: of each target.
             how: (B, classes) logits to some (B,) tensors.
+            y: (B,) true labels, to be checked; None where there are none.
             ids: B names, for errors.
 
         Returns:
             What ``how`` gave, on the CPU, by (target, pose).
+
+        Raises:
+            WhorlError: as of ``recognised``.
         """
+        labels = None if y is None else _checked_labels(y, images)
         cells: list[tuple[str, Pose]] = []
         rows: list[tuple[Tensor, ...]] = []
         if not len(images):
@@ -128,6 +134,9 @@ class Predictor:
             return {}
         finite, *columns = (torch.stack(column).cpu() for column in zip(*rows, strict=True))
         _check_finite(finite, cells, ids)
+        if labels is not None:
+            for name in dict.fromkeys(name for name, _ in cells):
+                self._check_among_classes(name, labels, ids)
         return dict(zip(cells, zip(*columns, strict=True), strict=True))
 
     def _logits(self, name: str, seen: Tensor) -> Tensor:
@@ -164,10 +173,11 @@ def predictions(
     images: Tensor,
     poses: Sequence[Pose] = (Pose(),),
     *,
+    y: Tensor | None = None,
     ids: Sequence[str] | None = None,
     precision: Precision = "full",
 ) -> Predictions:
-    """Predict labels, with their probabilities; arguments and errors as of :class:`Predictor`.
+    """Predict labels, with their probabilities; arguments and errors as of :class:`Predictor` and its ``read``.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
     >>> predictions({"mine": net}, torch.rand(5, 3, 8, 8), [Pose(), Pose(scale=0.7)]).labels.shape
@@ -177,7 +187,8 @@ def predictions(
         images,
         dict.fromkeys(targets, tuple(poses)),
         lambda logits: (logits.argmax(1), logits.softmax(1).amax(1)),
-        ids,
+        y=y,
+        ids=ids,
     )
     labels, probabilities = ({cell: row[i] for cell, row in found.items()} for i in range(2))
     return Predictions(_grid(labels, targets, poses), _grid(probabilities, targets, poses))

@@ -1,13 +1,17 @@
-"""Whether two attacks differ, on the same images: McNemar's test, exact."""
+"""Whether two attacks differ on the same images (McNemar's test, exact), and intervals over resampled images."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+
+Interval = tuple[float, float]
+"""Lower and upper end."""
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,47 @@ def compare(clean: Tensor, first: Tensor, second: Tensor) -> Comparison:
     clean, first, second = torch.atleast_2d(clean), torch.atleast_2d(first), torch.atleast_2d(second)
     lead = (clean & ~first).sum(0) - (clean & ~second).sum(0)
     return Comparison(n=int(clean.any(0).sum()), b=int((lead > 0).sum()), c=int((lead < 0).sum()))
+
+
+def weighted_rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
+    """Success rates in [0, 1], each pose counting the same.
+
+    Args:
+        clean: (T, P, N) bool.
+        success: (..., T, P, N) bool.
+        weights: (N,) how often each image counts; (B, N) for B resamples.
+
+    Returns:
+        (..., T), or (B, ..., T). NaN where no clean image is recognised in any pose.
+
+    >>> clean = torch.tensor([[[True, True, False], [True, True, True]]])
+    >>> weighted_rates(clean, torch.tensor([[[True, False, False], [True, True, True]]]), torch.ones(3)).tolist()
+    [0.75]
+    """
+    w = weights.to(torch.float32)
+    below = torch.einsum("tpn,...n->...tp", clean.to(w), w)
+    above = torch.einsum("xtpn,...n->...xtp", success.reshape(-1, *clean.shape).to(w), w)
+    rate = above / below.unsqueeze(-3)  # a pose without a recognised image becomes NaN, and is left out
+    return rate.nanmean(-1).reshape(*weights.shape[:-1], *success.shape[:-3], clean.shape[0])
+
+
+def resampled(count: int, resamples: int, generator: torch.Generator) -> Tensor:
+    """Draw images with replacement: how often each of them comes in each resample, (resamples, count) float.
+
+    An image's poses go together, so that poses are not taken for images.
+    """
+    chosen = torch.randint(count, (resamples, count), generator=generator)
+    return torch.zeros(resamples, count).scatter_add_(1, chosen, torch.ones(resamples, count))
+
+
+def percentile_interval(values: Tensor) -> Interval:
+    """The middle 95% of (resamples,) values; those that are NaN are left out.
+
+    >>> percentile_interval(torch.arange(101.0))
+    (2.5, 97.5)
+    """
+    found = values[~values.isnan()]
+    if not len(found):
+        return (math.nan, math.nan)
+    low, high = found.quantile(torch.tensor([0.025, 0.975], dtype=found.dtype)).tolist()
+    return (low, high)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 
+Kind = Literal["gaussian", "uniform"]
 Size = int | tuple[int, int]
 Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
 Weights = tuple[float, ...]
@@ -161,6 +162,30 @@ def factor(weights: Tensor) -> Kernel:
         total = float(columns.sum()) or 1.0
         return Kernel(tuple((rows * total).tolist()), tuple((columns / total).tolist()))
     return Kernel((), (), tuple(tuple(line) for line in p.tolist()))
+
+
+def spread(weights: Weights, kind: Kind) -> float:
+    """Read σ off a sampled bell curve, or the half width off equal weights, in cells; 0 for a single weight.
+
+    >>> round(spread(factor(gaussian_kernel(15, "reference")).columns, "gaussian"), 4)
+    1.1667
+    """
+    if len(weights) == 1:
+        return 0.0
+    if kind == "uniform":
+        return len(weights) / 2
+    centre = len(weights) // 2
+    falls = weights[centre + 1] / weights[centre]
+    return math.sqrt(-0.5 / math.log(falls)) if falls > 0 else 0.0
+
+
+def odd(width: float) -> int:
+    """The odd number of cells that is nearest to a width.
+
+    >>> [odd(width) for width in (0.3, 1.9, 2.1, 40.0)]
+    [1, 1, 3, 41]
+    """
+    return 2 * max(0, round((width - 1) / 2)) + 1
 
 
 def _sides(size: Size) -> tuple[int, int]:

@@ -28,6 +28,28 @@ class PolarPlan(NamedTuple):
     inverse: Taps
 
 
+class PolarSteps(NamedTuple):
+    """The size of a polar grid's cells, for one image size."""
+
+    radius: float
+    """Pixels between rows."""
+    angle: float
+    """Degrees between columns."""
+    typical: float
+    """Root mean square distance of a pixel from the centre, in pixels."""
+
+
+def steps_of(height: int, width: int) -> PolarSteps:
+    """Measure the estimator's polar grid.
+
+    >>> [round(part, 3) for part in steps_of(224, 224)]
+    [0.707, 1.607, 91.447]
+    """
+    n = max(height, width)
+    longest = math.hypot((height - 1) / 2, (width - 1) / 2)
+    return PolarSteps(longest / max(n - 1, 1), 360 / n, math.sqrt((height**2 + width**2 - 2) / 12))
+
+
 def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
     """Resample images onto a polar grid around their centre.
 

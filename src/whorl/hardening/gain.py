@@ -1,8 +1,8 @@
-"""What did hardening buy: a network and its hardened version, asked about the same adversarial images."""
+"""The gain of hardening, and its cost: a network and its hardened version on the same adversarial images."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from whorl.attacks import attack
+from whorl.data import iter_images
+from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
-from whorl.models.classifier import Classifier
+from whorl.files import defined, write_file
+from whorl.models import Classifier, load_model
+from whorl.models.defended import shipped
 from whorl.progress import Progress, silent
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
@@ -21,11 +25,11 @@ Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AttackGain:
     """One attack: how often it fools the original and the hardened network, in [0, 1]; NaN where undefined."""
 
     attack: str
-    upright: tuple[float, float]
+    identity: tuple[float, float]
     """At identity: (original, hardened)."""
     posed: tuple[float, float]
     """Mean over all poses: (original, hardened)."""
@@ -33,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What hardening bought, and what it cost.
+    """What hardening gained, and what it cost.
 
     Attributes:
         original: name of the network.
@@ -51,31 +55,29 @@ class Gain:
     n: int
     poses: int
     clean: tuple[float, float]
-    rows: tuple[Row, ...]
+    rows: tuple[AttackGain, ...]
 
     def record(self) -> dict[str, Any]:
         """Everything as plain JSON; rates that are undefined are null."""
 
-        def pair(values: tuple[float, float]) -> dict[str, float | None]:
-            return {
-                name: None if math.isnan(value) else value
-                for name, value in zip(("original", "hardened"), values, strict=True)
-            }
+        def pair(values: tuple[float, float]) -> dict[str, float]:
+            return dict(zip(("original", "hardened"), values, strict=True))
 
-        return {
+        content = {
             "original": self.original,
             "hardened": self.hardened,
             "source": self.source,
             "n": self.n,
             "poses": self.poses,
             "clean_accuracy": pair(self.clean),
-            "attacks": {row.attack: {"identity": pair(row.upright), "mean": pair(row.posed)} for row in self.rows},
+            "attacks": {row.attack: {"identity": pair(row.identity), "mean": pair(row.posed)} for row in self.rows},
         }
+        made: dict[str, Any] = defined(content)
+        return made
 
 
 def measure_gain(
-    original: Classifier,
-    hardened: Classifier,
+    pair: tuple[Classifier, Classifier],
     source: Classifier,
     batches: Batches,
     *,
@@ -83,24 +85,22 @@ def measure_gain(
     poses: Sequence[Pose] = PAPER_POSES,
     eps: float = 16 / 255,
     seed: int = 0,
-    total: int = 0,
     progress: Progress = silent,
 ) -> Gain:
-    """Craft on one network, and ask two others, batch by batch.
+    """Craft on one network and evaluate on two others, batch by batch.
 
     Args:
-        original: the undefended network.
-        hardened: its hardened version.
+        pair: the undefended network, and its hardened version.
         source: network to craft on; all three on one device.
         batches: (x, y, ids) on that device.
         attacks: names of gradient attacks.
-        poses: to take the mean over; the identity is asked in any case.
+        poses: to take the mean over; the identity is evaluated in any case.
         eps: radius of the ball.
         seed: of the attacks.
-        total: images in all, for the report.
-        progress: told how many images are done.
+        progress: called with how many images are done; how many there are is not known here.
     """
-    asked = tuple(dict.fromkeys((Pose(), *poses)))
+    original, hardened = pair
+    evaluated = tuple(dict.fromkeys((Pose(), *poses)))
     if not attacks:
         raise WhorlError("expected at least one attack to compare with, got none.")
     chosen = {name: attack(name, eps=eps) for name in attacks}
@@ -111,9 +111,9 @@ def measure_gain(
         for x, y, ids in batches:
             yield x, {name: how(source, x, y, seed=seed, ids=ids) for name, how in chosen.items()}, y, ids
             done += len(x)
-            progress("crafting and asking", done, max(total, done))
+            progress("crafting and evaluating", done, done)
 
-    counts = outcomes(crafted(), {"original": original, "hardened": hardened}, asked).counts
+    counts = outcomes(crafted(), {"original": original, "hardened": hardened}, evaluated).counts
 
     def mean(name: str, target: str) -> float:
         return mean_rate(counts[name, target, pose] for pose in poses)
@@ -130,9 +130,9 @@ def measure_gain(
         poses=len(poses),
         clean=(at(first, "original").clean_accuracy, at(first, "hardened").clean_accuracy),
         rows=tuple(
-            Row(
+            AttackGain(
                 attack=name,
-                upright=(at(name, "original").rate, at(name, "hardened").rate),
+                identity=(at(name, "original").rate, at(name, "hardened").rate),
                 posed=(mean(name, "original"), mean(name, "hardened")),
             )
             for name in chosen
@@ -140,24 +140,80 @@ def measure_gain(
     )
 
 
-def draw(bought: Gain, path: Path) -> None:
-    """Draw the comparison as pairs of bars and save it as a PNG.
+def gain_on_folder(
+    pair: tuple[Classifier, Classifier],
+    source: Classifier,
+    folder: Path,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Gain:
+    """Measure the gain on a folder of labelled images, at the size of the undefended network.
 
     Args:
-        bought: what to draw.
-        path: where; the file appears whole or not at all.
+        pair: the undefended network, and its hardened version.
+        source: network to craft on; all three on one device.
+        folder: in any layout of ``whorl.load_images``.
+        limit: take only the first so many.
+        seed: of the attacks.
+        progress: called with how many images are done.
     """
-    from whorl.hardening.bars import Bar, Block, draw_bars
+    device = next(source.net.parameters()).device
+    listed = len(list_images(folder))
+    total = listed if limit is None else min(listed, limit)
+    images = iter_images(folder, batch_size=8 if device.type == "cpu" else 64, limit=limit, size=pair[0].size)
+    batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
 
-    def bars(pair: tuple[float, float]) -> tuple[Bar, ...]:
-        return (Bar(pair[0], bought.original, faint=True), Bar(pair[1], bought.hardened))
+    def of_total(stage: str, done: int, _: int) -> None:
+        progress(stage, done, total)
 
-    blocks = [
-        Block(title="clean accuracy", bars={"as they are": bars(bought.clean)}),
-        Block(title="fooled, as they are", bars={row.attack: bars(row.upright) for row in bought.rows}),
-        Block(
-            title=f"fooled, mean over {bought.poses} poses", bars={row.attack: bars(row.posed) for row in bought.rows}
-        ),
-    ]
-    subtitle = f"{bought.n} images; attacks crafted on {bought.source}. Fooled: success rate, lower is better."
-    draw_bars(blocks, path, title=f"What hardening bought: {bought.hardened}", subtitle=subtitle)
+    return measure_gain(pair, source, batches, seed=seed, progress=of_total)
+
+
+def shipped_pair(name: str) -> tuple[Classifier, Classifier]:
+    """Load a hardened network of whorl, and before it its original.
+
+    Raises:
+        WhorlError: it is not one of those.
+    """
+    hardened = load_model(name)
+    entry = shipped().get(hardened.name)
+    if entry is None:
+        raise WhorlError(
+            f"expected a hardened network of whorl to compare with its original, got {name!r}. "
+            f"There are: {', '.join(shipped()) or 'none'}. To train one, give --data."
+        )
+    return load_model(entry.base), hardened
+
+
+def write_gain(gain: Gain, folder: Path) -> dict[str, Path]:
+    """Write ``comparison.html`` and ``comparison.json`` into a folder; give the paths by what they are."""
+    files = {"comparison": folder / "comparison.html", "figures": folder / "comparison.json"}
+    draw(gain, files["comparison"])
+    write_file(files["figures"], json.dumps(gain.record(), indent=2) + "\n")
+    return files
+
+
+def draw(gain: Gain, path: Path) -> None:
+    """Draw the comparison as pairs of bars, on a page that opens offline.
+
+    Args:
+        gain: what to draw.
+        path: an HTML file, which appears whole or not at all.
+    """
+    from whorl.report import Content, Drawing, bars, write_report  # needs packages that a training does not
+
+    def pair(rates: tuple[float, float]) -> dict[str, float]:
+        return dict(zip((gain.original, gain.hardened), rates, strict=True))
+
+    groups = {
+        "clean accuracy": {"as they are": pair(gain.clean)},
+        "fooled, as they are": {row.attack: pair(row.identity) for row in gain.rows},
+        f"fooled, mean over {gain.poses} poses": {row.attack: pair(row.posed) for row in gain.rows},
+    }
+    title = f"The gain of hardening: {gain.hardened}"
+    about = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
+    alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
+    chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
+    write_report(path, Content(title=title, about=about, charts=(chart,)))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Model
+from whorl.evaluation import recognised
 from whorl.hardening.examples import perturb
 from whorl.hardening.recipes import Examples
 
@@ -49,19 +50,18 @@ class HeldOut:
         return cls(x, y, keys, made, batch)
 
     def measure(self, student: Model) -> dict[str, float]:
-        """Ask a student: shares of right answers in [0, 1]; nothing where nothing is held out."""
+        """Evaluate a student: shares of images that it recognises, in [0, 1]; nothing where nothing is held out."""
         if not len(self.x):
             return {}
         right: dict[str, list[Tensor]] = {"clean": [], "transfer": [], "white_box": []}
         for part in _parts(len(self.x), self.batch):
             x, y, keys = self.x[part], self.y[part], self.keys[part]
+            right["clean"].append(recognised({"student": student}, x, y))
             attacked = perturb(WHITE_BOX, student, x, y, keys)
-            with torch.no_grad():
-                right["clean"].append(student(x).argmax(1) == y)
-                right["white_box"].append(student(attacked).argmax(1) == y)
-                if self.transferred is not None:
-                    right["transfer"].append(student(self.transferred[part]).argmax(1) == y)
-        return {name: float(torch.cat(parts).double().mean()) for name, parts in right.items() if parts}
+            right["white_box"].append(recognised({"student": student}, attacked, y))
+            if self.transferred is not None:
+                right["transfer"].append(recognised({"student": student}, self.transferred[part], y))
+        return {name: float(torch.cat(parts, dim=-1).double().mean()) for name, parts in right.items() if parts}
 
 
 def _parts(count: int, batch: int) -> Iterator[slice]:

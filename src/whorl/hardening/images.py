@@ -101,7 +101,7 @@ def load_training_images(
         folder: in any layout of ``whorl.load_images``.
         side: images are resized to a square of this side, in pixels.
         limit: take only so many, spread evenly over the listing (class by class in class folders).
-        progress: told how many are done.
+        progress: called with how many are done.
 
     Raises:
         WhorlError: no such folder, no layout that fits, or a bad image or label.

@@ -115,7 +115,9 @@ DIVERSE = _few_steps.with_(input=DiverseInput())
 _affine_invariant = _few_steps.with_(estimator=AffineInvariant(sigma="reference"))
 
 RECIPES: Mapping[str, Recipe] = {
+    # Single-step examples from a pool of static networks and the student.
     "ens-at": Recipe(name="ens-at", examples=(Examples(),)),
+    # Few-step examples on the student; clean and adversarial logits are paired.
     "alp": Recipe(
         name="alp",
         # Half come from the pool, so that what transfers is not forgotten for what the student's own gradient finds.
@@ -129,7 +131,9 @@ RECIPES: Mapping[str, Recipe] = {
         strength=0.25,
         ramp=0.3,
     ),
+    # Few-step examples on the student, and nothing else.
     "pgd-at": Recipe(name="pgd-at", examples=(_steps_on_student,), clean=0.0, ramp=0.3),
+    # Clean accuracy plus agreement on few-step examples.
     "trades": Recipe(
         name="trades",
         examples=(_steps_on_student.with_(loss="kl"),),
@@ -137,6 +141,7 @@ RECIPES: Mapping[str, Recipe] = {
         strength=6.0,
         ramp=0.3,
     ),
+    # Affine-invariant examples from the pool, seen rotated, scaled and translated.
     "ai-at": Recipe(
         name="ai-at",
         examples=(
@@ -148,14 +153,6 @@ RECIPES: Mapping[str, Recipe] = {
         pose=RandomAffine(),
         posed=0.5,
     ),
-}
-
-DESCRIPTIONS: Mapping[str, str] = {
-    "ens-at": "single-step examples from a pool of static networks and the student",
-    "alp": "few-step examples on the student; clean and adversarial logits are paired",
-    "pgd-at": "few-step examples on the student, and nothing else",
-    "trades": "clean accuracy plus agreement on few-step examples",
-    "ai-at": "affine-invariant examples from the pool, seen turned, scaled and moved",
 }
 
 

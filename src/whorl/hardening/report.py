@@ -48,9 +48,9 @@ def write_report(
         seconds: spent on training.
     """
     last = history[-1] if history else {}
-    told = [f"{text}: {100 * last[key]:.1f}%" for key, text in _ACCURACIES.items() if key in last]
+    shown = [f"{text}: {100 * last[key]:.1f}%" for key, text in _ACCURACIES.items() if key in last]
     steps = f"{last['step']:.0f} steps in {seconds:.0f} s." if last else "No measurements yet."
-    summary = f"{steps} Accuracy on held-out images at the end: {'; '.join(told)}." if told else steps
+    summary = f"{steps} Accuracy on held-out images at the end: {'; '.join(shown)}." if shown else steps
     rows = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in about.items())
     page = _PAGE.format(title=html.escape(name), summary=html.escape(summary), curves=_curves(history), rows=rows)
     try:

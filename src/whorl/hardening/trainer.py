@@ -33,7 +33,7 @@ from whorl.hardening.student import (
     trainable,
 )
 from whorl.models.classifier import Classifier
-from whorl.models.prepared.folding import fold
+from whorl.models.prepared.fold import fold
 from whorl.models.prepared.graph import Recorded
 from whorl.randomness import substream, uniform
 
@@ -88,7 +88,7 @@ class Trainer:
         student: from :func:`whorl.hardening.student.make_student`, on its device; it is changed in place.
         pool: static networks that make examples, by name.
         teachers: networks whose mean probabilities are the soft targets; none for labels alone.
-        images: what to learn from; moved to the student's device.
+        images: what to learn from; put on the student's device.
         recipe: what to learn.
         training: how.
         group: this process among those that train together.

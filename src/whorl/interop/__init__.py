@@ -13,8 +13,7 @@ None of the libraries is imported before one of its attacks is asked for.
 
 from whorl.interop.foolbox_style import FoolboxStyle, as_foolbox
 from whorl.interop.libraries import library_names, peer_names
-from whorl.interop.naming import find_estimator
-from whorl.interop.peer import Peer, peer
+from whorl.interop.peer import Peer, find_estimator, peer
 from whorl.interop.torchattacks_style import TorchattacksStyle, as_torchattacks
 
 __all__ = [

@@ -6,60 +6,67 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from whorl.attacks.norms import NormName
 from whorl.errors import WhorlError, missing_extra
-from whorl.interop.naming import SYNONYMS
-from whorl.interop.seen import Seen
 
 REQUIRED = inspect.Parameter.empty
+
+# Our word for a setting, and what peers call it. The first one that an attack takes is meant.
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "eps": ("max_epsilon",),
+    "steps": ("max_iter", "num_iter_set", "max_iterations", "n_iter"),
+    "alpha": ("abs_stepsize", "eps_step"),
+}
 
 # What whorl hands over itself: the network, where it is, what to reach, and the randomness.
 _OURS = {"self", "model", "estimator", "classifier", "normalize", "device", "targeted", "seed", "args", "kwargs"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class PeerCall:
     """One call of a peer's attack.
 
     Attributes:
         name: the attack, as its library spells it.
-        settings: in its library's words, without the bound.
-        eps: the bound; None if the attack has none.
         net: the network.
         x: (B, C, H, W) in [0, 1].
         labels: (B,) to leave, or to reach.
-        targeted: which of the two.
         classes: how many the network knows.
+        eps: the bound; None if the attack has none.
+        settings: in its library's words, without the bound.
+        targeted: whether to reach the labels.
         seed: 32 bits, for attacks that want one.
     """
 
     name: str
-    settings: Mapping[str, Any]
-    eps: float | None
-    net: Seen
+    net: nn.Module
     x: Tensor
     labels: Tensor
-    targeted: bool
     classes: int
-    seed: int
+    eps: float | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    targeted: bool = False
+    seed: int = 0
 
 
 class Library(ABC):
-    """One library. Nothing of it is imported before :meth:`load`."""
+    """One library. Nothing of it is imported before :meth:`load`.
+
+    Attributes:
+        key: what names of its attacks start with, and what Python imports.
+        package: what pip installs.
+    """
 
     key: ClassVar[str]
-    """What names of its attacks start with."""
     package: ClassVar[str]
-    """What pip installs."""
-    module: ClassVar[str]
-    """What Python imports."""
 
     def load(self) -> ModuleType:
         """Import it.
@@ -71,9 +78,9 @@ class Library(ABC):
 
         try:
             torchvision()  # which some peers import, and which may need a hand
-            return importlib.import_module(self.module)
+            return importlib.import_module(self.key)
         except ModuleNotFoundError as error:
-            cause = "" if error.name == self.module.partition(".")[0] else str(error)
+            cause = "" if error.name == self.key else str(error)
             raise missing_extra(f"an attack of {self.key}", self.package, extra="interop", cause=cause) from error
 
     def version(self) -> str:
@@ -96,8 +103,12 @@ class Library(ABC):
         """The norm in which ``eps`` bounds the attack; None if it does not, or in a norm that we do not check."""
 
     @abstractmethod
-    def run(self, job: Job) -> Tensor:
-        """Run the attack: (B, C, H, W)."""
+    def ready(self, call: PeerCall) -> Callable[[], Any]:
+        """Make the attack. What is given back runs it, as often as it is called: (B, C, H, W), a tensor or an array."""
+
+    def run(self, call: PeerCall) -> Tensor:
+        """Make the attack and run it once: (B, C, H, W), where ``call.x`` is and of its dtype."""
+        return torch.as_tensor(self.ready(call)()).detach().to(call.x)
 
 
 def parameters(made_by: Callable[..., Any]) -> dict[str, Any]:
@@ -126,15 +137,26 @@ def bound_word(known: Iterable[str]) -> str | None:
     return next((word for word in words if word in known), None)
 
 
-def arguments(job: Job, made_by: Callable[..., Any]) -> dict[str, Any]:
+def arguments(call: PeerCall, made_by: Callable[..., Any]) -> dict[str, Any]:
     """What to make an attack with: its settings, the bound under its own name, and the seed where it takes one."""
-    given = dict(job.settings)
+    given = dict(call.settings)
     word = bound_word(parameters(made_by))
-    if job.eps is not None and word is not None:
-        given[word] = job.eps
+    if call.eps is not None and word is not None:
+        given[word] = call.eps
     if takes(made_by, "seed"):
-        given["seed"] = job.seed
+        given["seed"] = call.seed
     return given
+
+
+def find_ignoring_case(name: str, known: Mapping[str, object]) -> str | None:
+    """The entry of ``known`` that is spelled like ``name`` but for upper and lower case.
+
+    >>> find_ignoring_case("vmifgsm", {"VMIFGSM": 1})
+    'VMIFGSM'
+    """
+    if name in known:
+        return name
+    return {entry.lower(): entry for entry in known}.get(name.lower())
 
 
 def make(name: str, made_by: Callable[..., Any], *args: Any, **settings: Any) -> Any:

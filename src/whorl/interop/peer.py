@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,18 +15,24 @@ from whorl.attacks.contract import RANGE_TOLERANCE, Attack, Crafted, Model, answ
 from whorl.attacks.norms import NormName, column, find_norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import Estimator, identity
-from whorl.interop.chance import own_randomness, seed_of
+from whorl.estimators import AffineInvariant, Estimator, TranslationInvariant, as_estimator, identity
+from whorl.interop.harness import PeerNetwork, frozen, own_randomness, seed_of
 from whorl.interop.libraries import find_library
-from whorl.interop.library import REQUIRED, Job, Library, bound_word, lacking
-from whorl.interop.naming import SYNONYMS, find_estimator, find_ignoring_case
-from whorl.interop.seen import Seen, frozen
+from whorl.interop.library import REQUIRED, SYNONYMS, Library, PeerCall, bound_word, find_ignoring_case, lacking
 from whorl.randomness import Ids, image_keys
 
 # The bound of our own attacks, so that what is compared by default has the same.
 EPS = 16 / 255
 # Of the bound: what float32 and a peer's own projection may be off by.
 _SLACK = 1e-3
+
+_ESTIMATORS: Mapping[str, Callable[..., Estimator]] = {
+    "none": lambda: identity,
+    "ti": TranslationInvariant,
+    "ai": AffineInvariant,
+}
+
+_NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{0,9})?|\.[0-9]{1,9}")
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -39,7 +46,7 @@ class Peer(Attack):
         eps: radius of the ball, in units of the [0, 1] range; None if the attack has none.
         estimator: gradient to invariant gradient, put behind the network's input.
         settings: pairs, in the library's words, sorted; whatever is not there is the library's default.
-        batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make a
+        batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make an
             image depend on the batch that it is in: by one draw for all, or by generators that run on.
         version: of the library, which the images depend on.
     """
@@ -100,8 +107,8 @@ class Peer(Attack):
         self, model: Model, x: Tensor, labels: Tensor, targeted: bool, classes: int, seed: int
     ) -> tuple[Tensor, int | None]:
         """Run the library's attack; give its images, and the input gradients spent on each where all had as many."""
-        net = Seen(model, self.estimator, x)
-        job = Job(
+        net = PeerNetwork(model, self.estimator, x)
+        call = PeerCall(
             name=self.name.partition(":")[2],
             settings=dict(self.settings),
             eps=self.eps,
@@ -114,7 +121,7 @@ class Peer(Attack):
         )
         with own_randomness(seed):
             try:
-                adv = self.library.run(job)
+                adv = self.library.run(call)
             except WhorlError:
                 raise
             except ModuleNotFoundError as error:
@@ -188,6 +195,27 @@ def peer(
         batched=batched,
         version=library.version(),
     )
+
+
+def find_estimator(value: str | Callable[[Tensor], Tensor]) -> Estimator:
+    """Take an estimator, or one of the short names ``"none"``, ``"ti"`` and ``"ai"`` for one with default settings.
+
+    After a colon may stand its ``sigma``: a number of pixels, or the name of a width.
+
+    >>> find_estimator("ai"), find_estimator("ai:reference"), find_estimator("ti:0.7")
+    (AffineInvariant(), AffineInvariant(sigma='reference'), TranslationInvariant(sigma=0.7))
+    """
+    if not isinstance(value, str):
+        return as_estimator(value)
+    name, _, width = value.lower().partition(":")
+    made = _ESTIMATORS.get(name)
+    if made is None:
+        raise unknown_name("estimator", value, _ESTIMATORS, hint=f"Expected one of {', '.join(_ESTIMATORS)}.")
+    if not width:
+        return made()
+    if name == "none":
+        raise WhorlError(f"no estimator has no sigma; got {value!r}. Expected none, or a name as in ai:reference.")
+    return made(sigma=float(width) if _NUMBER.fullmatch(width) else width)
 
 
 def _in_their_words(library: Library, attack: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,17 +8,18 @@ compared = paper.compare_with_printed(item, done)
 print(compared.summary)
 """
 
-from whorl.paper.casting import PROFILES, Profile, load_profile
-from whorl.paper.compared import Compared
-from whorl.paper.comparing import compare_with_printed
-from whorl.paper.declaring import declaration
+from whorl.paper.cast import PROFILES, Profile, load_profile
+from whorl.paper.comparison import Compared
+from whorl.paper.declaration import PaperOptions, declaration
 from whorl.paper.item import Item, load, names
-from whorl.paper.reproducing import Reproduced, reproduce
+from whorl.paper.printed import compare_with_printed
+from whorl.paper.reproduction import Reproduced, reproduce
 
 __all__ = [
     "PROFILES",
     "Compared",
     "Item",
+    "PaperOptions",
     "Profile",
     "Reproduced",
     "compare_with_printed",

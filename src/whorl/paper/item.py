@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from whorl.analysis.polar_grids import PolarGridInvariant
 from whorl.errors import unknown_name
 from whorl.estimators import AffineInvariant, RotationInvariant
+from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import Pose, poses
 from whorl.runs.declaration import AttackSpec, Grid
 
 if TYPE_CHECKING:
-    from whorl.paper.casting import Profile
+    from whorl.paper.cast import Profile
     from whorl.runs.declaration import Declaration
 
 Kind = Literal["table", "mean", "surface", "gallery", "queries", "photographs"]
@@ -38,7 +38,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Part(_Table):
+class PaperNetwork(_Table):
     """A network of the paper, by the part that it plays.
 
     Attributes:
@@ -50,7 +50,7 @@ class Part(_Table):
     heading: str
 
 
-class Shown(_Table):
+class LabelledPose(_Table):
     """A pose with what the paper calls it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Shown(_Table):
         return Grid(angles=(self.angle,), scales=(self.scale,), shifts=(self.shift,))
 
 
-class Cut(_Table):
+class SurfaceCut(_Table):
     """A line through a surface: all angles at one scale, or all scales at one angle (degrees)."""
 
     scale: float | None = None
@@ -133,13 +133,13 @@ class Item(_Table):
     kind: Kind
     title: str
     about: str
-    sources: Annotated[tuple[Part, ...], Field(min_length=1)]
-    targets: Annotated[tuple[Part, ...], Field(min_length=1)]
+    sources: Annotated[tuple[PaperNetwork, ...], Field(min_length=1)]
+    targets: Annotated[tuple[PaperNetwork, ...], Field(min_length=1)]
     attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1)]
     orderings: tuple[tuple[str, str], ...] = ()
-    poses: tuple[Shown, ...] = ()
+    poses: tuple[LabelledPose, ...] = ()
     grid: Grid | None = None
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[SurfaceCut, ...] = ()
     axis: Axis | None = None
     printed: Mapping[str, Mapping[str, Groups]] = Field(default_factory=dict)
     printed_seconds: Mapping[str, float] = Field(default_factory=dict)
@@ -184,10 +184,11 @@ class Item(_Table):
         return tuple(shown.pose for shown in self.poses)
 
     def declaration(self, profile: str | Path | Profile = "offline", **options: Any) -> Declaration:
-        """Declare it as a run; see :func:`whorl.paper.declaring.declaration` for the options."""
-        from whorl.paper.declaring import declaration  # it needs this module
+        """Declare it as a run; see :class:`whorl.paper.PaperOptions`. ``present`` names the networks that are there."""
+        from whorl.paper.declaration import PaperOptions, declaration  # it needs this module
 
-        return declaration(self, profile, **options)
+        present = options.pop("present", None)
+        return declaration(self, PaperOptions(profile=profile, **options), present=present)
 
     def printed_value(self, source: str, row: str, target: str, pose: int | None) -> float | None:
         """Look up a printed figure.

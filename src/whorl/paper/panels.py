@@ -6,18 +6,23 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whorl.errors import WhorlError
-from whorl.paper.compared import Compared
+from whorl.paper.comparison import Compared
+from whorl.paper.export import heading
 from whorl.progress import Progress, silent
+from whorl.report.charts import figure_text, look
+from whorl.report.charts import panels as chart_panels
+from whorl.report.content import Content, Drawing
+from whorl.report.export import save_charts
+from whorl.report.page import write_report
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ACROSS = 3
 _PANEL_HEIGHT = 250
-_INK, _GRID = "#1f2328", "#d8dee4"
 _MEAN = "mean"
 
 
@@ -61,36 +66,28 @@ def curves(compared: Compared) -> Iterator[Curve]:
 
 def draw_panels(compared: Compared) -> Figure:
     """Draw the curves, panels side by side, with one legend for all."""
-    # plotly takes half a second to import, and colours come from the report, which needs it too.
-    from plotly.subplots import make_subplots
-
-    from whorl.report.escaping import figure_text
-    from whorl.report.figures import COLOURS
-
     every = list(curves(compared))
     panels, names = (list(dict.fromkeys(getattr(one, part) for one in every)) for part in ("panel", "name"))
     across = min(_ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
-    figure: Figure = make_subplots(
-        rows=down,
-        cols=across,
-        subplot_titles=[figure_text(panel) for panel in panels],
+    figure = chart_panels(
+        down,
+        across,
+        titles=panels,
+        height=90 + down * _PANEL_HEIGHT,
         shared_yaxes="all",
         vertical_spacing=0.2 if down > 1 else 0,
         horizontal_spacing=0.05,
     )
     for one in every:
         row, column = divmod(panels.index(one.panel), across)
-        place = names.index(one.name)
         figure.add_scatter(
             x=[at for at, _ in one.points],
             y=[None if math.isnan(rate) else round(rate, 4) for _, rate in one.points],
             name=figure_text(one.name),
             legendgroup=one.name,
             showlegend=one.panel == panels[0],
-            mode="lines+markers",
-            line={"color": COLOURS[place % len(COLOURS)], "dash": _dash(place, len(COLOURS)), "width": 2},
-            marker={"size": 6},
+            **look(names.index(one.name)),
             row=row + 1,
             col=column + 1,
         )
@@ -110,17 +107,16 @@ def write_panels(compared: Compared, folder: Path, *, files_too: bool, progress:
     Returns:
         What was written, by what it is.
     """
-    from whorl.analysis.saving import save_figure, save_page  # they need plotly
-
     name, figure = compared.item.name, draw_panels(compared)
-    written = {"curves": save_page(figure, folder / f"{name}-panels.html")}
+    alt = "Curves: success rate by what changes from row to row, a panel a pose and a line a network."
+    chart = Drawing(name="panels", title=compared.item.title, alt=alt, figure=figure)
+    content = Content(title=heading(compared), about=compared.item.about, charts=(chart,))
+    written = {"curves": write_report(folder / f"{name}-panels.html", content)}
     if files_too:
-        written["panels"] = save_figure(figure, folder / f"{name}-figures" / "panels", progress=progress)[0]
+        stem = folder / f"{name}-figures" / "panels"
+        paths = [stem.with_suffix(f".{ending}") for ending in ("png", "pdf")]
+        written["panels"] = save_charts(dict.fromkeys(paths, figure), progress=progress)[0]
     return written
-
-
-def _dash(place: int, colours: int) -> str:
-    return ("solid", "dash", "dot")[place // colours % 3]
 
 
 def _lay_out(figure: Figure, compared: Compared, every: Sequence[Curve], down: int) -> None:
@@ -129,17 +125,14 @@ def _lay_out(figure: Figure, compared: Compared, every: Sequence[Curve], down: i
     ticks = [at for at, _ in every[0].points]
     lowest = min((rate for one in every for _, rate in one.points if not math.isnan(rate)), default=0.0)
     figure.update_layout(
-        template="none",
-        height=90 + down * _PANEL_HEIGHT,
-        font={"size": 12, "color": _INK},
-        margin={"l": 56, "r": 16, "t": 40, "b": 100},
-        legend={"orientation": "h", "x": 0, "y": -0.34 / down - 0.03, "yanchor": "top"},
+        width=900,
+        margin={"t": 40, "b": 100},
+        legend={"y": -0.34 / down - 0.03, "yanchor": "top"},
     )
-    look: dict[str, Any] = {"gridcolor": _GRID, "zeroline": False}
     labels = [f"{tick:.3g}" for tick in ticks]
     title = {"text": axis.label, "standoff": 6}
-    figure.update_xaxes(title=title, tickvals=ticks, ticktext=labels, type="log" if axis.log else "linear", **look)
+    figure.update_xaxes(title=title, tickvals=ticks, ticktext=labels, type="log" if axis.log else "linear")
     # Where all rates are high, their differences would not be seen on the whole scale.
     floor = max(0, 10 * math.floor((lowest - 5) / 10)) if lowest > 50 else 0
-    figure.update_yaxes(range=[floor - 0.03 * (100 - floor), 100 + 0.03 * (100 - floor)], nticks=6, **look)
+    figure.update_yaxes(range=[floor - 0.03 * (100 - floor), 100 + 0.03 * (100 - floor)], nticks=6)
     figure.update_yaxes(title="success rate (%)", col=1)

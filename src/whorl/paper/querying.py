@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison
 from whorl.models.zoo import find_device
-from whorl.paper.casting import Cast, Profile, cast
-from whorl.paper.compared import Block, Compared, Line, Value
-from whorl.paper.declaring import chosen_rows
-from whorl.paper.item import Item, Part, as_in_the_paper
-from whorl.paper.verdicts import MARKS, Ordering, difference, judge
+from whorl.paper.cast import Cast, Profile, cast
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
+from whorl.paper.declaration import chosen_rows
+from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.settings import read_settings
@@ -115,7 +114,7 @@ def compare_queries(
     return Compared(
         item=item,
         profile=profile,
-        pictures=max((row.n_images for row in rows), default=0),
+        images=max((row.n_images for row in rows), default=0),
         players=tuple(who.lines()),
         blocks=(_rates(item, ours, labels, who), _queries(item, ours, labels, who, _marks(orderings))),
         orderings=orderings,
@@ -124,8 +123,8 @@ def compare_queries(
     )
 
 
-def _rates(item: Item, ours: _Rows, labels: Sequence[str], who: Cast) -> Block:
-    def value(label: str, part: Part, name: str) -> Value:
+def _rates(item: Item, ours: _Rows, labels: Sequence[str], who: Cast) -> ComparedTable:
+    def value(label: str, part: PaperNetwork, name: str) -> Value:
         row, printed = ours.get((label, name)), item.printed[who.sources[0][0].role]
         return Value(
             ours=100 * row.asr if row and row.asr is not None else None,
@@ -136,8 +135,10 @@ def _rates(item: Item, ours: _Rows, labels: Sequence[str], who: Cast) -> Block:
     return _block("success rate, %", labels, who, value)
 
 
-def _queries(item: Item, ours: _Rows, labels: Sequence[str], who: Cast, marks: Mapping[tuple[str, str], str]) -> Block:
-    def value(label: str, part: Part, name: str) -> Value:
+def _queries(
+    item: Item, ours: _Rows, labels: Sequence[str], who: Cast, marks: Mapping[tuple[str, str], str]
+) -> ComparedTable:
+    def value(label: str, part: PaperNetwork, name: str) -> Value:
         row = ours.get((label, name))
         return Value(
             ours=None if row is None else row.mean_queries,
@@ -150,22 +151,22 @@ def _queries(item: Item, ours: _Rows, labels: Sequence[str], who: Cast, marks: M
 
 
 def _block(
-    title: str, labels: Sequence[str], who: Cast, value: Callable[[str, Part, str], Value], digits: int = 1
-) -> Block:
+    title: str, labels: Sequence[str], who: Cast, value: Callable[[str, PaperNetwork, str], Value], digits: int = 1
+) -> ComparedTable:
     [(source, surrogates)] = who.sources
-    return Block(
+    return ComparedTable(
         title=f"{title}, starts crafted on {source.heading} → {surrogates}",
         source=surrogates,
         targets=tuple(name for _, name in who.targets),
         columns=tuple(f"{part.heading} → {name}" for part, name in who.targets),
         lines=tuple(
-            Line(attack=label, values=tuple(value(label, *target) for target in who.targets)) for label in labels
+            ComparedRow(attack=label, values=tuple(value(label, *target) for target in who.targets)) for label in labels
         ),
         digits=digits,
     )
 
 
-def _column(item: Item, part: Part) -> int:
+def _column(item: Item, part: PaperNetwork) -> int:
     return [one.role for one in item.targets].index(part.role)
 
 

@@ -1,22 +1,21 @@
 """The physical test: print images, photograph them, score the photographs; or rehearse it with a simulated camera.
 
-from whorl.physical import Layout, arrange, collect, read_sheets, score, write_pdf
+from whorl.physical import PageLayout, arrange, collect, read_sheets, score, write_pdf
 
 Needs the extra ``physical`` (OpenCV, reportlab, pypdfium2), which is imported when it is first used.
 """
 
-from whorl.physical.camera import PRESETS, Camera, photograph, preset, printed
-from whorl.physical.captures import Capture, Scored, Settings
+from whorl.physical.camera import PRESETS, Camera, preset, printed, sweep
+from whorl.physical.captures import Capture, Scored, ViewSettings
 from whorl.physical.contents import collect
+from whorl.physical.detection import Findings, Found, find_cells
 from whorl.physical.extraction import as_seen, measure, rectified, unit
-from whorl.physical.finding import Findings, Found, find_cells
-from whorl.physical.layout import Layout, page_size
-from whorl.physical.pdf import render_pdf, write_pdf
-from whorl.physical.printing import Printed, print_sheet
-from whorl.physical.scoring import Scorer, score
-from whorl.physical.sheet import Print, Sheet, arrange, read_sheets, write_sheets
-from whorl.physical.simulating import simulate, sweep
-from whorl.physical.table5 import Table5, table5
+from whorl.physical.layout import PageLayout, page_size
+from whorl.physical.pdf import Printed, print_sheet, render_pdf, write_pdf
+from whorl.physical.rehearsal import Rehearsal, Table5, table5
+from whorl.physical.scorer import Scorer, score
+from whorl.physical.sheet import Print, PrintedSheet, arrange, read_sheets, write_sheets
+from whorl.physical.simulation import photograph, simulate
 
 __all__ = [
     "PRESETS",
@@ -24,14 +23,15 @@ __all__ = [
     "Capture",
     "Findings",
     "Found",
-    "Layout",
+    "PageLayout",
     "Print",
     "Printed",
+    "PrintedSheet",
+    "Rehearsal",
     "Scored",
     "Scorer",
-    "Settings",
-    "Sheet",
     "Table5",
+    "ViewSettings",
     "arrange",
     "as_seen",
     "collect",

@@ -1,28 +1,31 @@
-"""A camera that photographs a printed page, in the order in which light meets it: ink, paper, lens, sensor, file."""
+"""The simulated printer and camera: every setting, presets and variations of them, and what ink makes of a page."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError, unknown_name
-from whorl.physical.homography import Matrix, move
-from whorl.physical.ink import FULL, Linear, from_linear, reflectance
-from whorl.physical.layout import Layout, Points
+from whorl.physical.homography import Matrix
+from whorl.physical.layout import PageLayout
 from whorl.physical.libraries import opencv
 from whorl.records import Record
 
-Pixels = NDArray[np.uint8]
 Random = np.random.Generator
+Linear = NDArray[np.uint16]
+"""Light in linear units, 65535 for all of it."""
 
-_BAYER = ((0, 1), (1, 2))  # red, green; green, blue
-_DESK = (0.13, 0.10, 0.075)
-_COVER = (0.35, 0.24, 0.19)  # a hand, or whatever lies on the page
+FULL = 65535.0
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -114,7 +117,7 @@ class Camera(Record):
         spotless |= {"saturation": 1.0, "paper": (1.0, 1.0, 1.0), "mosaic": False, "jpeg": 0}
         return cls(**(spotless | settings))
 
-    def place(self, layout: Layout, random: Random) -> Matrix:
+    def place(self, layout: PageLayout, random: Random) -> Matrix:
         """Say where the page appears: millimetres of paper to pixels of the photograph, by a pinhole camera.
 
         Args:
@@ -123,9 +126,9 @@ class Camera(Record):
         """
         width, height = self.frame(layout)
         direction = random.uniform(0, 360) if self.tilt_direction is None else self.tilt_direction
-        drawn = random.uniform(0, self.offset, 2) * random.choice((-1, 1), 2) if self.offset else np.zeros(2)
+        drawn = np.array(draw_offset(random, self.offset)) if self.offset else np.zeros(2)
         page = np.array(layout.paper)
-        millimetres = drawn / 299 * layout.picture
+        millimetres = drawn / 299 * layout.image
         density = self.scale * min(max(width, height) / page.max(), min(width, height) / page.min())
         focal = math.hypot(width, height) / 2 / math.tan(math.radians(self.field_of_view) / 2)
         turn, lean, tilt = (math.radians(degrees) for degrees in (self.angle, direction, self.tilt))
@@ -141,225 +144,26 @@ class Camera(Record):
         matrix = lens @ pose @ middle
         return np.asarray(matrix / matrix[2, 2])
 
-    def frame(self, layout: Layout) -> tuple[int, int]:
+    def frame(self, layout: PageLayout) -> tuple[int, int]:
         """Width and height of the photograph: the camera is held as the page is."""
         long, short = max(self.width, self.height), min(self.width, self.height)
         return (long, short) if layout.width > layout.height else (short, long)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Shot:
-    """A simulated photograph, and the truth about it.
+def random_of(seed: int, name: str) -> Random:
+    """Make the generator of all that is random in what has a name, such as a photograph.
 
-    Attributes:
-        photo: (H, W, 3) RGB, uint8, as it would be read from its file.
-        file: the file's bytes: JPEG, or PNG if nothing is to be lost.
-        paper: millimetres on the page to pixels of the photograph.
-        cover: (N, 2) outline of what lies on the page, in millimetres; empty if nothing does.
+    >>> float(random_of(0, "photo").uniform()) == float(random_of(0, "photo").uniform())
+    True
     """
-
-    photo: Pixels
-    file: bytes
-    paper: Matrix
-    cover: Points
-
-    @property
-    def suffix(self) -> str:
-        """Ending of the file's name."""
-        return ".jpg" if self.file[:2] == b"\xff\xd8" else ".png"
-
-    def shows(self, points: Points) -> bool:
-        """Whether the hull of some places of the page, (N, 2) millimetres, is wholly in the image and uncovered."""
-        height, width = self.photo.shape[:2]
-        there = move(self.paper, points)
-        inside = (there >= 0).all() and (there[:, 0] <= width - 1).all() and (there[:, 1] <= height - 1).all()
-        return bool(inside) and not _overlap(self.cover, points)
-
-
-def printed(page: Pixels, layout: Layout, camera: Camera) -> Linear:
-    """Print a page: ink, paper, and how far ink runs.
-
-    Args:
-        page: (H, W, 3) RGB, uint8, of any resolution.
-        layout: says how large it is.
-        camera: has the printer's settings too.
-
-    Returns:
-        (H, W, 3) linear light.
-    """
-    cv2 = opencv()
-    # The paper is not needed much finer than the sensor sees it, and averaging now keeps finer detail from aliasing.
-    seen = max(camera.width, camera.height) / max(layout.paper) * camera.scale
-    factor = 1.5 * seen / (page.shape[0] / layout.paper[1])
-    if factor < 0.95:
-        page = cv2.resize(page, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
-    inked = reflectance(
-        page, dot_gain=camera.dot_gain, saturation=camera.saturation, black=camera.black, paper=camera.paper
-    )
-    blur = camera.ink_blur * page.shape[0] / layout.paper[1]
-    return cv2.GaussianBlur(inked, (0, 0), blur) if blur > 0.1 else inked
-
-
-def photograph(paper: Linear, layout: Layout, camera: Camera, *, name: str, seed: int = 0) -> Shot:
-    """Take a photograph of a printed page.
-
-    Args:
-        paper: from ``printed``.
-        layout: of the page.
-        camera: every setting.
-        name: of the photograph; with the seed it decides all that is random.
-        seed: any integer.
-    """
-    cv2 = opencv()
-    random = _random(seed, name)
-    place, (width, height) = camera.place(layout, random), camera.frame(layout)
-    cover = _cover(camera.covered, layout, random)
-    if len(cover):
-        paper = paper.copy()
-        corners = cover * (paper.shape[1] / layout.paper[0], paper.shape[0] / layout.paper[1]) - 0.5
-        cv2.fillPoly(paper, [corners.round().astype(np.int32)], [FULL * part for part in _COVER])
-    across, down = layout.paper[0] / paper.shape[1], layout.paper[1] / paper.shape[0]
-    pixels = np.array([[across, 0, across / 2], [0, down, down / 2], [0, 0, 1]])
-    desk = [FULL * part for part in _DESK]
-    scene = cv2.warpPerspective(
-        paper, place @ pixels, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=desk
-    )
-    scene = _lens(scene, camera, random)
-    photo = _sensor(scene, camera, random)
-    if camera.jpeg:
-        encoded = cv2.imencode(".jpg", photo[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, camera.jpeg])[1]
-    else:
-        encoded = cv2.imencode(".png", photo[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 1])[1]
-    seen = cv2.imdecode(encoded, cv2.IMREAD_COLOR)[..., ::-1] if camera.jpeg else photo
-    return Shot(photo=np.ascontiguousarray(seen), file=encoded.tobytes(), paper=place, cover=cover)
-
-
-def _lens(scene: Linear, camera: Camera, random: Random) -> Linear:
-    cv2 = opencv()
-    if camera.defocus > 0.3:
-        scene = cv2.filter2D(scene, -1, _disk(camera.defocus), borderType=cv2.BORDER_REPLICATE)
-    direction = random.uniform(0, math.pi)
-    if camera.motion > 0.5:
-        scene = cv2.filter2D(scene, -1, _streak(camera.motion, direction), borderType=cv2.BORDER_REPLICATE)
-    return scene
-
-
-def _sensor(scene: Linear, camera: Camera, random: Random) -> Pixels:
-    """From light on the sensor to the pixels of a file, before compression."""
-    cv2 = opencv()
-    height, width = scene.shape[:2]
-    # The colour of the light is divided out by the camera, except for what it misjudges.
-    cast = 1 + camera.colour_cast * np.array([random.uniform(-1, 1), 0, random.uniform(-1, 1)])
-    light = _light(height, width, camera, random) * np.float32(2.0**camera.exposure)
-    plain = camera.exposure == 0 and camera.uneven_light == 0 and camera.vignetting == 0 and not camera.colour_cast
-    if not camera.mosaic and not camera.electrons and plain:
-        return _finish(scene, camera)
-    # Dull light on the mosaic: blue and red sites see less of it than the camera makes up for, hence the cast last.
-    if camera.mosaic:
-        raw = np.empty((height, width), np.float32)
-        for row in (0, 1):
-            for column in (0, 1):
-                site = (slice(row, None, 2), slice(column, None, 2))
-                raw[site] = scene[..., _BAYER[row][column]][site]
-        raw *= light
-        raw = _noisy(raw, camera, random)
-        colours = cv2.demosaicing(np.clip(raw, 0, FULL).astype(np.uint16), cv2.COLOR_BayerRGGB2RGB)
-    else:
-        colours = _noisy(scene.astype(np.float32) * light[..., None], camera, random)
-        colours = np.clip(colours, 0, FULL).astype(np.uint16)
-    if camera.colour_cast:
-        colours = cv2.transform(colours, np.diag(cast))
-    return _finish(colours, camera)
-
-
-def _noisy(raw: NDArray[np.float32], camera: Camera, random: Random) -> NDArray[np.float32]:
-    if not camera.electrons:
-        return raw
-    # Photons arrive at random: the variance of their number is the number itself. So many are never few here, and a
-    # Gaussian stands for Poisson.
-    unit = np.float32(FULL / camera.electrons)
-    spread: NDArray[np.float32] = np.sqrt(np.maximum(raw, 0) * unit + np.float32(camera.read_noise * unit) ** 2)
-    spread *= random.standard_normal(raw.shape, dtype=np.float32)
-    spread += raw
-    return spread
-
-
-def _finish(colours: Linear, camera: Camera) -> Pixels:
-    cv2 = opencv()
-    photo: Pixels = from_linear()[colours]
-    if camera.sharpening:
-        soft = cv2.GaussianBlur(photo, (0, 0), 1.2)
-        photo = cv2.addWeighted(photo, 1 + camera.sharpening, soft, -camera.sharpening, 0)
-    return photo
-
-
-def _light(height: int, width: int, camera: Camera, random: Random) -> NDArray[np.float32]:
-    """Light at each pixel, 1 where there is most; smooth, so it is worked out at few places and stretched."""
-    direction = random.uniform(0, 2 * math.pi)
-    rows, columns = np.mgrid[-1:1:33j, -1:1:33j]
-    across = (columns * math.cos(direction) + rows * math.sin(direction)) / math.sqrt(2)
-    falling = 1 - camera.uneven_light * (1 - across) / 2
-    # The fourth power of a cosine, as the squared distance from the middle to first order; 1 - loss in the corner.
-    corner = 1 - camera.vignetting * (rows**2 + columns**2) / 2
-    stretched = opencv().resize((falling * corner).astype(np.float32), (width, height))
-    return np.asarray(stretched, np.float32)
-
-
-def _disk(radius: float) -> NDArray[np.float32]:
-    reach = math.ceil(radius)
-    rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1]
-    # One pixel of slope makes radii between whole pixels differ.
-    kernel = np.clip(radius + 0.5 - np.hypot(rows, columns), 0, 1)
-    return np.asarray(kernel / kernel.sum(), np.float32)
-
-
-def _streak(length: float, direction: float) -> NDArray[np.float32]:
-    reach = math.ceil(length / 2)
-    kernel = np.zeros((2 * reach + 3, 2 * reach + 3))
-    for step in np.linspace(-length / 2, length / 2, 8 * reach + 1):
-        x, y = reach + 1 + step * math.cos(direction), reach + 1 + step * math.sin(direction)
-        column, row = math.floor(x), math.floor(y)
-        right, down = x - column, y - row
-        kernel[row : row + 2, column : column + 2] += np.outer((1 - down, down), (1 - right, right))
-    return np.asarray(kernel / kernel.sum(), np.float32)
-
-
-def _cover(share: float, layout: Layout, random: Random) -> Points:
-    """A half plane, nearly along one of the sides, that hides a share of the page: its outline in millimetres."""
-    if not share:
-        return np.empty((0, 2))
-    side, slant = random.integers(4), random.uniform(-0.15, 0.15)
-    width, height = layout.paper
-    far = 3 * max(width, height)
-    # Hidden from the left, in a page that is turned to the chosen side afterwards.
-    long, deep = (height, width) if side % 2 == 0 else (width, height)
-    edge = deep * share
-    outline = np.array(
-        [
-            (-far, -far),
-            (edge - slant * (far + long / 2), -far),
-            (edge + slant * (far + long / 2), long + far),
-            (-far, long + far),
-        ]
-    )
-    if side >= 2:
-        outline[:, 0] = deep - outline[:, 0]
-    if side % 2:
-        outline = outline[:, ::-1]
-    return np.ascontiguousarray(outline)
-
-
-def _overlap(one: Points, other: Points) -> bool:
-    if not len(one):
-        return False
-    cv2 = opencv()
-    hulls = (cv2.convexHull(points.astype(np.float32)) for points in (one, other))
-    return float(cv2.intersectConvexConvex(*hulls)[0]) > 0
-
-
-def _random(seed: int, name: str) -> Random:
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+def draw_offset(random: Random, limit: float) -> tuple[float, float]:
+    """Draw how far something held by hand is off, right and down, each up to a limit to either side."""
+    right, down = random.uniform(0, limit, 2) * random.choice((-1, 1), 2)
+    return float(right), float(down)
 
 
 PRESETS: dict[str, Camera] = {
@@ -386,3 +190,129 @@ def preset(name: str) -> Camera:
 def setting_names() -> list[str]:
     """Every setting of a camera by name."""
     return [field.name for field in fields(Camera)]
+
+
+def sweep(base: Mapping[str, Camera], changes: Iterable[str]) -> dict[str, Camera]:
+    """Vary settings of cameras.
+
+    Args:
+        base: cameras by name.
+        changes: as ``tilt=0,20,40``: every value of every setting with every other.
+
+    Returns:
+        Cameras by name; a setting that has several values is part of it.
+
+    >>> cameras = sweep({"mine": Camera()}, ["tilt=0,20", "jpeg=50"])
+    >>> {name: (camera.tilt, camera.jpeg) for name, camera in cameras.items()}
+    {'mine-tilt0': (0.0, 50), 'mine-tilt20': (20.0, 50)}
+    """
+    axes = [_parse(change) for change in changes]
+    varied: dict[str, Camera] = {}
+    for name, camera in base.items():
+        for values in product(*(values for _, values in axes)):
+            chosen = {setting: value for (setting, _), value in zip(axes, values, strict=True)}
+            parts = [f"{setting}{chosen[setting]:g}" for setting, several in axes if len(several) > 1]
+            varied["-".join([name, *parts])] = camera.with_(**chosen)
+    return varied
+
+
+def _parse(change: str) -> tuple[str, list[Any]]:
+    setting, equals, text = change.partition("=")
+    setting = setting.strip().replace("-", "_")
+    known = [name for name in setting_names() if name != "paper"]
+    if not equals or not text.strip():
+        raise WhorlError(f"expected a setting with its values, such as tilt=0,20,40; got {change!r}.")
+    if setting not in known:
+        raise unknown_name("setting", setting, known, hint=f"A camera has: {', '.join(known)}.")
+    kinds: dict[str, Callable[[str], Any]] = {
+        "width": int,
+        "height": int,
+        "jpeg": int,
+        "mosaic": lambda v: bool(int(v)),
+    }
+    kind = kinds.get(setting, float)
+    try:
+        return setting, [kind(value.strip()) for value in text.split(",")]
+    except ValueError as error:
+        raise WhorlError(f"{setting} must be numbers joined by commas, such as {setting}=0,1; got {text!r}.") from error
+
+
+def printed(page: Pixels, layout: PageLayout, camera: Camera) -> Linear:
+    """Print a page: ink, paper, and how far ink runs.
+
+    Args:
+        page: (H, W, 3) RGB, uint8, of any resolution.
+        layout: says how large it is.
+        camera: has the printer's settings too.
+
+    Returns:
+        (H, W, 3) linear light.
+    """
+    cv2 = opencv()
+    # The paper is not needed much finer than the sensor sees it, and averaging now keeps finer detail from aliasing.
+    seen = max(camera.width, camera.height) / max(layout.paper) * camera.scale
+    factor = 1.5 * seen / (page.shape[0] / layout.paper[1])
+    if factor < 0.95:
+        page = cv2.resize(page, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
+    inked = reflectance(
+        page, dot_gain=camera.dot_gain, saturation=camera.saturation, black=camera.black, paper=camera.paper
+    )
+    blur = camera.ink_blur * page.shape[0] / layout.paper[1]
+    return cv2.GaussianBlur(inked, (0, 0), blur) if blur > 0.1 else inked
+
+
+@cache
+def to_linear() -> NDArray[np.float64]:
+    """Linear light, 0 to 1, of each of the 256 levels of sRGB."""
+    level = np.arange(256) / 255
+    return np.where(level <= 0.04045, level / 12.92, ((level + 0.055) / 1.055) ** 2.4)
+
+
+@cache
+def from_linear() -> NDArray[np.uint8]:
+    """Level of sRGB for each of the 65536 levels of linear light."""
+    light = np.arange(65536) / FULL
+    level = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return np.asarray(np.rint(255 * level), np.uint8)
+
+
+def reflectance(
+    page: NDArray[np.uint8],
+    *,
+    dot_gain: float,
+    saturation: float,
+    black: float,
+    paper: tuple[float, float, float],
+) -> Linear:
+    """Print a page.
+
+    The level of a channel asks for a coverage a with ink, which dot gain g makes a + 4·g·a·(1 - a): Yule and Nielsen's
+    effect, in the quadratic form that press standards use. Colours are then drawn towards grey, and the range from full
+    ink to bare paper takes the place of the range from nothing to white.
+
+    Args:
+        page: (H, W, 3) sRGB, uint8.
+        dot_gain: how much half a coverage grows.
+        saturation: 1 keeps colours, 0 makes them grey.
+        black: reflectance of full ink, 0 to 1.
+        paper: reflectance of bare paper in red, green and blue.
+
+    Returns:
+        (H, W, 3) linear.
+
+    >>> grey = np.full((1, 1, 3), 128, np.uint8)
+    >>> plain = reflectance(grey, dot_gain=0, saturation=1, black=0, paper=(1, 1, 1))
+    >>> gained = reflectance(grey, dot_gain=0.15, saturation=1, black=0, paper=(1, 1, 1))
+    >>> from_linear()[plain][0, 0, 0], bool(gained[0, 0, 0] < plain[0, 0, 0])
+    (np.uint8(128), True)
+    """
+    cv2 = opencv()
+    cover = 1 - to_linear()
+    cover = np.clip(cover + 4 * dot_gain * cover * (1 - cover), 0, 1)
+    light = cv2.LUT(page, (FULL * (1 - cover)).round().astype(np.uint16))
+    mix = saturation * np.eye(3) + (1 - saturation) * np.tile(_LUMINANCE, (3, 1))
+    white = np.array(paper)
+    matrix = np.column_stack(((white - black)[:, None] * mix, np.full(3, FULL * black)))
+    if np.array_equal(matrix, np.eye(3, 4)):
+        return np.asarray(light)
+    return np.asarray(cv2.transform(light, matrix))

@@ -1,20 +1,18 @@
-"""What photographs gave, and how they were looked at: the records that scoring fills and reports read."""
+"""What photographs gave, and how images are cut out of them: the records that scoring fills and reports read."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError
-from whorl.physical.extraction import SURROUNDINGS, Seen
-from whorl.physical.sheet import Print
+from whorl.geometry.pose import Pose
+from whorl.physical.camera import draw_offset, random_of
+from whorl.physical.extraction import SURROUNDINGS, Appearance
+from whorl.physical.sheet import Print, PrintedSheet
 
-Pixels = NDArray[np.uint8]
 View = Literal["as seen", "rectified"]
 
 VIEWS: tuple[View, ...] = ("as seen", "rectified")
@@ -30,21 +28,21 @@ class Capture:
         photo: the photograph's name.
         sheet: the sheet's name.
         item: what was printed.
-        seen: how it lies in the photograph.
+        appearance: how it lies in the photograph.
         misfit: how far marker corners lie off a plane, in pixels.
-        answers: what each network says, by view and target.
+        predictions: class that each network gives to it, by view and target; empty before they are evaluated.
     """
 
     photo: str
     sheet: str
     item: Print
-    seen: Seen
+    appearance: Appearance
     misfit: float
-    answers: dict[tuple[View, str], int]
+    predictions: dict[tuple[View, str], int] = field(default_factory=dict)
 
-    def right(self, view: View, target: str) -> bool:
+    def correct(self, view: View, target: str) -> bool:
         """Whether a network recognises it."""
-        return self.answers[view, target] == self.item.label
+        return self.predictions[view, target] == self.item.label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,23 +63,39 @@ class Photographed:
     reason: str = ""
     unbalanced: bool = False
 
+    def to_json(self, sheet: PrintedSheet) -> dict[str, Any]:
+        """Give all of it as plain JSON; every capture must be of one sheet."""
+        captures = [
+            {
+                "number": sheet.number(capture.item),
+                "appearance": asdict(capture.appearance),
+                "misfit": capture.misfit,
+                "predictions": [[*key, prediction] for key, prediction in capture.predictions.items()],
+            }
+            for capture in self.captures
+        ]
+        return vars(self) | {"captures": captures}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], sheet: PrintedSheet) -> Self:
+        """Read what ``to_json`` gave."""
+        captures = [
+            Capture(
+                photo=content["photo"],
+                sheet=sheet.name,
+                item=sheet.by_number[capture["number"]],
+                appearance=_appearance(**capture["appearance"]),
+                misfit=capture["misfit"],
+                predictions={(view, target): prediction for view, target, prediction in capture["predictions"]},
+            )
+            for capture in content["captures"]
+        ]
+        return cls(**(dict(content) | {"captures": captures}))
+
 
 @dataclass(frozen=True, kw_only=True)
-class Unread:
-    """A photograph that gave nothing.
-
-    Attributes:
-        photo: its path.
-        reason: why.
-    """
-
-    photo: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How photographs are looked at.
+class ViewSettings:
+    """How images are cut out of photographs.
 
     Args:
         views: ways to cut images out.
@@ -111,12 +125,7 @@ class Settings:
 
     def shift(self, photo: str, number: int) -> tuple[float, float]:
         """Draw the offset of one image in one photograph."""
-        if not self.offset:
-            return (0.0, 0.0)
-        digest = hashlib.blake2b(f"{self.seed}/{photo}/{number}".encode(), digest_size=16).digest()
-        random = np.random.default_rng(int.from_bytes(digest, "big"))
-        right, down = random.uniform(0, self.offset, 2) * random.choice((-1, 1), 2)
-        return (float(right), float(down))
+        return draw_offset(random_of(self.seed, f"{photo}/{number}"), self.offset) if self.offset else (0.0, 0.0)
 
 
 @dataclass(kw_only=True)
@@ -124,34 +133,52 @@ class Scored:
     """What came of photographs.
 
     Attributes:
-        settings: how they were looked at.
-        targets: names of the networks that were asked.
-        photos: how many photographs there were.
-        captures: every image that was identified.
-        unread: photographs that gave nothing, with the reason.
-        partly: how many images were seen in part only, and left out.
-        unbalanced: photographs, of those to be balanced, in which no patch strip could be seen for some page.
+        settings: how images were cut out.
+        targets: names of the networks that were evaluated.
+        photographed: what came of each photograph.
         shown: a few images as they were cut out, by photograph, id, version and view.
     """
 
-    settings: Settings
+    settings: ViewSettings
     targets: tuple[str, ...]
-    photos: int = 0
-    captures: list[Capture] = field(default_factory=list)
-    unread: list[Unread] = field(default_factory=list)
-    partly: int = 0
-    unbalanced: list[str] = field(default_factory=list)
+    photographed: list[Photographed] = field(default_factory=list)
     shown: dict[tuple[str, str], dict[tuple[str, View], Pixels]] = field(default_factory=dict)
+
+    @property
+    def photos(self) -> int:
+        """How many photographs there were."""
+        return len(self.photographed)
+
+    @property
+    def captures(self) -> list[Capture]:
+        """Every image that was identified."""
+        return [capture for photo in self.photographed for capture in photo.captures]
+
+    @property
+    def unread(self) -> list[Photographed]:
+        """Photographs that gave nothing, with the reason."""
+        return [photo for photo in self.photographed if not photo.captures]
+
+    @property
+    def partly(self) -> int:
+        """How many images were seen in part only, and left out."""
+        return sum(photo.partly for photo in self.photographed)
+
+    @property
+    def unbalanced(self) -> list[str]:
+        """Photographs, of those to be balanced, in which no patch strip could be seen for some page."""
+        return [photo.photo for photo in self.photographed if photo.unbalanced]
 
 
 def together(parts: Sequence[Scored]) -> Scored:
     """Put several scores into one, with a few images of each to show. All must have the same settings and targets."""
     whole = Scored(settings=parts[0].settings, targets=parts[0].targets)
     for part in parts:
-        whole.photos += part.photos
-        whole.partly += part.partly
-        whole.captures += part.captures
-        whole.unread += part.unread
-        whole.unbalanced += part.unbalanced
+        whole.photographed += part.photographed
         whole.shown |= dict(list(part.shown.items())[: max(1, SHOWN // len(parts))])
     return whole
+
+
+def _appearance(pose: Mapping[str, Any], **others: float) -> Appearance:
+    right, down = pose["shift"]
+    return Appearance(pose=Pose(angle=pose["angle"], scale=pose["scale"], shift=(right, down)), **others)

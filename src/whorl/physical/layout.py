@@ -7,8 +7,10 @@ Everything stands on whole dots of a printer of 300 dots an inch, so that nothin
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from math import floor
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,43 +68,43 @@ class Box:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Layout(Record):
+class PageLayout(Record):
     """How pages are laid out. All lengths are in millimetres, and rounded to whole dots where they are used.
 
     Args:
         width: of the page.
         height: of the page.
-        picture: side of the square that each image fills or fits into.
+        image: side of the square that each image fills or fits into.
         marker: side of a marker, its dark border included.
         gap: white space between a marker and its image: at least a module, or the marker is hard to find.
         margin: nothing is printed nearer than this to the page's edge, so that printers and scissors can do no harm.
 
-    >>> Layout().columns, Layout().rows
+    >>> PageLayout().columns, PageLayout().rows
     (3, 6)
     """
 
     width: float = PAGES["a4"][0]
     height: float = PAGES["a4"][1]
-    picture: float = 38.0
+    image: float = 38.0
     marker: float = 7.2
     gap: float = 1.2
     margin: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("width", "height", "picture", "marker", "gap", "margin"):
+        for name in ("width", "height", "image", "marker", "gap", "margin"):
             value = getattr(self, name)
             if not 0 < value <= 2000:
                 raise WhorlError(f"{name} must be a length in millimetres, above 0 and at most 2000; got {value!r}.")
         if self.marker < MODULES * 2 * DOT:
             raise WhorlError(f"a marker must be at least {MODULES * 2 * DOT:.1f} mm wide; got {self.marker:g} mm.")
-        if self.picture < 2 * self.marker + self.gap:
+        if self.image < 2 * self.marker + self.gap:
             raise WhorlError(
                 f"an image must be at least {2 * self.marker + self.gap:g} mm wide, for two markers beside it; got "
-                f"{self.picture:g} mm. Choose a larger image, or smaller markers."
+                f"{self.image:g} mm. Choose a larger image, or smaller markers."
             )
         if not 1 <= self.places <= _MOST_PLACES:
             raise WhorlError(
-                f"a page must hold 1 to {_MOST_PLACES} images; of {self.picture:g} mm, with markers, {self.places} "
+                f"a page must hold 1 to {_MOST_PLACES} images; of {self.image:g} mm, with markers, {self.places} "
                 f"fit on {self.width:g} x {self.height:g} mm. Choose another image size or page."
             )
 
@@ -127,8 +129,8 @@ class Layout(Record):
         return whole_dots(self.width), whole_dots(self.height)
 
     @property
-    def _picture(self) -> float:
-        return whole_dots(self.picture)
+    def _image(self) -> float:
+        return whole_dots(self.image)
 
     @property
     def _marker(self) -> float:
@@ -141,7 +143,7 @@ class Layout(Record):
 
     @property
     def _pitch(self) -> tuple[float, float]:
-        return whole_dots(self._picture + 2 * self._reach + _GAP), whole_dots(self._picture + _CAPTION + _GAP)
+        return whole_dots(self._image + 2 * self._reach + _GAP), whole_dots(self._image + _CAPTION + _GAP)
 
     @property
     def _top(self) -> float:
@@ -156,7 +158,7 @@ class Layout(Record):
         row, column = divmod(place, self.columns)
         across, down = self._pitch
         left = whole_dots((self.width - self.columns * across + _GAP) / 2) + column * across
-        return Box(left + self._reach, self._top + row * down, self._picture, self._picture)
+        return Box(left + self._reach, self._top + row * down, self._image, self._image)
 
     def markers(self, place: int) -> tuple[Box, ...]:
         """Give the four markers of a cell, in the order of ``codes.CORNERS``, left and right of its image."""
@@ -181,6 +183,20 @@ class Layout(Record):
         return tuple(
             tuple(Box(left + i * wide, top, wide, whole_dots(_STRIP)) for i in range(len(PATCHES))) for top in tops
         )
+
+    def to_json(self) -> dict[str, float]:
+        """Give the lengths by their names in ``sheet.json``."""
+        # Format 1 says picture for image; fingerprints on paper are hashes of it.
+        return {"picture" if name == "image" else name: length for name, length in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, lengths: Mapping[str, float]) -> Self:
+        """Read what ``to_json`` gave.
+
+        >>> PageLayout.from_json(PageLayout(image=50).to_json()).image
+        50
+        """
+        return cls(**{"image" if name == "picture" else name: length for name, length in lengths.items()})
 
     def header(self) -> Box:
         """Give the line at the top that is for people."""

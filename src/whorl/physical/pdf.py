@@ -1,26 +1,25 @@
-"""Pages as PDF: images without loss, markers, patches and text as vectors, every place exact."""
+"""From a folder to a PDF: images without loss, markers, patches and text as vectors, every place exact."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from whorl.data.image_files import decode
+from whorl.data.image_files import Pixels, decode
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import atomic_write, writing
 from whorl.physical.codes import MODULES, Code, modules_of
-from whorl.physical.layout import PATCHES, Box
+from whorl.physical.contents import collect
+from whorl.physical.layout import PATCHES, Box, PageLayout
 from whorl.physical.libraries import pdfium, reportlab_canvas, reportlab_utils
-from whorl.physical.sheet import Print, Sheet
+from whorl.physical.sheet import FILE, Print, PrintedSheet, arrange, write_sheets
 from whorl.progress import Progress, silent
-
-Pixels = NDArray[np.uint8]
 
 DPI = 300.0
 """Dots per inch that pages are rendered at: what a common printer resolves."""
@@ -31,7 +30,62 @@ _OVERLAP = 0.02  # mm; without it, hairlines of the black beneath show between l
 _HAIR = 0.002
 
 
-def write_pdf(sheet: Sheet, path: Path, *, progress: Progress = silent) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """What was made.
+
+    Attributes:
+        sheet: all pages.
+        pdf: the file to print.
+        records: the ``sheet.json`` files: one in the folder that was printed, one beside the PDF.
+    """
+
+    sheet: PrintedSheet
+    pdf: Path
+    records: tuple[Path, ...]
+
+
+def print_sheet(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    layout: PageLayout | None = None,
+    clean: str | Path | None = None,
+    attacks: Sequence[str] = (),
+    limit: int | None = None,
+    size: int | None = None,
+    progress: Progress = silent,
+) -> Printed:
+    """Make a PDF of the images of a run folder, or of any labelled folder.
+
+    ``sheet.json`` goes into the folder, so that scoring needs only to know the folder, and beside the PDF, so that the
+    two can be handed to somebody else. It keeps earlier prints of the same folder.
+
+    Args:
+        folder: see ``contents.collect`` for this, ``clean``, ``attacks``, ``limit`` and ``size``.
+        out: the PDF file.
+        layout: of the pages; A4 with images of 38 mm by default.
+        clean: where the clean images are.
+        attacks: print only these.
+        limit: take only the first so many images.
+        size: side in pixels.
+        progress: called with each page.
+    """
+    folder, out = Path(folder), Path(out)
+    if out.suffix.lower() != ".pdf":
+        raise WhorlError(f"expected a path that ends in .pdf, got {str(out)!r}.")
+    if not folder.is_dir():
+        raise WhorlError(f"{folder}: no such folder. Expected a run folder, or a folder of labelled images.")
+    groups = collect(folder, clean=clean, attacks=attacks, limit=limit, size=size)
+    sheet = arrange(groups, layout or PageLayout())
+    write_pdf(sheet, out, progress=progress)
+    places = dict.fromkeys(place.resolve() for place in (folder / FILE, out.with_name(FILE)))
+    for place in places:
+        write_sheets(place, [sheet])
+    return Printed(sheet=sheet, pdf=out, records=tuple(places))
+
+
+def write_pdf(sheet: PrintedSheet, path: Path, *, progress: Progress = silent) -> None:
     """Write a sheet as PDF; the file appears whole or not at all.
 
     The same sheet gives the same bytes.
@@ -41,14 +95,11 @@ def write_pdf(sheet: Sheet, path: Path, *, progress: Progress = silent) -> None:
         path: the file.
         progress: called with each page.
     """
-    try:
-        with atomic_write(path) as file:
-            draw_pages(sheet, range(sheet.pages), file, progress=progress)
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    with writing(path), atomic_write(path) as file:
+        draw_pages(sheet, range(sheet.pages), file, progress=progress)
 
 
-def draw_pages(sheet: Sheet, pages: Sequence[int], file: IO[bytes], *, progress: Progress = silent) -> None:
+def draw_pages(sheet: PrintedSheet, pages: Sequence[int], file: IO[bytes], *, progress: Progress = silent) -> None:
     """Draw some pages of a sheet into an open file."""
     # Renderers round a page up to whole pixels, and a page that is larger by the last digit would get one more.
     size = tuple(length * _POINTS - 1e-3 for length in sheet.layout.paper)
@@ -63,7 +114,7 @@ def draw_pages(sheet: Sheet, pages: Sequence[int], file: IO[bytes], *, progress:
     progress("drawing pages", len(pages), len(pages))
 
 
-def render_pages(sheet: Sheet, pages: Sequence[int] | None = None, *, dpi: float = DPI) -> Iterator[Pixels]:
+def render_pages(sheet: PrintedSheet, pages: Sequence[int] | None = None, *, dpi: float = DPI) -> Iterator[Pixels]:
     """Draw each page as PDF and turn it into pixels, one page in memory at a time.
 
     Args:
@@ -96,17 +147,18 @@ class _Pen:
     def __init__(self, canvas: Any, height: float) -> None:
         self.canvas, self.height = canvas, height
 
-    def page(self, sheet: Sheet, page: int) -> None:
+    def page(self, sheet: PrintedSheet, page: int) -> None:
         layout, pages = sheet.layout, sheet.pages
         for strip in layout.strips():
             for box, colour in zip(strip, PATCHES, strict=True):
                 self.rectangle(box, colour)
         header = layout.header()
-        line = f"whorl   sheet {sheet.name}   page {page + 1} of {pages}   images {layout.picture:g} mm   print at 100%"
-        self.text(header.left, header.top + 3.5, line, 8)
+        # Not a letter of it may change, or simulated photographs of the same sheet come out differently.
+        about = f"page {page + 1} of {pages}   pictures {layout.image:g} mm   print at 100%"
+        self.text(header.left, header.top + 3.5, f"whorl   sheet {sheet.name}   {about}", 8)
         self.ruler(header)
         for item in sheet.on_page(page):
-            self.picture(sheet.box(item), item)
+            self.image(sheet.box(item), item)
             square = layout.square(item.place)
             self.text(square.left, square.top + square.height + 2.4, f"{page + 1}-{item.place + 1}", 6)
             for box, code in zip(layout.markers(item.place), sheet.codes(item), strict=True):
@@ -135,7 +187,7 @@ class _Pen:
             self.rectangle(Box(tick, header.top + 1.5, 0.2, 2.2), (0, 0, 0))
         self.text(left - 13, header.top + 3.5, f"{_RULER:g} mm", 8)
 
-    def picture(self, box: Box, item: Print) -> None:
+    def image(self, box: Box, item: Print) -> None:
         pixels = Image.fromarray(decode(item.file, size=item.size))
         self.canvas.drawImage(reportlab_utils().ImageReader(pixels), *self.points(box))
 

@@ -1,4 +1,4 @@
-"""Photographs as people hand them in: any folder of files, some of which turn out to be something else."""
+"""Photographs as people hand them in, some of which are something else; and copies that show what was found."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.image_files import MAX_PIXELS, decode
+from whorl.data.image_files import MAX_PIXELS, Pixels, decode
 from whorl.errors import WhorlError
-from whorl.physical.libraries import heif
-
-Pixels = NDArray[np.uint8]
+from whorl.files import write_file
+from whorl.physical.detection import Findings
+from whorl.physical.libraries import heif, opencv
+from whorl.physical.sheet import CLEAN
 
 _NOT_PHOTOS = frozenset({".json", ".csv", ".txt", ".md", ".html", ".pdf"})
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"heif"})
+_CLEAN, _ATTACKED, _MARKER = (26, 142, 84), (207, 34, 46), (30, 110, 220)
 
 
 def list_photos(places: Iterable[str | Path]) -> list[Path]:
@@ -74,3 +76,39 @@ def _read_heic(path: Path) -> Pixels:
     if pixels is None:
         raise WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {image.size}.")
     return pixels
+
+
+def draw_overlay(photo: Pixels, found: Findings, *, side: int = 1200) -> Pixels:
+    """Draw outlines of images (green: clean, red: attacked) and of markers, and what each image is.
+
+    Args:
+        photo: (H, W, 3) RGB, uint8.
+        found: what was found in it.
+        side: longest side of the copy, in pixels.
+    """
+    cv2 = opencv()
+    factor = min(1.0, side / max(photo.shape[:2]))
+    copy = cv2.resize(photo, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
+    for cell in found.cells:
+        colour = _CLEAN if cell.item.attack == CLEAN else _ATTACKED
+        for marker in cell.corners.reshape(4, 4, 2):
+            _outline(copy, marker * factor, _MARKER, 1)
+        _outline(copy, cell.outline * factor, colour, 2)
+        left, top = (cell.outline * factor).min(0)
+        words = f"{cell.item.page + 1}-{cell.item.place + 1} {cell.item.attack}"
+        place = (int(left) + 4, int(top) + 16)
+        cv2.putText(copy, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, (255, 255, 255), 3, cv2.LINE_AA)
+        cv2.putText(copy, words, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, colour, 1, cv2.LINE_AA)
+    return np.asarray(copy)
+
+
+def save_overlay(path: Path, photo: Pixels, found: Findings) -> None:
+    """Draw an overlay and save it as JPEG."""
+    cv2 = opencv()
+    encoded = cv2.imencode(".jpg", draw_overlay(photo, found)[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 85])[1]
+    write_file(path, encoded.tobytes())
+
+
+def _outline(image: Pixels, points: NDArray[np.float64], colour: tuple[int, int, int], width: int) -> None:
+    cv2 = opencv()
+    cv2.polylines(image, [np.rint(points).astype(np.int32)], True, colour, width, cv2.LINE_AA)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import write_file
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
-from whorl.physical.layout import DOT, Box, Layout, whole_dots
+from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
 
 FORMAT = 1
 _NEARLY = 0.9
@@ -60,7 +60,7 @@ class Print:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PrintedSheet:
     """All pages of one print.
 
     Args:
@@ -68,7 +68,7 @@ class Sheet:
         prints: what is in them.
     """
 
-    layout: Layout
+    layout: PageLayout
     prints: tuple[Print, ...]
 
     def __post_init__(self) -> None:
@@ -85,9 +85,9 @@ class Sheet:
     @cached_property
     def fingerprint(self) -> int:
         """What its markers call it, 17 bits: prints that differ in anything that matters nearly always differ in it."""
-        told = [asdict(self.layout)]
-        told += [{**asdict(item), "file": item.file.name, "seconds": None} for item in self.prints]
-        digest = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=8).digest()
+        content: list[Any] = [self.layout.to_json()]
+        content += [{**asdict(item), "file": item.file.name, "seconds": None} for item in self.prints]
+        digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 64 - SHEET_BITS
 
     @property
@@ -127,7 +127,7 @@ class Sheet:
         return Box(square.left + whole_dots(left), square.top + whole_dots(top), wide, high)
 
 
-def arrange(groups: Sequence[Sequence[Print]], layout: Layout) -> Sheet:
+def arrange(groups: Sequence[Sequence[Print]], layout: PageLayout) -> PrintedSheet:
     """Put images on pages, all versions of one image beside each other so that light falls on them alike.
 
     Args:
@@ -147,10 +147,10 @@ def arrange(groups: Sequence[Sequence[Print]], layout: Layout) -> Sheet:
         for item in (*group[first:], *group[:first]):
             placed.append(replace(item, page=at // places, place=at % places))
             at += 1
-    return Sheet(layout, tuple(placed))
+    return PrintedSheet(layout, tuple(placed))
 
 
-def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
+def write_sheets(path: Path, sheets: Sequence[PrintedSheet]) -> None:
     """Write ``sheet.json``; sheets that are there already stay, unless they are written anew.
 
     Args:
@@ -163,14 +163,10 @@ def write_sheets(path: Path, sheets: Sequence[Sheet]) -> None:
     held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.is_file() else ())}
     held |= {sheet.fingerprint: sheet for sheet in sheets}
     content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
-    try:
-        with atomic_write(path) as file:
-            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_sheets(path: str | Path) -> tuple[Sheet, ...]:
+def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:
     """Read what was printed from a run.
 
     Args:
@@ -195,7 +191,7 @@ def read_sheets(path: str | Path) -> tuple[Sheet, ...]:
         raise WhorlError(f"{file} is not a sheet of whorl ({error!r}). Print the images again.") from error
 
 
-def _to_json(sheet: Sheet, folder: Path) -> dict[str, Any]:
+def _to_json(sheet: PrintedSheet, folder: Path) -> dict[str, Any]:
     folder = folder.resolve()
 
     def shown(item: Print) -> dict[str, Any]:
@@ -207,12 +203,12 @@ def _to_json(sheet: Sheet, folder: Path) -> dict[str, Any]:
     return {
         "fingerprint": sheet.name,
         "pages": sheet.pages,
-        "layout_mm": asdict(sheet.layout),
+        "layout_mm": sheet.layout.to_json(),
         "prints": [shown(item) for item in sheet.prints],
     }
 
 
-def _from_json(content: dict[str, Any], folder: Path) -> Sheet:
+def _from_json(content: dict[str, Any], folder: Path) -> PrintedSheet:
     known = {field.name for field in fields(Print)}
 
     def read(item: dict[str, Any]) -> Print:
@@ -220,4 +216,4 @@ def _from_json(content: dict[str, Any], folder: Path) -> Sheet:
         kept = {name: value for name, value in item.items() if name in known}
         return Print(**(kept | {"file": folder / item["file"], "size": (height, width)}))
 
-    return Sheet(Layout(**content["layout_mm"]), tuple(read(item) for item in content["prints"]))
+    return PrintedSheet(PageLayout.from_json(content["layout_mm"]), tuple(read(item) for item in content["prints"]))

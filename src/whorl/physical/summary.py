@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,21 +11,21 @@ import torch
 from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
-from whorl.runs.networks import UNDEFENDED
+from whorl.runs.networks import UNDEFENDED, Target
 from whorl.runs.results import Cell
 
 ANGLE, SCALE, TILT = 5.0, 0.1, 10.0
 """Steps in which rotation (degrees), scale and tilt (degrees) are grouped."""
 
 BY: dict[str, Callable[[Capture], float]] = {
-    "rotation": lambda capture: _turned(capture.seen.pose.angle),
-    "scale": lambda capture: _to_step(capture.seen.pose.scale, SCALE),
-    "tilt": lambda capture: _to_step(capture.seen.tilt, TILT),
+    "rotation": lambda capture: _rotation_step(capture.appearance.pose.angle),
+    "scale": lambda capture: _to_step(capture.appearance.pose.scale, SCALE),
+    "tilt": lambda capture: _to_step(capture.appearance.tilt, TILT),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class VersionSummary:
     """One version of the images, seen in one way by one network.
 
     Attributes:
@@ -52,54 +52,74 @@ class Line:
         return self.item.version
 
 
-def summarise(scored: Scored) -> list[Line]:
+def summarise(scored: Scored) -> list[VersionSummary]:
     """Count every version under every view and target; clean ones first."""
     partners = _partners(scored.captures)
     return [
-        _line(view, target, captures, partners)
+        _summary(view, target, captures, partners)
         for view in scored.settings.views
         for captures in by_version(scored.captures).values()
         for target in scored.targets
     ]
 
 
-def pooled(lines: Iterable[Line], *, clean: bool) -> SuccessRate:
+def pooled(lines: Iterable[VersionSummary], *, clean: bool) -> SuccessRate:
     """Add up the clean versions, or all attacked ones."""
     return sum((line.counts for line in lines if (line.version == CLEAN) == clean), SuccessRate())
 
 
-def cells(scored: Scored, view: View, defenses: dict[str, tuple[str, str]] | None = None) -> list[Cell]:
+def cells(scored: Scored, view: View, targets: Sequence[Target] = ()) -> list[Cell]:
     """Give the rows of ``results.csv``: one for each version, target, and rounded rotation and scale.
 
     Args:
         scored: the captures.
         view: which of the ways of cutting out.
-        defenses: target's name to its model and defence; None where names are models.
+        targets: the networks; without them each is taken for a model without a defence.
     """
-    partners = _partners(scored.captures)
+    partners, known = _partners(scored.captures), {target.name: target for target in targets}
     rows: list[Cell] = []
     for captures in by_version(scored.captures).values():
-        first = captures[0].item
+        poses: dict[Pose, list[Capture]] = {}
+        for capture in captures:
+            poses.setdefault(Pose(angle=BY["rotation"](capture), scale=BY["scale"](capture)), []).append(capture)
         spent = _spent(captures)
         for target in scored.targets:
-            model, defense = (defenses or {}).get(target, (target, UNDEFENDED))
-            poses: dict[Pose, list[Capture]] = {}
-            for capture in captures:
-                poses.setdefault(Pose(angle=BY["rotation"](capture), scale=BY["scale"](capture)), []).append(capture)
             for pose in sorted(poses, key=lambda pose: (pose.angle, pose.scale)):
-                row = Cell(
-                    attack=first.attack,
-                    source=first.source,
-                    target=model,
-                    defense=defense,
-                    pose=pose,
-                    eps=first.eps,
-                    counts=_count(view, target, poses[pose], partners),
-                    recorded=bool(spent),
-                    **spent,
-                )
-                rows.append(row)
+                counts = _count(view, target, poses[pose], partners)
+                rows.append(cell_of(captures[0].item, known.get(target, target), counts, pose, spent))
     return rows
+
+
+def cell_of(
+    item: Print,
+    target: Target | str,
+    counts: SuccessRate,
+    pose: Pose | None = None,
+    spent: Mapping[str, float] | None = None,
+) -> Cell:
+    """Put counts of one version on one network into a cell, as tables and reports have it.
+
+    Args:
+        item: one of the version's prints.
+        target: the network, or its name if it has no defence.
+        counts: of its captures.
+        pose: in which they were seen; none in particular by default.
+        spent: gradients and seconds that crafting took; empty where that is not known.
+    """
+    known = spent or {}
+    model, defense = (target, UNDEFENDED) if isinstance(target, str) else (target.model, target.defense)
+    return Cell(
+        attack=item.attack,
+        source=item.source,
+        target=model,
+        defense=defense,
+        pose=pose or Pose(),
+        eps=item.eps,
+        counts=counts,
+        recorded=bool(known),
+        grad_evals=int(known.get("grad_evals", 0)),
+        seconds=known.get("seconds", 0.0),
+    )
 
 
 def by_version(captures: Sequence[Capture]) -> dict[str, list[Capture]]:
@@ -115,32 +135,34 @@ def compared(scored: Scored, view: View, first: str, second: str, target: str) -
 
     An image that was photographed several times has one vote; see ``whorl.evaluation.compare``.
     """
-    seen: dict[str, dict[tuple[str, tuple[str, str]], bool]] = {CLEAN: {}, first: {}, second: {}}
+    known: dict[str, dict[tuple[str, tuple[str, str]], bool]] = {CLEAN: {}, first: {}, second: {}}
     for capture in scored.captures:
-        if capture.item.version in seen:
+        if capture.item.version in known:
             key = capture.photo, (capture.sheet, capture.item.id)
-            seen[capture.item.version][key] = capture.right(view, target)
-    shared = [key for key in seen[CLEAN] if key in seen[first] and key in seen[second]]
+            known[capture.item.version][key] = capture.correct(view, target)
+    shared = [key for key in known[CLEAN] if key in known[first] and key in known[second]]
     rows = {photo: row for row, photo in enumerate(dict.fromkeys(photo for photo, _ in shared))}
     columns = {item: column for column, item in enumerate(dict.fromkeys(item for _, item in shared))}
 
     def right(version: str) -> torch.Tensor:
-        known = torch.zeros(len(rows), len(columns), dtype=torch.bool)
+        correct = torch.zeros(len(rows), len(columns), dtype=torch.bool)
         for photo, item in shared:
-            known[rows[photo], columns[item]] = seen[version][photo, item]
-        return known
+            correct[rows[photo], columns[item]] = known[version][photo, item]
+        return correct
 
     return compare(right(CLEAN), right(first), right(second))
 
 
-def _line(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> Line:
+def _summary(
+    view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]
+) -> VersionSummary:
     groups: dict[str, dict[float, list[Capture]]] = {name: {} for name in BY}
     for name, step in BY.items():
         for capture in captures:
             groups[name].setdefault(step(capture), []).append(capture)
     across = [capture for capture in captures if (other := partners[id(capture)]) and other.photo != capture.photo]
     prints = {(capture.sheet, capture.item.id) for capture in captures}
-    return Line(
+    return VersionSummary(
         view=view,
         item=captures[0].item,
         target=target,
@@ -155,12 +177,9 @@ def _line(view: View, target: str, captures: Sequence[Capture], partners: dict[i
 
 
 def _count(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> SuccessRate:
-    total = SuccessRate()
-    for capture in captures:
-        partner, still = partners[id(capture)], capture.right(view, target)
-        right = partner is not None and partner.right(view, target)
-        total += SuccessRate(1, int(right), int(right and not still), int(still))
-    return total
+    pairs = [(partners[id(capture)], capture) for capture in captures]
+    clean = [partner is not None and partner.correct(view, target) for partner, _ in pairs]
+    return SuccessRate.counted(torch.tensor(clean), torch.tensor([own.correct(view, target) for _, own in pairs]))
 
 
 def _partners(captures: Sequence[Capture]) -> dict[int, Capture | None]:
@@ -180,11 +199,11 @@ def _partners(captures: Sequence[Capture]) -> dict[int, Capture | None]:
 
 
 def _unlike(one: Capture, other: Capture) -> tuple[bool, float]:
-    a, b = one.seen, other.seen
-    turned = abs((a.pose.angle - b.pose.angle + 180) % 360 - 180)
+    a, b = one.appearance, other.appearance
+    rotated = abs((a.pose.angle - b.pose.angle + 180) % 360 - 180)
     return (
         one.photo != other.photo,
-        turned / ANGLE + abs(a.pose.scale - b.pose.scale) / SCALE + abs(a.tilt - b.tilt) / TILT,
+        rotated / ANGLE + abs(a.pose.scale - b.pose.scale) / SCALE + abs(a.tilt - b.tilt) / TILT,
     )
 
 
@@ -199,8 +218,8 @@ def _spent(captures: Sequence[Capture]) -> dict[str, float]:
     }
 
 
-def _turned(angle: float) -> float:
-    """Round a rotation; half a turn is the same to the left and to the right."""
+def _rotation_step(angle: float) -> float:
+    """Round a rotation; 180 degrees are the same to the left and to the right."""
     stepped = _to_step(angle, ANGLE)
     return 180.0 if stepped == -180 else stepped
 

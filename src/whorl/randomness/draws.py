@@ -90,12 +90,13 @@ def uniform(keys: Tensor, shape: Sequence[int] = (), low: float = 0.0, high: flo
     >>> uniform(torch.tensor([1, 2]), (3,)).shape
     torch.Size([2, 3])
     """
-    from whorl.randomness.gpu import uniform_on_gpu
-
     count = math.prod(shape)
-    fast = uniform_on_gpu(keys, count, low, high)
-    if fast is not None:
-        return fast.reshape(-1, *shape)
+    if keys.is_cuda:
+        from whorl.randomness.gpu import uniform_on_gpu
+
+        fast = uniform_on_gpu(keys, count, low, high)
+        if fast is not None:
+            return fast.reshape(-1, *shape)
     counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN
     bits = _mix(keys[:, None] + counters)
     # 24 bits fill a float32 mantissa exactly, so 1.0 itself is never reached.
@@ -113,11 +114,12 @@ def normal(keys: Tensor, shape: Sequence[int] = ()) -> Tensor:
     Returns:
         (B, *shape) float32.
     """
-    from whorl.randomness.gpu import normal_on_gpu
+    if keys.is_cuda:
+        from whorl.randomness.gpu import normal_on_gpu
 
-    fast = normal_on_gpu(keys, math.prod(shape))
-    if fast is not None:
-        return fast.reshape(-1, *shape)
+        fast = normal_on_gpu(keys, math.prod(shape))
+        if fast is not None:
+            return fast.reshape(-1, *shape)
     # 1 - u lies in (0, 1], so the logarithm stays finite.
     radius = torch.sqrt(-2 * torch.log1p(-uniform(substream(keys, 0), shape)))
     return radius * torch.cos(2 * math.pi * uniform(substream(keys, 1), shape))

@@ -5,32 +5,37 @@ from whorl import report
 report.write_report("report.html", report.Content(title="Mine", cells=cells))
 """
 
-from whorl.report.content import Content, CutOut, Encoded, Example, Gallery, Grouped, Photographs, Shot, Table, Version
-from whorl.report.drawings import Drawing, drawings
-from whorl.report.examples import gallery
+from whorl.report.charts import bars, query_curve
+from whorl.report.content import Content, CutOut, Drawing, Grouped, Photographs, Table
 from whorl.report.experiment import experiment_content, report_experiment
+from whorl.report.export import save_charts, save_figures
+from whorl.report.figures import drawings
+from whorl.report.gallery import Example, Gallery, Tile, TileRow, gallery
 from whorl.report.headline import Headline, headline
 from whorl.report.page import write_report
-from whorl.report.saving import save_figures
+from whorl.report.sheet import save_gallery
 
 __all__ = [
     "Content",
     "CutOut",
     "Drawing",
-    "Encoded",
     "Example",
     "Gallery",
     "Grouped",
     "Headline",
     "Photographs",
-    "Shot",
     "Table",
-    "Version",
+    "Tile",
+    "TileRow",
+    "bars",
     "drawings",
     "experiment_content",
     "gallery",
     "headline",
+    "query_curve",
     "report_experiment",
+    "save_charts",
     "save_figures",
+    "save_gallery",
     "write_report",
 ]

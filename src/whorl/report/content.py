@@ -2,107 +2,42 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison
+from whorl.report.gallery import Gallery
 from whorl.runs.results import Cell
 
-CLEAN = "clean"
-"""Name of the version that nobody attacked."""
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
-
-@dataclass(frozen=True)
-class Encoded:
-    """An image as a file's bytes.
-
-    >>> Encoded(b"abc", "image/png").uri
-    'data:image/png;base64,YWJj'
-    """
-
-    data: bytes
-    media: str
-    """As in "image/webp"."""
-
-    @property
-    def uri(self) -> str:
-        """The whole image as an address that needs no network."""
-        return f"data:{self.media};base64,{base64.b64encode(self.data).decode('ascii')}"
+Kind = Literal["overview", "surface", "profile", "cost", "chart"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shot:
-    """One version of an image in one pose, and what a network says of it.
+class Drawing:
+    """A figure, and where it belongs.
 
     Attributes:
-        picture: as the network saw it.
-        pose: in words.
-        label: what the network says.
-        fooled: whether that is wrong.
-        probability: that it gives to it, in [0, 1]; None if it was not kept.
+        kind: which part of the report shows it.
+        name: for a file, without an ending.
+        title: one line.
+        alt: what it shows, for those who cannot see it.
+        transfer: from which source to whose answers; "" for all.
+        subject: which attacks it shows; "" for all.
+        figure: for plotly.
     """
 
-    picture: Encoded
-    pose: str
-    label: str
-    fooled: bool
-    probability: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Version:
-    """A row of a gallery: an image, clean or attacked, in every pose; or all its versions in one photograph.
-
-    Attributes:
-        name: "clean", or the attack's name; or how it was cut out.
-        shots: one for each column; None where there is none.
-        change: the perturbation, magnified around grey; None of the clean version.
-        centre: the middle of it, enlarged; likewise.
-    """
-
+    kind: Kind = "chart"
     name: str
-    shots: tuple[Shot | None, ...]
-    change: Encoded | None = None
-    centre: Encoded | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """One image in all its versions.
-
-    Attributes:
-        id: the image's name.
-        truth: what it shows.
-        versions: the clean one first.
-    """
-
-    id: str
-    truth: str
-    versions: tuple[Version, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gallery:
-    """A few images, clean and attacked, as one network sees them; see ``whorl.report.gallery``.
-
-    Attributes:
-        title: what it shows.
-        about: a sentence or two.
-        poses: headings of the columns of shots.
-        magnified: by how much the perturbations are; None if none are shown.
-        zoom: by how much their middle is enlarged.
-        examples: the images.
-    """
-
     title: str
-    about: str = ""
-    poses: tuple[str, ...]
-    magnified: float | None = None
-    zoom: int = 1
-    examples: tuple[Example, ...]
+    alt: str
+    transfer: str = ""
+    subject: str = ""
+    figure: Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +105,7 @@ class CutOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Photographs:
-    """What came of photographs of prints; see ``whorl.physical.section.photographs``.
+    """What came of photographs of prints; see ``whorl.physical.report.photographs``.
 
     Attributes:
         title: what they are.
@@ -201,10 +136,12 @@ class Content:
     Attributes:
         title: the heading.
         about: a paragraph below it.
+        finding: what was found, where there are no cells that say it.
         command: the words that make the report again.
         cells: what was measured. Words, tables and figures follow from it.
         comparisons: paired comparisons over all poses, by (attack, other, source, target); a target behind a defence
             is called as in ``resnet18+jpeg``.
+        charts: further figures, shown one below the other.
         galleries: examples to look at.
         settings: what was asked for, nested as in JSON.
         provenance: weights, versions, seeds and whatever else tells where the figures come from, likewise.
@@ -218,9 +155,11 @@ class Content:
 
     title: str
     about: str = ""
+    finding: str = ""
     command: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     comparisons: Mapping[tuple[str, str, str, str], Comparison] = field(default_factory=dict)
+    charts: tuple[Drawing, ...] = ()
     galleries: tuple[Gallery, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from whorl.data import Images
-from whorl.evaluation import Comparison
+from whorl.evaluation import Comparison, Pose
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.report.content import Content, Gallery, Photographs, Table
-from whorl.report.examples import gallery
+from whorl.report.content import Content, Photographs, Table
+from whorl.report.export import save_figures
+from whorl.report.gallery import POSES, Gallery, described, examples, telling
 from whorl.report.page import write_report
-from whorl.report.saving import save_figures
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.networks import Networks, split_target
 
-# Enough to choose examples from, and few enough to ask a network about while someone waits.
-_LOOKED_AT = 24
-_SHOWN_ATTACKS = 3
+_SHOWN_ATTACKS, _SHOWN_IMAGES = 3, 3
 
 
 def report_experiment(
@@ -39,9 +35,9 @@ def report_experiment(
 
     Args:
         done: what came of it.
-        device: where to ask networks about the examples.
+        device: where to evaluate networks on the examples.
         tables: further tables to show.
-        photographs: what came of photographs of the same images, printed; ``whorl.physical.section`` makes it.
+        photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: told how far it is.
 
@@ -66,7 +62,7 @@ def experiment_content(
 
     Args:
         done: what came of it.
-        device: where to ask networks about the examples.
+        device: where to evaluate networks on the examples.
         tables: further tables.
         photographs: what came of photographs of the same images, printed.
     """
@@ -105,33 +101,51 @@ def _comparisons(done: Done) -> Iterator[tuple[tuple[str, str, str, str], Compar
 
 
 def _galleries(done: Done, device: str) -> Iterator[Gallery]:
-    declared, folder = done.declaration, RunFolder(done.folder)
-    networks = Networks(find_device(device), declared.seed)
-    images = _first(done)
-    x, y = images.x.to(networks.device), images.y.to(networks.device)
     for source, labels in _by_source(done).items():
-        families = plain_names(labels)
-        shown = list(families.values())[-1:] or [tuple(labels[:_SHOWN_ATTACKS])]
-        for family in shown:
-            adversarial = {name: folder.load(name, source, images.ids).to(networks.device) for name in family}
-            target: Any = networks.target(_telling_target(declared.targets, source))
-            yield gallery(target, x, adversarial, y, images.ids, eps=_bound(done, family[-1], source), source=source)
+        family = (list(plain_names(labels).values()) or [tuple(labels[:_SHOWN_ATTACKS])])[-1]
+        target = telling_target(done.declaration.targets, source)
+        chosen = telling(done.outcomes(source), target, family)[:_SHOWN_IMAGES]
+        made = run_gallery(done, source, target, chosen, attacks=family, device=device)
+        yield described(made, target, len(done.ids), source=source)
 
 
-def _first(done: Done) -> Images:
-    """The first images of the experiment, as many as are looked at."""
-    data, used = done.declaration.data, set(done.ids[:_LOOKED_AT])
-    found: list[Images] = []
-    for batch in data.batches(_LOOKED_AT):
-        keep = [i for i, name in enumerate(batch.ids) if name in used]
-        found.append(Images(batch.x[keep], batch.y[keep], [batch.ids[i] for i in keep]))
-        if sum(len(part.ids) for part in found) >= len(used):
-            break
-    x, y = torch.cat([part.x for part in found]), torch.cat([part.y for part in found])
-    return Images(x, y, [name for part in found for name in part.ids])
+def run_gallery(
+    done: Done,
+    source: str,
+    target: str,
+    chosen: Sequence[int],
+    *,
+    attacks: Sequence[str] = (),
+    poses: Mapping[str, Pose] = POSES,
+    device: str = "auto",
+) -> Gallery:
+    """Show some images of an experiment, clean and attacked, with what one of its targets says of each.
+
+    Args:
+        done: what came of the experiment.
+        source: network that the attacks were crafted on.
+        target: as the declaration names it.
+        chosen: which images, by their place in ``done.ids``. What was recognised is known without evaluating again;
+            see ``Done.outcomes`` and :func:`whorl.report.gallery.telling`.
+        attacks: labels; all that were crafted on ``source`` if empty.
+        poses: heading to pose.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+    """
+    folder, networks = RunFolder(done.folder), Networks(find_device(device), done.declaration.seed)
+    model: Any = networks.target(target)
+    names = attacks or _by_source(done)[source]
+    eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
+    listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
+    made = []
+    for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
+        x, y, ids = done.declaration.data.read([listed[image]])
+        adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
+        x, y = x.to(networks.device), y.to(networks.device)
+        made.append(examples(model, x, adversarial, y, ids, poses=poses, eps=eps))
+    return replace(made[0], examples=tuple(example for one in made for example in one.examples))
 
 
-def _telling_target(targets: Sequence[str], source: str) -> str:
+def telling_target(targets: Sequence[str], source: str) -> str:
     """The network whose answers tell most: one that was not attacked, without a defence, as far from the start."""
     members = source.split("+")
     unseen = [name for name in targets if split_target(name)[0] not in members]
@@ -146,10 +160,6 @@ def _by_source(done: Done) -> dict[str, list[str]]:
     return labels
 
 
-def _bound(done: Done, attack: str, source: str) -> float | None:
-    return next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (attack, source))
-
-
 def _provenance(done: Done, manifest: dict[str, Any]) -> dict[str, Any]:
     """Where the figures come from: data, weights, versions, device."""
     attacked = {
@@ -158,7 +168,7 @@ def _provenance(done: Done, manifest: dict[str, Any]) -> dict[str, Any]:
         if "cells" in entry
     }
     return {
-        "pictures": {"used": len(done.ids), "left out": len(done.left_out), **manifest["experiment"]["data"]},
+        "images": {"used": len(done.ids), "left out": len(done.left_out), **manifest["experiment"]["data"]},
         "attacks": attacked,
         "targets": manifest["targets"],
         "seed": manifest["experiment"]["seed"],

@@ -1,110 +1,185 @@
-"""The figures of a report, each from cells alone, as plotly figures."""
+"""The figures of a report, each from cells alone: every one that they allow, with a title and a description."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whorl.errors import WhorlError
-from whorl.report.escaping import figure_text
-from whorl.report.lines import Line, View, angle_scale_grid, attacks, overall, views
-from whorl.report.sweeps import Sweep
+from whorl.evaluation import SuccessRate
+from whorl.report.charts import COLOURS, DASHES, INK, PAIR, blank, error_bars, figure_text, percent
+from whorl.report.content import Drawing
+from whorl.report.series import (
+    Series,
+    Sweep,
+    Transfer,
+    angle_scale_grid,
+    attacks,
+    overall,
+    pairs,
+    series,
+    sweeps,
+    transfers,
+)
 from whorl.runs.results import Cell
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-# Okabe and Ito's colours, which people of every colour vision tell apart; their yellow is too pale for lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8c6d1f", "#7f7f7f")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon", "cross")
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-_PAIR_COLOURS = ("#e69f00", "#0072b2")
-_INK, _GRID = "#1f2328", "#d8dee4"
 _MANY_LINES = 3
 
 
-def overview(found: Mapping[Line, Sequence[Cell]]) -> Figure:
-    """Mean success rate over the poses, a point with its interval for each attack and view."""
-    go = _graph_objects()
-    seen, names = views(found), attacks(found)
+def drawings(cells: Iterable[Cell]) -> list[Drawing]:
+    """Every figure that the cells allow, in the report's order."""
+    found = series(cells)
+    return [*_overviews(found), *_surfaces(found), *_profiles(found), *_cost_figures(found)]
+
+
+def _overviews(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
+    if any(not math.isnan(overall(own).mean) for own in found.values()):
+        yield Drawing(
+            kind="overview",
+            name="overview",
+            title="Mean success rate of each attack on each target",
+            alt="Points with intervals: mean success rate of each attack on each target. The tables hold the same.",
+            figure=overview(found),
+        )
+
+
+def _surfaces(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
+    wanted = [(transfer, subject) for transfer in transfers(found) for subject in _subjects(found, transfer)]
+    for number, (transfer, subject) in enumerate(wanted, start=1):
+        names = " and ".join(subject)
+        yield Drawing(
+            kind="surface",
+            name=_file_name("surface", number, str(transfer), *subject),
+            title=f"{names}: success rate over rotation and scaling, {transfer}",
+            alt=f"Surface: success rate of {names} by angle and scale, {transfer}. The table by pose holds the same.",
+            transfer=str(transfer),
+            subject=names,
+            figure=surface(found, transfer, subject),
+        )
+
+
+def _profiles(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
+    wanted = [
+        (transfer, sweep)
+        for transfer in transfers(found)
+        for sweep in sweeps(cell.pose for key, own in found.items() if key.transfer == transfer for cell in own)
+    ]
+    for number, (transfer, sweep) in enumerate(wanted, start=1):
+        yield Drawing(
+            kind="profile",
+            name=_file_name("profile", number, str(transfer), "by", sweep.axis),
+            title=f"Success rate by {sweep.axis}, {sweep.fixed}: {transfer}",
+            alt=f"Lines: success rate of each attack by {sweep.axis}, {sweep.fixed}, {transfer}. "
+            "The table by pose holds the same.",
+            transfer=str(transfer),
+            subject=f"{sweep.axis.capitalize()} varies, {sweep.fixed}",
+            figure=profile(found, transfer, sweep),
+        )
+
+
+def _cost_figures(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
+    spent = costs(found)
+    if len({gradients for _, gradients, _ in spent}) > 1:
+        yield Drawing(
+            kind="cost",
+            name="cost",
+            title="Success rate against cost",
+            alt="Points: mean success rate of each attack against the input gradients that an image costs.",
+            figure=cost(spent),
+        )
+
+
+def _subjects(found: Mapping[Series, Sequence[Cell]], transfer: Transfer) -> list[tuple[str, ...]]:
+    """What gets a surface in a transfer: pairs first, then attacks that have no partner."""
+    gridded = [
+        key.attack
+        for key, own in found.items()
+        if key.transfer == transfer and angle_scale_grid(cell.pose for cell in own if cell.counts.n_clean_correct)
+    ]
+    together: list[tuple[str, ...]] = [*pairs(gridded)]
+    paired = {name for pair in together for name in pair}
+    return together + [(name,) for name in gridded if name not in paired]
+
+
+def _file_name(kind: str, number: int, *words: str) -> str:
+    """A file's name that no label can lead astray: a number keeps it apart, and the words are letters and digits."""
+    text = "-".join(words)
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text)
+    return f"{kind}-{number:02d}-{re.sub('-+', '-', kept)[:80].strip('-')}"
+
+
+def overview(found: Mapping[Series, Sequence[Cell]]) -> Figure:
+    """Mean success rate over the poses, a point with its interval for each attack and transfer."""
+    seen, names = transfers(found), attacks(found)
     plain = _one_source(seen)
-    figure = _figure(go, height=420)
+    figure = blank(height=420)
     for name in names:
-        shown = [view for view in seen if Line(name, view) in found]
-        summed = [overall(found[Line(name, view)]) for view in shown]
+        shown = [transfer for transfer in seen if Series(name, transfer) in found]
+        summed = [overall(found[Series(name, transfer)]) for transfer in shown]
         colour, symbol, _ = _style(name, names)
-        means = [_percent(one.mean) for one in summed]
-        spans = [(one.mean - one.interval[0], one.interval[1] - one.mean) for one in summed]
-        figure.add_trace(
-            go.Scatter(
-                x=[figure_text(view.target if plain else str(view)) for view in shown],
-                y=means,
-                name=figure_text(name),
-                mode="markers",
-                offsetgroup=str(names.index(name)),
-                marker={"color": colour, "size": 10, "symbol": symbol},
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [_percent(max(0.0, up)) for _, up in spans],
-                    "arrayminus": [_percent(max(0.0, down)) for down, _ in spans],
-                    "thickness": 1.5,
-                    "width": 3,
-                },
-                text=[
-                    _hover(name, str(view), _interval_words(one.mean, one.interval))
-                    for view, one in zip(shown, summed, strict=True)
-                ],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        figure.add_scatter(
+            x=[figure_text(transfer.target if plain else str(transfer)) for transfer in shown],
+            y=[percent(one.mean) for one in summed],
+            name=figure_text(name),
+            mode="markers",
+            offsetgroup=str(names.index(name)),
+            marker={"color": colour, "size": 10, "symbol": symbol},
+            error_y=error_bars([one.mean for one in summed], [one.interval for one in summed]),
+            text=[
+                _hover(name, str(transfer), _interval_words(one.mean, one.interval))
+                for transfer, one in zip(shown, summed, strict=True)
+            ],
+            hovertemplate="%{text}<extra></extra>",
         )
     figure.update_layout(scattermode="group", scattergap=0.4)
     figure.update_xaxes(type="category", title="target" if plain else "source → target")
     return figure
 
 
-def surface(found: Mapping[Line, Sequence[Cell]], view: View, subject: Sequence[str]) -> Figure:
+def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject: Sequence[str]) -> Figure:
     """Success rate over angle and scale, one surface for each attack, in one scene that turns.
 
     Args:
-        found: cells by line.
-        view: whose answers.
+        found: cells by series.
+        transfer: whose answers.
         subject: one attack, or two to lie over each other.
 
     Raises:
         WhorlError: the poses form no grid of 3 angles and 3 scales without a shift.
     """
-    go = _graph_objects()
-    grid = angle_scale_grid(cell.pose for name in subject for cell in found[Line(name, view)])
+    grid = angle_scale_grid(cell.pose for name in subject for cell in found[Series(name, transfer)])
     if grid is None:
-        raise WhorlError(f"expected a grid of at least 3 angles and 3 scales for {view}. Measure more poses.")
+        raise WhorlError(f"expected a grid of at least 3 angles and 3 scales for {transfer}. Measure more poses.")
     angles, scales = grid
-    figure = _figure(go, height=560)
-    shades = _PAIR_COLOURS[-len(subject) :]
+    figure = blank(height=560)
+    shades = PAIR[-len(subject) :]
     for name, colour in zip(subject, shades, strict=True):
-        by_pose = {(c.pose.angle, c.pose.scale): c for c in found[Line(name, view)] if not any(c.pose.shift)}
+        by_pose = {(c.pose.angle, c.pose.scale): c for c in found[Series(name, transfer)] if not any(c.pose.shift)}
         rows = [[by_pose.get((angle, scale)) for scale in scales] for angle in angles]
-        heights = [[None if cell is None else _percent(cell.counts.rate) for cell in row] for row in rows]
-        figure.add_trace(
-            go.Surface(
-                x=scales,
-                y=angles,
-                z=heights,
-                text=[["" if cell is None else _hover(name, *_cell_words(cell)) for cell in row] for row in rows],
-                hovertemplate="%{text}<extra></extra>",
-                name=figure_text(name),
-                legendgroup=figure_text(name),
-                showlegend=True,
-                showscale=False,
-                cmin=0,
-                cmax=100,
-                colorscale=[[0, _mixed(colour, 0.45)], [1, colour]],
-                opacity=0.9,
-                contours={axis: {"highlight": False} for axis in "xyz"},
-            )
+        heights = [[None if cell is None else percent(cell.counts.rate) for cell in row] for row in rows]
+        figure.add_surface(
+            x=scales,
+            y=angles,
+            z=heights,
+            text=[["" if cell is None else _hover(name, *_cell_words(cell)) for cell in row] for row in rows],
+            hovertemplate="%{text}<extra></extra>",
+            name=figure_text(name),
+            legendgroup=figure_text(name),
+            showlegend=True,
+            showscale=False,
+            cmin=0,
+            cmax=100,
+            colorscale=[[0, _mixed(colour, 0.45)], [1, colour]],
+            opacity=0.9,
+            contours={axis: {"highlight": False} for axis in "xyz"},
         )
-        figure.add_trace(_mesh(go, scales, angles, heights, group=figure_text(name)))
+        _add_mesh(figure, scales, angles, heights, group=figure_text(name))
     figure.update_layout(
         margin={"l": 0, "r": 0, "t": 36, "b": 0},
         scene={
@@ -119,44 +194,41 @@ def surface(found: Mapping[Line, Sequence[Cell]], view: View, subject: Sequence[
     return figure
 
 
-def profile(found: Mapping[Line, Sequence[Cell]], view: View, sweep: Sweep) -> Figure:
+def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: Sweep) -> Figure:
     """Success rate along a sweep, a line for each attack; with intervals where there are few lines."""
-    go = _graph_objects()
-    names = [line.attack for line in found if line.view == view]
+    names = [key.attack for key in found if key.transfer == transfer]
     every = attacks(found)
-    figure = _figure(go, height=340)
+    figure = blank(height=340)
     for name in names:
-        by_pose = {cell.pose: cell for cell in found[Line(name, view)]}
+        by_pose = {cell.pose: cell for cell in found[Series(name, transfer)]}
         cells = [by_pose.get(pose) for pose in sweep.poses]
         colour, symbol, dash = _style(name, every)
-        figure.add_trace(
-            go.Scatter(
-                x=list(sweep.values),
-                y=[None if cell is None else _percent(cell.counts.rate) for cell in cells],
-                name=figure_text(name),
-                mode="lines+markers",
-                line={"color": colour, "dash": dash, "width": 2},
-                marker={"symbol": symbol, "size": 8},
-                error_y=_error_bars(cells) if len(names) < _MANY_LINES else None,
-                text=["" if cell is None else _hover(name, *_cell_words(cell)) for cell in cells],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        figure.add_scatter(
+            x=list(sweep.values),
+            y=[None if cell is None else percent(cell.counts.rate) for cell in cells],
+            name=figure_text(name),
+            mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "size": 8},
+            error_y=_intervals(cells) if len(names) < _MANY_LINES else None,
+            text=["" if cell is None else _hover(name, *_cell_words(cell)) for cell in cells],
+            hovertemplate="%{text}<extra></extra>",
         )
     words = {"angle": "angle (°)", "scale": "scale", "shift": "shift right and down (pixels of 299)"}
     figure.update_xaxes(title=words[sweep.axis], tickvals=_thinned(sweep.values))
     return figure
 
 
-def costs(found: Mapping[Line, Sequence[Cell]]) -> list[tuple[str, float, float]]:
+def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, float]]:
     """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
 
-    The rate is the mean over views that the attack was not crafted on, or over all where there are no others. Attacks
-    without gradients, or whose cost nobody recorded, are left out.
+    The rate is the mean over targets that the attack was not crafted on, or over all where there are no others.
+    Attacks without gradients, or whose cost nobody recorded, are left out.
     """
-    unseen = {line for line in found if not line.view.white_box} or set(found)
+    unseen = {key for key in found if not key.transfer.white_box} or set(found)
     rows = []
     for name in attacks(found):
-        own = [cells for line, cells in found.items() if line.attack == name and line in unseen]
+        own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
         means = [mean for mean in (overall(cells).mean for cells in own) if not math.isnan(mean)]
         spent = [cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n]
         if means and spent and sum(spent) > 0:
@@ -166,24 +238,21 @@ def costs(found: Mapping[Line, Sequence[Cell]]) -> list[tuple[str, float, float]
 
 def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
     """Success rate against input gradients an image, on a logarithmic axis; see ``costs``."""
-    go = _graph_objects()
-    figure = _figure(go, height=420)
+    figure = blank(height=420)
     names = [name for name, _, _ in rows]
     for name, gradients, rate in rows:
         colour, symbol, _ = _style(name, names)
-        figure.add_trace(
-            go.Scatter(
-                x=[gradients],
-                y=[_percent(rate)],
-                name=figure_text(name),
-                mode="markers+text",
-                text=[f" {figure_text(name)}"],
-                textposition="middle right",
-                cliponaxis=False,
-                marker={"color": colour, "symbol": symbol, "size": 12},
-                hovertext=[_hover(name, f"{100 * rate:.1f}% for {gradients:g} input gradients an image")],
-                hoverinfo="text",
-            )
+        figure.add_scatter(
+            x=[gradients],
+            y=[percent(rate)],
+            name=figure_text(name),
+            mode="markers+text",
+            text=[f" {figure_text(name)}"],
+            textposition="middle right",
+            cliponaxis=False,
+            marker={"color": colour, "symbol": symbol, "size": 12},
+            hovertext=[_hover(name, f"{100 * rate:.1f}% for {gradients:g} input gradients an image")],
+            hoverinfo="text",
         )
     figure.update_layout(showlegend=False, margin={"t": 16})
     lowest, highest = (math.log10(end(gradients for _, gradients, _ in rows)) for end in (min, max))
@@ -201,30 +270,6 @@ def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
     return figure
 
 
-def _graph_objects() -> Any:
-    # Half a second to import, so only where a figure is drawn.
-    import plotly.graph_objects as go
-
-    return go
-
-
-def _figure(go: Any, *, height: int) -> Figure:
-    """An empty figure in the report's looks; colours of paper and ink are the page's own matter."""
-    axis = {"gridcolor": _GRID, "zeroline": False, "linecolor": _GRID, "title": {"standoff": 8}, "automargin": True}
-    figure: Figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=height,
-        font={"family": _FONT, "size": 13, "color": _INK},
-        margin={"l": 56, "r": 16, "t": 48, "b": 48},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"},
-        hoverlabel={"align": "left"},
-        xaxis=axis,
-        yaxis=axis | {"title": {"text": "success rate (%)", "standoff": 8}, "range": [-3, 103], "dtick": 20},
-    )
-    return figure
-
-
 def _style(name: str, names: Sequence[str]) -> tuple[str, str, str]:
     """Colour and marker by what an attack is based on; dashes tell plain, translation- and affine-invariant apart.
 
@@ -235,30 +280,20 @@ def _style(name: str, names: Sequence[str]) -> tuple[str, str, str]:
     kind = 0 if name.startswith("ai-") else 2 if name.startswith("ti-") else 1
     colour = COLOURS[(place if len(bases) > 1 else kind) % len(COLOURS)]
     symbol = _SYMBOLS[place % len(_SYMBOLS)] + ("", "-open", "-open-dot")[kind]
-    return colour, symbol, ("solid", "dash", "dot")[kind]
+    return colour, symbol, DASHES[kind]
 
 
 def _base(name: str) -> str:
     return name[3:] if name.startswith(("ai-", "ti-")) else name
 
 
-def _one_source(seen: Sequence[View]) -> bool:
-    return len({view.source for view in seen}) == 1
+def _one_source(seen: Sequence[Transfer]) -> bool:
+    return len({transfer.source for transfer in seen}) == 1
 
 
-def _percent(share: float) -> float | None:
-    return None if math.isnan(share) else round(100 * share, 4)
-
-
-def _error_bars(cells: Sequence[Cell | None]) -> dict[str, Any]:
-    spans = [
-        (0.0, 0.0)
-        if cell is None or not cell.counts.n_clean_correct
-        else (cell.counts.interval()[1] - cell.counts.rate, cell.counts.rate - cell.counts.interval()[0])
-        for cell in cells
-    ]
-    up, down = ([_percent(max(0.0, span[i])) for span in spans] for i in (0, 1))
-    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1, "width": 3}
+def _intervals(cells: Sequence[Cell | None]) -> dict[str, Any]:
+    counts = [SuccessRate() if cell is None else cell.counts for cell in cells]
+    return error_bars([one.rate for one in counts], [one.interval() for one in counts])
 
 
 def _hover(name: str, *rest: str) -> str:
@@ -291,9 +326,14 @@ def _decades(lowest: float, highest: float) -> list[float]:
     return [tick for tick in every if lowest <= math.log10(tick) <= highest]
 
 
-def _mesh(
-    go: Any, scales: Sequence[float], angles: Sequence[float], heights: Sequence[Sequence[float | None]], *, group: str
-) -> Any:
+def _add_mesh(
+    figure: Figure,
+    scales: Sequence[float],
+    angles: Sequence[float],
+    heights: Sequence[Sequence[float | None]],
+    *,
+    group: str,
+) -> None:
     """Thin lines over a surface through what was measured; between them it is drawn, not known."""
     along = [(scale, angle, heights[i][j]) for i, angle in enumerate(angles) for j, scale in enumerate(scales)]
     across = [(scale, angle, heights[i][j]) for j, scale in enumerate(scales) for i, angle in enumerate(angles)]
@@ -302,9 +342,19 @@ def _mesh(
         for start in range(0, len(every), length):
             points += [*every[start : start + length], (None, None, None)]
     x, y, z = zip(*points, strict=True)
-    line = {"color": "#1f2328", "width": 1.5}
-    look: dict[str, Any] = {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False, "opacity": 0.6}
-    return go.Scatter3d(x=x, y=y, z=z, name=group, legendgroup=group, connectgaps=False, **look)
+    figure.add_scatter3d(
+        x=x,
+        y=y,
+        z=z,
+        name=group,
+        legendgroup=group,
+        showlegend=False,
+        connectgaps=False,
+        mode="lines",
+        line={"color": INK, "width": 1.5},
+        opacity=0.6,
+        hoverinfo="skip",
+    )
 
 
 def _mixed(colour: str, share: float) -> str:

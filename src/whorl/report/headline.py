@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from whorl.evaluation import Comparison
-from whorl.report.content import CLEAN, Content
-from whorl.report.lines import Line, View, attacks, lines, pairs, target_name, views
+from whorl.report.content import Content
+from whorl.report.gallery import CLEAN
+from whorl.report.series import Series, Transfer, attacks, pairs, series, target_name, transfers
 from whorl.runs.results import Cell, mean_rate
 
 FEW = 100
@@ -32,6 +33,8 @@ def headline(content: Content) -> Headline:
     about the first way in which images were cut out of them.
     """
     shown = content.photographs
+    if content.finding and not content.cells:
+        return Headline(statement=content.finding)
     if content.cells or shown is None:
         return _ranked(content.cells, content.comparisons)
     if not shown.cut_out or not shown.cut_out[0].cells:
@@ -53,7 +56,7 @@ def _ranked(
     place: str = "",
     repeats: int = 1,
 ) -> Headline:
-    measured = lines(cells)
+    measured = series(cells)
     if not measured:
         return Headline(statement="Nothing was measured.")
     scope, chosen = _scope(measured)
@@ -77,7 +80,7 @@ def _ranked(
         return Headline(statement=statement, details=notes)
     second, behind = ranked[1], means_by_name[ranked[1]]
     lead = _points(first - behind, cells)
-    tested = _tested(best, second, views(shared), comparisons)
+    tested = _tested(best, second, transfers(shared), comparisons)
     level = [name for name in ranked if not float(_points(first - means_by_name[name], cells))]
     if len(level) > 1:
         on = scope.replace("that it was", "that they were")
@@ -88,14 +91,14 @@ def _ranked(
             f"{best} fools {scope} most often: in {_percent(first, cells)} of cases, {where}; "
             f"{_counted(lead, 'point')} more than {second}."
         )
-    gains = _gains({best, second, *level}, means_by_name, views(shared), cells, comparisons)
+    gains = _gains({best, second, *level}, means_by_name, transfers(shared), cells, comparisons)
     return Headline(statement=statement, details=(*tested, *gains, *notes))
 
 
-def _scope(measured: Mapping[Line, tuple[Cell, ...]]) -> tuple[str, dict[Line, tuple[Cell, ...]]]:
+def _scope(measured: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, dict[Series, tuple[Cell, ...]]]:
     """What the ranking is about, in words, and its lines."""
-    known = {line: own for line, own in measured.items() if line.view.source}
-    unseen = {line: own for line, own in known.items() if not line.view.white_box}
+    known = {key: own for key, own in measured.items() if key.transfer.source}
+    unseen = {key: own for key, own in known.items() if not key.transfer.white_box}
     if unseen:
         return "networks that it was not crafted on", unseen
     if known:
@@ -103,33 +106,33 @@ def _scope(measured: Mapping[Line, tuple[Cell, ...]]) -> tuple[str, dict[Line, t
     return "the targets (where it was crafted is not recorded)", dict(measured)
 
 
-def _shared(chosen: Mapping[Line, tuple[Cell, ...]]) -> dict[Line, tuple[Cell, ...]]:
-    """The cells whose view and pose every attack has."""
+def _shared(chosen: Mapping[Series, tuple[Cell, ...]]) -> dict[Series, tuple[Cell, ...]]:
+    """The cells whose transfer and pose every attack has."""
     places = [
-        {(line.view, cell.pose) for line, own in chosen.items() if line.attack == name for cell in own}
+        {(key.transfer, cell.pose) for key, own in chosen.items() if key.attack == name for cell in own}
         for name in attacks(chosen)
     ]
     common = set.intersection(*places)
-    kept = {line: tuple(cell for cell in own if (line.view, cell.pose) in common) for line, own in chosen.items()}
-    return {line: own for line, own in kept.items() if own}
+    kept = {key: tuple(cell for cell in own if (key.transfer, cell.pose) in common) for key, own in chosen.items()}
+    return {key: own for key, own in kept.items() if own}
 
 
-def _of(chosen: Mapping[Line, tuple[Cell, ...]], name: str) -> list[tuple[Cell, ...]]:
-    return [own for line, own in chosen.items() if line.attack == name]
+def _of(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> list[tuple[Cell, ...]]:
+    return [own for key, own in chosen.items() if key.attack == name]
 
 
-def _mean(by_view: Sequence[tuple[Cell, ...]]) -> float:
-    """Mean over views of the mean over poses."""
-    means = [mean for mean in (mean_rate(own) for own in by_view) if not math.isnan(mean)]
+def _mean(by_transfer: Sequence[tuple[Cell, ...]]) -> float:
+    """Mean over transfers of the mean over poses."""
+    means = [mean for mean in (mean_rate(own) for own in by_transfer) if not math.isnan(mean)]
     return sum(means) / len(means) if means else math.nan
 
 
-def _where(scope: str, shared: Mapping[Line, tuple[Cell, ...]], place: str) -> str:
+def _where(scope: str, shared: Mapping[Series, tuple[Cell, ...]], place: str) -> str:
     """Over what the mean was taken; ``place`` says it where poses do not."""
     poses = {cell.pose for own in shared.values() for cell in own}
-    seen, sources = views(shared), {view.source for view in views(shared)}
+    seen, sources = transfers(shared), {transfer.source for transfer in transfers(shared)}
     over_poses = f"the mean over {len(poses)} poses" if len(poses) > 1 else place or f"at {next(iter(poses))}"
-    targets = sorted({view.target for view in seen})
+    targets = sorted({transfer.target for transfer in seen})
     if len(targets) > 1:
         link = "and" if len(poses) > 1 else "as the mean over"
         over_poses += f" {link} {len(targets)} targets"
@@ -139,16 +142,16 @@ def _where(scope: str, shared: Mapping[Line, tuple[Cell, ...]], place: str) -> s
 
 
 def _tested(
-    best: str, second: str, seen: Sequence[View], comparisons: Mapping[tuple[str, str, str, str], Comparison]
+    best: str, second: str, seen: Sequence[Transfer], comparisons: Mapping[tuple[str, str, str, str], Comparison]
 ) -> tuple[str, ...]:
     """Whether a paired test tells the two apart, target by target."""
-    several = len({view.source for view in seen}) > 1
+    several = len({transfer.source for transfer in seen}) > 1
     real: list[str] = []
     against: list[str] = []
     open_: list[str] = []
-    for view, found in _compared(best, second, seen, comparisons):
+    for transfer, found in _compared(best, second, seen, comparisons):
         group = open_ if not found.differs() else real if found.b > found.c else against
-        group.append(f"{view if several else view.target} (p {_p_value(found.p_value)})")
+        group.append(f"{transfer if several else transfer.target} (p {_p_value(found.p_value)})")
     parts = []
     if real:
         parts.append(f"{best} is ahead beyond chance on {_named(real)}")
@@ -162,22 +165,22 @@ def _tested(
 
 
 def _compared(
-    first: str, second: str, seen: Sequence[View], comparisons: Mapping[tuple[str, str, str, str], Comparison]
-) -> Iterator[tuple[View, Comparison]]:
+    first: str, second: str, seen: Sequence[Transfer], comparisons: Mapping[tuple[str, str, str, str], Comparison]
+) -> Iterator[tuple[Transfer, Comparison]]:
     """The comparisons of two attacks, whichever way round they were made."""
-    for view in seen:
-        found = comparisons.get((first, second, view.source, view.target))
-        turned = comparisons.get((second, first, view.source, view.target))
+    for transfer in seen:
+        found = comparisons.get((first, second, transfer.source, transfer.target))
+        turned = comparisons.get((second, first, transfer.source, transfer.target))
         if found is not None:
-            yield view, found
+            yield transfer, found
         elif turned is not None:
-            yield view, Comparison(n=turned.n, b=turned.c, c=turned.b)
+            yield transfer, Comparison(n=turned.n, b=turned.c, c=turned.b)
 
 
 def _gains(
     told: set[str],
     means: Mapping[str, float],
-    seen: Sequence[View],
+    seen: Sequence[Transfer],
     cells: Sequence[Cell],
     comparisons: Mapping[tuple[str, str, str, str], Comparison],
 ) -> tuple[str, ...]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whorl.errors import WhorlError
-from whorl.files import atomic_write
-from whorl.report.content import Content, Photographs
-from whorl.report.drawings import Drawing, Kind, drawings
-from whorl.report.escaping import inline_script, script_json, source_hash
+from whorl.files import write_file
+from whorl.report.content import Content, Drawing, Kind, Photographs
+from whorl.report.figures import drawings
 from whorl.report.headline import headline
-from whorl.report.lines import bound, lines, views
+from whorl.report.series import bound, series, transfers
 from whorl.report.tables import (
     UNDEFINED,
     DetailTable,
@@ -45,12 +46,8 @@ def write_report(path: str | Path, content: Content) -> Path:
     Raises:
         WhorlError: the file cannot be written.
     """
-    place, page = Path(path), render(content)
-    try:
-        with atomic_write(place) as file:
-            file.write(page.encode())
-    except OSError as error:
-        raise WhorlError(f"cannot write {place} ({error}). Choose a folder that is writable and has space.") from error
+    place = Path(path)
+    write_file(place, render(content))
     return place
 
 
@@ -59,8 +56,8 @@ def render(content: Content) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    drawn = drawings(content.cells)
-    white_box = {str(view) for view in views(lines(content.cells)) if view.white_box}
+    drawn = [*drawings(content.cells), *content.charts]
+    white_box = {str(transfer) for transfer in transfers(series(content.cells)) if transfer.white_box}
     surfaces, profiles = _surfaces(drawn), _profiles(drawn)
     scripts = [inline_script(text) for text in (_plotly_js() if drawn else "", _read("report.js"))]
     kept = [script for script in scripts if script]
@@ -75,11 +72,14 @@ def render(content: Content) -> str:
     environment.filters["percent"] = percent
     environment.filters["setting"] = _setting
     environment.tests["nested"] = _nested
-    # Whatever is marked as safe here is ours, or has passed through ``escaping``.
+    # Whatever is marked as safe here is ours, or was made harmless by the two functions below.
     return environment.get_template("report.html.j2").render(
         content=content,
         command=shlex.join(content.command),
         headline=headline(content),
+        # A page of charts alone has nothing else to say.
+        found=bool(content.cells or content.finding or content.photographs or not content.charts),
+        recorded=bool(content.settings or content.provenance or content.left_out or not content.charts),
         facts=_facts(content),
         mean_tables=mean_tables(content.cells),
         pose_tables=pose_tables(content.cells),
@@ -88,8 +88,9 @@ def render(content: Content) -> str:
         photograph_comparisons=comparison_rows(content.photographs.comparisons) if content.photographs else (),
         overview=_numbered(drawn, "overview"),
         cost=_numbered(drawn, "cost"),
+        charts=_numbered(drawn, "chart"),
         surfaces=surfaces,
-        surface_start=_first_unseen(surfaces["views"], white_box),
+        surface_start=_first_unseen(surfaces["transfers"], white_box),
         profiles=profiles,
         profile_start=_first_unseen(list(profiles), white_box),
         white_box=white_box,
@@ -100,9 +101,36 @@ def render(content: Content) -> str:
     )
 
 
+def script_json(value: object) -> str:
+    r"""Write a value as JSON that cannot end, or open, a script element.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot hold.
+
+    >>> script_json({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def inline_script(source: str) -> str:
+    """Prepare a script of ours, or plotly's, for standing between script tags.
+
+    Line ends become those that a browser hashes, and nothing in it reads as the end of the element.
+    """
+    lines = source.replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(r"<(?=/script|script|!--)", r"\\x3c", lines, flags=re.IGNORECASE)
+
+
+def _source_hash(script: str) -> str:
+    """The hash by which a content security policy allows one script and no other."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii") + "'"
+
+
 def _policy(scripts: Sequence[str]) -> str:
     """Nothing may be fetched, and no script may run but those of the page, known by their hashes."""
-    hashes = " ".join(source_hash(script) for script in scripts)
+    hashes = " ".join(_source_hash(script) for script in scripts)
     # Styles cannot reach out either: there is nowhere that they may load from. plotly sets some as attributes.
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -116,12 +144,12 @@ def _facts(content: Content) -> list[tuple[str, str]]:
     if not cells:
         return list(content.photographs.facts) if content.photographs else []
     counts = sorted({cell.counts.n for cell in cells})
-    pictures = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-    found = lines(cells)
+    images = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    found = series(cells)
     return [
-        ("pictures", pictures),
-        ("attacks", str(len({line.attack for line in found}))),
-        ("targets", str(len({view.target for view in views(found)}))),
+        ("images", images),
+        ("attacks", str(len({key.attack for key in found}))),
+        ("targets", str(len({transfer.target for transfer in transfers(found)}))),
         ("poses", str(len({cell.pose for cell in cells}))),
         ("bound ε", ", ".join(dict.fromkeys(bound(cell.eps) for cell in cells))),
     ]
@@ -149,23 +177,24 @@ def _surfaces(drawn: Sequence[Drawing]) -> dict[str, Any]:
     """Menus, and which figure belongs to which choice."""
     found = _numbered(drawn, "surface")
     subjects = list(dict.fromkeys(one.subject for _, one in found))
-    seen = list(dict.fromkeys(one.view for _, one in found))
+    seen = list(dict.fromkeys(one.transfer for _, one in found))
     choices = [
-        {"subject": subjects.index(one.subject), "view": seen.index(one.view), "figure": number}
+        {"subject": subjects.index(one.subject), "transfer": seen.index(one.transfer), "figure": number}
         for number, one in found
     ]
-    return {"subjects": subjects, "views": seen, "choices": json.dumps(choices)}
+    return {"subjects": subjects, "transfers": seen, "choices": json.dumps(choices)}
 
 
 def _first_unseen(seen: Sequence[str], white_box: set[str]) -> int:
-    """Which view to show first: one that the attacks were not crafted on, if there is one."""
-    return next((number for number, view in enumerate(seen) if view not in white_box), 0)
+    """Which transfer to show first: one that the attacks were not crafted on, if there is one."""
+    return next((number for number, transfer in enumerate(seen) if transfer not in white_box), 0)
 
 
 def _profiles(drawn: Sequence[Drawing]) -> dict[str, list[tuple[int, Drawing]]]:
     found = _numbered(drawn, "profile")
     return {
-        view: [(n, one) for n, one in found if one.view == view] for view in dict.fromkeys(d.view for _, d in found)
+        transfer: [(n, one) for n, one in found if one.transfer == transfer]
+        for transfer in dict.fromkeys(d.transfer for _, d in found)
     }
 
 

@@ -1,137 +1,127 @@
-"""A sheet of small images with framed answers, drawn with Pillow alone."""
+"""A gallery as an image file, drawn with Pillow alone, so that it needs no browser."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-import torch
 from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
 
-from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import atomic_write, writing
+from whorl.report.charts import FAINT, FOOLED, INK, RECOGNISED
+from whorl.report.gallery import Example, Gallery, Tile
 
-Colour = tuple[int, int, int]
 Place = tuple[int, int]
 
-SIDE, FRAME, GAP, CAPTION, GUTTER, MARGIN, HEADER = 172, 5, 12, 25, 84, 24, 92
-PAPER: Colour = (255, 255, 255)
-INK: Colour = (31, 35, 40)
-FAINT: Colour = (89, 99, 110)
-# Each tile also carries a tick or a cross, so that nobody needs to tell red from green.
-RIGHT: Colour = (26, 142, 84)
-FOOLED: Colour = (207, 34, 46)
+SIDE, FRAME, GAP, CAPTION, GUTTER, MARGIN, HEADING, LINE = 172, 5, 12, 25, 84, 24, 34, 22
+PAPER = "#ffffff"
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"format": "PNG", "optimize": True},
+    "pdf": {"format": "PDF", "resolution": 150, "quality": 95},
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """One small image.
+def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = ("png", "pdf")) -> list[Path]:
+    """Write a gallery as files, each of which appears whole or not at all.
 
     Args:
-        picture: (3, H, W) in [0, 1].
-        caption: what to write below it.
-        fooled: whether the answer is wrong; None if nobody was asked.
+        stem: the path without its ending.
+        gallery: what to draw.
+        formats: "png" and "pdf"; others are left out.
+
+    Returns:
+        The files.
+
+    Raises:
+        WhorlError: a file cannot be written.
     """
-
-    picture: Tensor
-    caption: str = ""
-    fooled: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One photograph: what it shows, and a row of tiles for each version of it. The name goes where a tile is None."""
-
-    name: str
-    rows: dict[str, tuple[Tile | None, ...]]
+    sheet, written = draw(gallery), []
+    for ending in (name for name in formats if name in _OPTIONS):
+        path = stem.with_name(f"{stem.name}.{ending}")
+        with writing(path), atomic_write(path) as file:
+            sheet.save(file, **_OPTIONS[ending])
+        written.append(path)
+    return written
 
 
-def draw(panels: Sequence[Panel], path: Path, *, title: str, subtitle: str, columns: Sequence[str]) -> None:
-    """Draw panels one below the other and save them.
-
-    Args:
-        panels: all with the same columns.
-        path: a PNG file, which appears whole or not at all.
-        title: the first line.
-        subtitle: the second line, smaller; a legend of the frames follows it.
-        columns: heading of each column.
-    """
-    lines = sum(len(panel.rows) for panel in panels)
-    width = 2 * MARGIN + GUTTER + len(columns) * (SIDE + GAP) - GAP
-    height = 2 * MARGIN + HEADER + lines * (SIDE + CAPTION + GAP) + (len(panels) - 1) * GAP - GAP
+def draw(gallery: Gallery) -> Image.Image:
+    """Draw the images one below the other, a row of tiles for each version of each."""
+    rows = sum(len(example.rows) for example in gallery.examples)
+    width = 2 * MARGIN + GUTTER + len(gallery.columns) * (SIDE + GAP) - GAP
+    about = _wrapped(gallery.about, 16, width - 2 * MARGIN - 260)  # the legend stands beside it
+    top = MARGIN + 36 + LINE * max(1, len(about)) + HEADING
+    height = top + MARGIN + rows * (SIDE + CAPTION + GAP) + len(gallery.examples) * HEADING
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
-    _write(pen, (MARGIN, MARGIN), title, 24)
-    _write(pen, (MARGIN, MARGIN + 36), subtitle, 16, FAINT)
+    _write(pen, (MARGIN, MARGIN), _shortened(gallery.title, 24, width - 2 * MARGIN), 24)
+    for number, line in enumerate(about):
+        _write(pen, (MARGIN, MARGIN + 36 + LINE * number), line, 16, FAINT)
     _legend(pen, (width - MARGIN, MARGIN + 36))
-    left, top = MARGIN + GUTTER, MARGIN + HEADER
-    for column, heading in enumerate(columns):
-        _write(pen, (left + column * (SIDE + GAP) + SIDE // 2, top - 8), heading, 16, anchor="ms")
-    for panel in panels:
-        for name, tiles in panel.rows.items():
-            _write(pen, (left - GAP, top + SIDE // 2), name, 18, anchor="rm")
-            for column, tile in enumerate(tiles):
-                place = (left + column * (SIDE + GAP), top)
-                if tile is None:
-                    _name(pen, place, panel.name)
-                else:
-                    _tile(sheet, pen, place, tile)
-            top += SIDE + CAPTION + GAP
-        top += GAP
-    try:
-        with atomic_write(path) as file:
-            sheet.save(file, format="PNG", optimize=True)
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    left = MARGIN + GUTTER
+    for column, heading in enumerate(gallery.columns):
+        middle = left + column * (SIDE + GAP) + SIDE // 2
+        _write(pen, (middle, top - 8), _shortened(heading, 16, SIDE), 16, anchor="ms")
+    for example in gallery.examples:
+        top = _example(sheet, pen, (left, top), example)
+    return sheet
+
+
+def _example(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, example: Example) -> int:
+    """Draw one image's rows; give where the next one begins."""
+    left, top = place
+    _write(pen, (left, top + 4), example.truth, 20)
+    _write(pen, (left + round(_font(20).getlength(example.truth)) + GAP, top + 8), example.id, 15, FAINT)
+    top += HEADING
+    for row in example.rows:
+        _write(pen, (left - GAP, top + SIDE // 2), _shortened(row.name, 18, GUTTER), 18, anchor="rm")
+        for column, tile in enumerate(row.tiles):
+            if tile is not None:
+                _tile(sheet, pen, (left + column * (SIDE + GAP), top), tile)
+        top += SIDE + CAPTION + GAP
+    return top
 
 
 def _tile(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, tile: Tile) -> None:
     x, y = place
-    levels = (tile.picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    edge = 0 if tile.fooled is None else FRAME
-    colour = INK
+    edge, colour = 0, INK
     if tile.fooled is not None:
-        colour = FOOLED if tile.fooled else RIGHT
+        edge, colour = FRAME, FOOLED if tile.fooled else RECOGNISED
         pen.rounded_rectangle((x, y, x + SIDE - 1, y + SIDE - 1), radius=FRAME + 1, fill=colour)
     inner = SIDE - 2 * edge
-    sheet.paste(Image.fromarray(levels).resize((inner, inner), Image.Resampling.LANCZOS), (x + edge, y + edge))
+    sheet.paste(tile.image.resize((inner, inner), Image.Resampling.LANCZOS), (x + edge, y + edge))
     if tile.fooled is not None:
         _badge(pen, (x + SIDE - FRAME - 22, y + FRAME), colour, tick=not tile.fooled)
-    caption = _shortened(tile.caption, 15, SIDE)
+    sure = "" if tile.probability is None else f" {100 * tile.probability:.0f}%"
+    caption = _shortened(tile.caption, 15, SIDE - round(_font(15).getlength(sure))) + sure
     _write(pen, (x + SIDE // 2, y + SIDE + CAPTION // 2 + 1), caption, 15, colour, anchor="mm")
-
-
-def _name(pen: ImageDraw.ImageDraw, place: Place, name: str) -> None:
-    x, y = place
-    _write(pen, (x + SIDE // 2, y + SIDE // 2 - 14), "a photograph of", 15, FAINT, anchor="mm")
-    _write(pen, (x + SIDE // 2, y + SIDE // 2 + 12), _shortened(name, 22, SIDE), 22, anchor="mm")
 
 
 def _legend(pen: ImageDraw.ImageDraw, end: Place) -> None:
     x, y = end
-    for text, colour in (("wrong", FOOLED), ("recognised", RIGHT)):
+    for text, colour in (("wrong", FOOLED), ("recognised", RECOGNISED)):
         x -= round(_font(16).getlength(text))
         _write(pen, (x, y), text, 16, colour)
-        _badge(pen, (x - 28, y - 2), colour, tick=colour == RIGHT)
+        _badge(pen, (x - 28, y - 2), colour, tick=colour == RECOGNISED)
         x -= 46
 
 
-def _badge(pen: ImageDraw.ImageDraw, place: Place, colour: Colour, *, tick: bool) -> None:
-    """A square of 22 pixels with a white tick or cross; the font has neither."""
+def _badge(pen: ImageDraw.ImageDraw, place: Place, colour: str, *, tick: bool) -> None:
+    """A square of 22 pixels with a white tick or cross, so that nobody needs to tell red from green."""
     x, y = place
     pen.rounded_rectangle((x, y, x + 22, y + 22), radius=4, fill=colour)
+    # The font has neither.
     strokes = [[(5, 11), (9, 16), (17, 6)]] if tick else [[(6, 6), (16, 16)], [(16, 6), (6, 16)]]
     for stroke in strokes:
         pen.line([(x + right, y + down) for right, down in stroke], fill=PAPER, width=3, joint="curve")
 
 
 def _write(
-    pen: ImageDraw.ImageDraw, place: Place, text: str, size: int, colour: Colour = INK, *, anchor: str = "la"
+    pen: ImageDraw.ImageDraw, place: Place, text: str, size: int, colour: str = INK, *, anchor: str = "la"
 ) -> None:
-    pen.text(place, text, fill=colour, font=_font(size), anchor=anchor)
+    # Pillow's font has no multiplication sign.
+    pen.text(place, text.replace("×", "x"), fill=colour, font=_font(size), anchor=anchor)
 
 
 def _shortened(text: str, size: int, width: int) -> str:
@@ -140,6 +130,17 @@ def _shortened(text: str, size: int, width: int) -> str:
     while text and _font(size).getlength(f"{text}...") > width:
         text = text[:-1].rstrip()
     return f"{text}..."
+
+
+def _wrapped(text: str, size: int, width: int) -> list[str]:
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and _font(size).getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 @cache

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whorl.evaluation import Comparison, Pose
-from whorl.report.content import CLEAN, CutOut, Grouped
-from whorl.report.lines import Line, View, attacks, lines, overall, target_name, views
+from whorl.report.content import CutOut, Grouped
+from whorl.report.gallery import CLEAN
+from whorl.report.series import Series, Transfer, attacks, overall, series, target_name, transfers
 from whorl.runs.results import Cell
 
 UNDEFINED = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class TableEntry:
     """One place in a table.
 
     Attributes:
@@ -45,19 +46,19 @@ class MeanTable:
     """
 
     source: str
-    columns: tuple[View, ...]
+    columns: tuple[Transfer, ...]
     over: str
-    success: tuple[tuple[str, tuple[Entry, ...]], ...]
-    accuracy: tuple[tuple[str, tuple[Entry, ...]], ...]
-    clean: tuple[Entry, ...]
+    success: tuple[tuple[str, tuple[TableEntry, ...]], ...]
+    accuracy: tuple[tuple[str, tuple[TableEntry, ...]], ...]
+    clean: tuple[TableEntry, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetailTable:
-    """One view, pose by pose, or step by step of something else.
+    """One transfer, pose by pose, or step by step of something else.
 
     Attributes:
-        view: whose answers.
+        transfer: whose answers.
         title: what it shows.
         group: heading over the columns that say what a row is about.
         keys: headings of these.
@@ -65,12 +66,12 @@ class DetailTable:
         rows: what it is about, success rates by attack, accuracy of clean images, accuracies by attack.
     """
 
-    view: View
+    transfer: Transfer
     title: str
     group: str
     keys: tuple[str, ...]
     attacks: tuple[str, ...]
-    rows: tuple[tuple[tuple[Entry, ...], tuple[Entry, ...], Entry, tuple[Entry, ...]], ...]
+    rows: tuple[tuple[tuple[TableEntry, ...], tuple[TableEntry, ...], TableEntry, tuple[TableEntry, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class ComparisonRow:
 
     attack: str
     other: str
-    view: str
+    transfer: str
     n: int
     ahead: int
     behind: int
@@ -89,33 +90,39 @@ class ComparisonRow:
 
 def mean_tables(cells: Sequence[Cell], *, repeats: int = 1) -> list[MeanTable]:
     """A table for each source; ``repeats`` is how often each image was counted within a cell."""
-    found = lines(cells)
-    return [_mean_table(found, source, repeats) for source in dict.fromkeys(view.source for view in views(found))]
+    found = series(cells)
+    return [
+        _mean_table(found, source, repeats)
+        for source in dict.fromkeys(transfer.source for transfer in transfers(found))
+    ]
 
 
-def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str, repeats: int) -> MeanTable:
-    own = {line: cells for line, cells in found.items() if line.view.source == source}
-    columns, names = tuple(views(own)), attacks(own)
+def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str, repeats: int) -> MeanTable:
+    own = {key: cells for key, cells in found.items() if key.transfer.source == source}
+    columns, names = tuple(transfers(own)), attacks(own)
     counts = sorted({len(cells) for cells in own.values()})
-    summed = {line: overall(cells, repeats=repeats) for line, cells in own.items()}
-    success: list[tuple[str, tuple[Entry, ...]]] = []
-    accuracy: list[tuple[str, tuple[Entry, ...]]] = []
-    tops = {view: _top([one.mean for line, one in summed.items() if line.view == view]) for view in columns}
+    summed = {key: overall(cells, repeats=repeats) for key, cells in own.items()}
+    success: list[tuple[str, tuple[TableEntry, ...]]] = []
+    accuracy: list[tuple[str, tuple[TableEntry, ...]]] = []
+    tops = {
+        transfer: _top([one.mean for key, one in summed.items() if key.transfer == transfer]) for transfer in columns
+    }
     for name in names:
         rates, shares = [], []
-        for view in columns:
-            one = summed.get(Line(name, view))
+        for transfer in columns:
+            one = summed.get(Series(name, transfer))
             if one is None:
                 rates.append(_entry(math.nan))
                 shares.append(_entry(math.nan))
                 continue
-            best = one.mean == tops[view]
+            best = one.mean == tops[transfer]
             rates.append(_entry(one.mean, note=interval_text(one.interval), best=best))
             shares.append(_entry(one.accuracy))
         success.append((name, tuple(rates)))
         accuracy.append((name, tuple(shares)))
     clean = tuple(
-        _entry(next(one.clean_accuracy for line, one in summed.items() if line.view == view)) for view in columns
+        _entry(next(one.clean_accuracy for key, one in summed.items() if key.transfer == transfer))
+        for transfer in columns
     )
     many = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     return MeanTable(
@@ -129,27 +136,27 @@ def _mean_table(found: Mapping[Line, tuple[Cell, ...]], source: str, repeats: in
 
 
 def pose_tables(cells: Sequence[Cell]) -> list[DetailTable]:
-    """A table for each view."""
-    found = lines(cells)
-    return [_pose_table(found, view) for view in views(found)]
+    """A table for each transfer."""
+    found = series(cells)
+    return [_pose_table(found, transfer) for transfer in transfers(found)]
 
 
-def _pose_table(found: Mapping[Line, tuple[Cell, ...]], view: View) -> DetailTable:
-    own = {line.attack: {cell.pose: cell for cell in cells} for line, cells in found.items() if line.view == view}
+def _pose_table(found: Mapping[Series, tuple[Cell, ...]], transfer: Transfer) -> DetailTable:
+    own = {key.attack: {cell.pose: cell for cell in cells} for key, cells in found.items() if key.transfer == transfer}
     rows = []
     for pose in dict.fromkeys(pose for by_pose in own.values() for pose in by_pose):
         cells = [by_pose.get(pose) for by_pose in own.values()]
         clean = next(cell for cell in cells if cell is not None)
         rows.append((_pose_keys(pose), cells, clean.counts.clean_accuracy))
     keys = ("angle", "scale", "shift")
-    return _detail_table(view, str(view), ("pose", keys), tuple(own), rows)
+    return _detail_table(transfer, str(transfer), ("pose", keys), tuple(own), rows)
 
 
-def _pose_keys(pose: Pose) -> tuple[Entry, ...]:
+def _pose_keys(pose: Pose) -> tuple[TableEntry, ...]:
     return (
-        Entry(text=f"{pose.angle:g}°", value=pose.angle),
-        Entry(text=f"{pose.scale:g}", value=pose.scale),
-        Entry(text="{:g}, {:g}".format(*pose.shift), value=pose.shift[0]),
+        TableEntry(text=f"{pose.angle:g}°", value=pose.angle),
+        TableEntry(text=f"{pose.scale:g}", value=pose.scale),
+        TableEntry(text="{:g}, {:g}".format(*pose.shift), value=pose.shift[0]),
     )
 
 
@@ -159,32 +166,37 @@ def cut_out_tables(cut: CutOut, *, repeats: int = 1) -> list[MeanTable]:
     attacked = [cell for cell in cut.cells if cell.attack != CLEAN]
     over = "over all photographs"
     if not attacked:
-        columns = tuple(View("", target, white_box=False) for target in clean)
+        columns = tuple(Transfer("", target, white_box=False) for target in clean)
         shares = tuple(_entry(share) for share in clean.values())
         return [MeanTable(source="", columns=columns, over=over, success=(), accuracy=(), clean=shares)]
     return [
-        replace(table, over=over, clean=tuple(_entry(clean.get(view.target, math.nan)) for view in table.columns))
+        replace(
+            table, over=over, clean=tuple(_entry(clean.get(transfer.target, math.nan)) for transfer in table.columns)
+        )
         for table in mean_tables(attacked, repeats=repeats)
     ]
 
 
 def group_tables(group: Grouped) -> list[DetailTable]:
-    """A table for each view, step by step of what was measured."""
-    steps = {step: lines(cell for cell in cells if cell.attack != CLEAN) for step, cells in group.steps.items()}
+    """A table for each transfer, step by step of what was measured."""
+    steps = {step: series(cell for cell in cells if cell.attack != CLEAN) for step, cells in group.steps.items()}
     clean = {step: _clean_shares(cells) for step, cells in group.steps.items()}
-    every = dict.fromkeys(line for found in steps.values() for line in found)
-    seen = views(every) or [
-        View("", target, white_box=False) for target in dict.fromkeys(t for shares in clean.values() for t in shares)
+    every = dict.fromkeys(key for found in steps.values() for key in found)
+    seen = transfers(every) or [
+        Transfer("", target, white_box=False)
+        for target in dict.fromkeys(t for shares in clean.values() for t in shares)
     ]
     tables = []
-    for view in seen:
-        names = attacks(line for line in every if line.view == view)
+    for transfer in seen:
+        names = attacks(key for key in every if key.transfer == transfer)
         rows = []
         for step in sorted(group.steps):
-            cells = [next(iter(steps[step].get(Line(name, view), ())), None) for name in names]
-            key = Entry(text=f"{step:g}{group.unit}", value=step)
-            rows.append(((key,), cells, clean[step].get(view.target, math.nan)))
-        tables.append(_detail_table(view, f"By {group.by}: {view}", ("measured", (group.by,)), tuple(names), rows))
+            cells = [next(iter(steps[step].get(Series(name, transfer), ())), None) for name in names]
+            key = TableEntry(text=f"{step:g}{group.unit}", value=step)
+            rows.append(((key,), cells, clean[step].get(transfer.target, math.nan)))
+        tables.append(
+            _detail_table(transfer, f"By {group.by}: {transfer}", ("measured", (group.by,)), tuple(names), rows)
+        )
     return tables
 
 
@@ -194,11 +206,11 @@ def _clean_shares(cells: Iterable[Cell]) -> dict[str, float]:
 
 
 def _detail_table(
-    view: View,
+    transfer: Transfer,
     title: str,
     headings: tuple[str, tuple[str, ...]],
     names: tuple[str, ...],
-    given: Iterable[tuple[tuple[Entry, ...], Sequence[Cell | None], float]],
+    given: Iterable[tuple[tuple[TableEntry, ...], Sequence[Cell | None], float]],
 ) -> DetailTable:
     """Lay rows out: what each is about, its cells by attack, and the accuracy of clean images."""
     rows = []
@@ -217,7 +229,7 @@ def _detail_table(
         shares = tuple(_entry(math.nan if cell is None else cell.counts.accuracy) for cell in cells)
         rows.append((keys, rates, _entry(clean), shares))
     group, heads = headings
-    return DetailTable(view=view, title=title, group=group, keys=heads, attacks=names, rows=tuple(rows))
+    return DetailTable(transfer=transfer, title=title, group=group, keys=heads, attacks=names, rows=tuple(rows))
 
 
 def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> list[ComparisonRow]:
@@ -231,7 +243,7 @@ def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison])
             ComparisonRow(
                 attack=first,
                 other=second,
-                view=str(View(source, target, white_box=False)),
+                transfer=str(Transfer(source, target, white_box=False)),
                 n=found.n,
                 ahead=b,
                 behind=c,
@@ -262,5 +274,5 @@ def _top(rates: Sequence[float]) -> float | None:
     return max(defined) if defined and min(defined) < max(defined) else None
 
 
-def _entry(share: float, *, note: str = "", best: bool = False) -> Entry:
-    return Entry(text=percent(share), value=None if math.isnan(share) else share, note=note, best=best)
+def _entry(share: float, *, note: str = "", best: bool = False) -> TableEntry:
+    return TableEntry(text=percent(share), value=None if math.isnan(share) else share, note=note, best=best)

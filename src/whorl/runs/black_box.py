@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import whorl
 from whorl.attacks import Attack
 from whorl.attacks.contract import Model
-from whorl.data import BadImage
+from whorl.data import BadImage, StartFolder
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble
 from whorl.runs.folder import as_json
@@ -118,7 +118,7 @@ def query(
     # Tracing changes no image, and the surrogate is a network: both are told elsewhere or not at all.
     shown = as_json(attack.with_(surrogate=None, init=None))
     # Which images a folder holds is told by their hashes; where it lies does not matter.
-    begin = GIVEN if isinstance(given, Path) else as_json(given)
+    begin = GIVEN if isinstance(given, StartFolder) else as_json(given)
     one = SingleAttack(
         attack=attack,
         label=label,
@@ -196,7 +196,7 @@ def build_query_attack(
             f"init must be none, random, a gradient attack (`whorl attacks` lists them) or a folder of start images; "
             f"got {str(init)!r}."
         )
-    return bare.with_(init=folder, **guide)
+    return bare.with_(init=StartFolder(folder), **guide)
 
 
 def label_of(name: str, init: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -66,9 +66,29 @@ class Done:
         """The cells as CSV."""
         return self.folder / "results.csv"
 
+    def outcomes(self, source: str) -> Outcomes:
+        """What became of each image under every attack on one source, by their labels; read from the store once.
+
+        Raises:
+            WhorlError: there is no such source, or a chunk is gone.
+        """
+        rows = [row for row, variant in enumerate(self._attacked) if variant.source == source]
+        if not rows:
+            raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
+        labels = tuple(self._attacked[row].label for row in rows)
+        return replace(
+            self._outcomes,
+            attacks=labels,
+            adversarial=self._outcomes.adversarial[rows],
+            distances={label: self.distances[label, source] for label in labels},
+        )
+
+    @property
+    def _attacked(self) -> list[Variant]:
+        return [variant for variant in self.plan.variants if variant.attack is not None]
+
     @cached_property
-    def outcomes(self) -> Outcomes:
-        """What became of each image, read from the store; attacks go by ``<label>/<source>``."""
+    def _outcomes(self) -> Outcomes:
         return Outcomes.joined([outcomes for outcomes, _ in _by_chunk(self.plan)])
 
     def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
@@ -84,7 +104,7 @@ class Done:
         Raises:
             WhorlError: there is no such attack, source, target or pose.
         """
-        return self.outcomes.compare(f"{first}/{source}", f"{second}/{source}", target, pose)
+        return self.outcomes(source).compare(first, second, target, pose)
 
 
 def run(

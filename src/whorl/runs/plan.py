@@ -194,7 +194,7 @@ def make_tasks(
 def start_folder(attack: Attack | None) -> StartFolder | None:
     """The folder of images that an attack starts from; None if it starts elsewhere."""
     init = getattr(attack, "init", None)
-    return StartFolder(init) if isinstance(init, Path) else None
+    return init if isinstance(init, StartFolder) else None
 
 
 def _key(variant: Variant, chunk: Sequence[HashedImage], content: Json) -> str:

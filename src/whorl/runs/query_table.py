@@ -20,7 +20,7 @@ from torch import nn
 import whorl
 from whorl.attacks import Attack
 from whorl.attacks.blackbox.score.noise import NoiseSearch
-from whorl.data import Images
+from whorl.data import Images, StartFolder
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.files import write_file
@@ -139,7 +139,7 @@ def table7(
             ask = {target: (Pose(),)}
             variants["", "", target] = Variant(identity=made_by, ask=ask, limit=limited, weight=0)
             for name, start in cells:
-                begun = {} if start == "none" else {"init": folders[start]}
+                begun = {} if start == "none" else {"init": StartFolder(folders[start])}
                 variants[name, start, target] = Variant(
                     attack=bare[name].with_(**begun),
                     label=name if start == "none" else f"{name}-{start}",

@@ -19,9 +19,9 @@ from torch import Tensor
 from whorl.errors import WhorlError
 from whorl.geometry.affine import warp
 from whorl.geometry.pose import REFERENCE_SIDE
+from whorl.geometry.sums import lines, resample
 from whorl.randomness import uniform
 from whorl.records import Record, Registry
-from whorl.transforms.lines import Lines, lines, resample
 
 
 @runtime_checkable
@@ -106,11 +106,11 @@ class DiverseInput(Record):
     def _line_by_line(self, x: Tensor, draws: Tensor) -> Tensor:
         """The same for a CPU, without the zeros of the matrices."""
         changed = draws[:, 0] < self.probability
-        rows = self._lines(x.shape[-2], changed, draws[:, 1], draws[:, 2], x)
-        columns = self._lines(x.shape[-1], changed, draws[:, 1], draws[:, 3], x)
-        return resample(x, rows, columns)
+        rows = self._taps(x.shape[-2], changed, draws[:, 1], draws[:, 2], x)
+        columns = self._taps(x.shape[-1], changed, draws[:, 1], draws[:, 3], x)
+        return resample(x, lines(*rows, x.shape[1]), lines(*columns, x.shape[1]))
 
-    def _lines(self, side: int, changed: Tensor, enlarge: Tensor, place: Tensor, like: Tensor) -> Lines:
+    def _taps(self, side: int, changed: Tensor, enlarge: Tensor, place: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """What :meth:`_warp` has in matrices, as weighted sums of lines; just the line where nothing is to be done."""
         canvas, resized, offset = self._placed(side, enlarge, place)
         position, share = _shrink_taps(canvas, side, like.dtype)
@@ -122,7 +122,7 @@ class DiverseInput(Record):
         merged = torch.zeros_like(weight).scatter_add_(2, source - first, weight)
         tap = torch.arange(source.shape[2], device=like.device)
         first = first.where(changed[:, None, None], torch.arange(side, device=like.device)[:, None])
-        return lines(first + tap, merged.where(changed[:, None, None], (tap == 0).to(merged)), like.shape[1])
+        return first + tap, merged.where(changed[:, None, None], (tap == 0).to(merged))
 
     def _placed(self, side: int, enlarge: Tensor, place: Tensor) -> tuple[int, Tensor, Tensor]:
         """Side of the canvas; (B,) sides of the enlarged images; (B,) where on the canvas they begin."""

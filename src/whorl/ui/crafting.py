@@ -14,7 +14,7 @@ import whorl
 from whorl.attacks import GradientAttack
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import at_step
-from whorl.evaluation import to_8_bits
+from whorl.evaluation import predictions, to_8_bits
 from whorl.models import Classifier
 from whorl.models.labels import imagenet_labels
 from whorl.runs.networks import device_of
@@ -136,12 +136,11 @@ def craft(model: Classifier, picture: Picture, settings: Settings) -> Generator[
     yield Crafted(model=model, picture=picture, settings=settings, label=label, known=known, versions=versions)
 
 
-@torch.no_grad()
 def _label(model: Classifier, picture: Picture, x: Tensor) -> tuple[int, bool]:
     # A sample's label is a class of ImageNet, which means nothing to a network of other classes.
     if picture.label is not None and model.labels == imagenet_labels():
         return picture.label, True
-    return int(model(x).argmax()), False
+    return int(predictions({model.name: model}, x).labels), False
 
 
 def _stepwise(

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from whorl.evaluation import Pose, SuccessRate, poses
+from whorl.evaluation import Pose, SuccessRate, poses, predictions
 from whorl.ui.crafting import Crafted
 
 MAP_ANGLES = (-45.0, -30.0, -15.0, 0.0, 15.0, 30.0, 45.0)
 MAP_SCALES = (1.5, 1.3, 1.0, 0.7, 0.5)
-
-# On a CPU a larger batch is no faster, and a look at another pose gets in between.
-_POSES_A_PASS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +67,13 @@ class SuccessMap:
 
 
 def look(crafted: Crafted, pose: Pose) -> View:
-    """Put all versions into a pose and ask the network, in one pass."""
-    seen, answers = _ask(crafted, (pose,))
-    return View(
-        pose=pose,
-        pictures={name: picture.cpu() for name, picture in zip(crafted.versions, seen, strict=True)},
-        answers=answers[0],
-    )
+    """Put all versions into a pose and predict them, in one pass."""
+    seen = {name: pose.apply(version)[0].cpu() for name, version in crafted.versions.items()}
+    return View(pose=pose, pictures=seen, answers=_predict(crafted, (pose,))[pose])
 
 
 def success_map(crafted: Crafted) -> Iterator[SuccessMap]:
-    """Ask about every pose of a small grid of angles and scales, a row of the map at a time.
+    """Predict in every pose of a small grid of angles and scales, a row of the map at a time.
 
     Returns:
         An iterator over the map as it fills; the last is complete.
@@ -89,22 +82,21 @@ def success_map(crafted: Crafted) -> Iterator[SuccessMap]:
     total = len(MAP_ANGLES) * len(MAP_SCALES)
     for scale in MAP_SCALES:
         row = poses(angles=MAP_ANGLES, scales=(scale,))
-        for start in range(0, len(row), _POSES_A_PASS):
-            together = row[start : start + _POSES_A_PASS]
-            _, answers = _ask(crafted, together)
-            for pose, said in zip(together, answers, strict=True):
-                cells[pose] = Cell(pose=pose, answers=said, counts=_counts(crafted, said))
+        for pose, said in _predict(crafted, row).items():
+            cells[pose] = Cell(pose=pose, answers=said, counts=_counts(crafted, said))
         yield SuccessMap(cells=dict(cells), total=total)
 
 
-@torch.no_grad()
-def _ask(crafted: Crafted, asked: tuple[Pose, ...]) -> tuple[Tensor, list[dict[str, Answer]]]:
-    """Give what was shown, (poses · versions, 3, H, W), and what was answered, by pose and version."""
-    versions = torch.cat(tuple(crafted.versions.values()))
-    seen = torch.cat([pose.apply(versions) for pose in asked])
-    probabilities, labels = crafted.model(seen).softmax(1).max(1)
-    said = iter(zip(labels.tolist(), probabilities.tolist(), strict=True))
-    return seen, [{name: _answer(crafted, *next(said)) for name in crafted.versions} for _ in asked]
+def _predict(crafted: Crafted, asked: tuple[Pose, ...]) -> dict[Pose, dict[str, Answer]]:
+    """What the network says, by pose and version."""
+    versions, names = torch.cat(tuple(crafted.versions.values())), list(crafted.versions)
+    y = torch.full((len(names),), crafted.label)
+    found = predictions({crafted.model.name: crafted.model}, versions, asked, y=y, ids=names)
+    rows = zip(asked, found.labels[0].tolist(), found.probabilities[0].tolist(), strict=True)
+    return {
+        pose: {name: _answer(crafted, *said) for name, *said in zip(names, labels, shares, strict=True)}
+        for pose, labels, shares in rows
+    }
 
 
 def _answer(crafted: Crafted, label: int, probability: float) -> Answer:
@@ -113,10 +105,8 @@ def _answer(crafted: Crafted, label: int, probability: float) -> Answer:
 
 
 def _counts(crafted: Crafted, said: Mapping[str, Answer]) -> dict[str, SuccessRate]:
-    clean, y = torch.tensor([said["clean"].label]), torch.tensor([crafted.label])
-    return {
-        name: SuccessRate.of(clean=clean, adversarial=torch.tensor([said[name].label]), y=y) for name in crafted.attacks
-    }
+    right = {name: torch.tensor([answer.right]) for name, answer in said.items()}
+    return {name: SuccessRate.counted(right["clean"], right[name]) for name in crafted.attacks}
 
 
 def whorls(crafted: Crafted) -> dict[str, Tensor]:

@@ -15,17 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl.models.prepared import pointwise
-from whorl.models.prepared.layers import Concatenation, Geometry, Part, Room, _Convolution, _Unshuffle
+from whorl.models.prepared.layers import Concatenation, Geometry, OutputPart, Room, _Convolution, _Unshuffle
 from whorl.models.prepared.pointwise import (
     Activation,
-    AveragePool,
+    AveragePoolFunction,
     Pool,
     Window,
     act_backward,
     average_pool,
     average_pool_backward,
     bias_act,
-    linf_step,
     max_pool,
 )
 from whorl.models.prepared.rewrite import Statistics, rewrite
@@ -179,7 +178,7 @@ def test_average_pool_with_bias_and_activation(pool: Pool, width: int, act: Acti
 @pytest.mark.parametrize("pool", POOLS[:5], ids=str)
 def test_average_pool_alone(pool: Pool) -> None:
     leaf, same = (channels_last(1, 20, 6, 5).requires_grad_() for _ in range(2))
-    out, expected = AveragePool.apply(leaf, pool), F.avg_pool2d(same, *pool)  # type: ignore[no-untyped-call]
+    out, expected = AveragePoolFunction.apply(leaf, pool), F.avg_pool2d(same, *pool)  # type: ignore[no-untyped-call]
     torch.testing.assert_close(out, expected)
     g = channels_last(*expected.shape, seed=1)
     [a], [b] = torch.autograd.grad(out, leaf, g), torch.autograd.grad(expected, same, g)
@@ -189,7 +188,7 @@ def test_average_pool_alone(pool: Pool) -> None:
 def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
     """Pooled, activated, and in one tensor with others; values and gradient against the operations one by one."""
     x, weight, bias = channels_last(2, 6, 5, 6), channels_last(16, 6, 1, 1, seed=1) / 8, torch.randn(16)
-    parts = [Part(3, "relu"), Part(8, "none"), Part(5, "relu6", Pool((3, 3), (1, 1), (1, 1)))]
+    parts = [OutputPart(3, "relu"), OutputPart(8, "none"), OutputPart(5, "relu6", Pool((3, 3), (1, 1), (1, 1)))]
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     room = Room((2, 3, 5))
     seats = ((room, 1), None, (room, 2))
@@ -226,7 +225,7 @@ def test_a_whole_network() -> None:
     net, mean, std = Mixed().requires_grad_(False), (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
     made = rewrite(copy.deepcopy(net), stem=Statistics(mean, std))
     assert made is not None
-    assert made.takes_pictures
+    assert made.takes_images
     assert sum(isinstance(layer, Concatenation) for layer in made.net.modules()) == 1
     ours, theirs = (torch.rand(2, 3, 11, 13, generator=torch.Generator().manual_seed(0)) for _ in range(2))
     shift, scale = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
@@ -260,23 +259,6 @@ def test_blocks_of_a_picture_as_channels(padding: int, sides: tuple[int, int]) -
     torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 1.0, 0.9])
-def test_a_step_is_the_formula(momentum: float) -> None:
-    g, velocity = torch.randn(3, 3, 8, 9), torch.randn(3, 3, 8, 9)
-    x = torch.rand(3, 3, 8, 9)
-    eps = torch.tensor([0.1, 0.05, 0.2]).view(-1, 1, 1, 1)
-    adv = (x + 0.02).clamp(0, 1)
-    mean = g.abs().mean((1, 2, 3), keepdim=True)
-    direction = momentum * velocity + g / mean if momentum else g
-    expected = torch.minimum(torch.maximum(adv + eps / 3 * direction.sign(), x - eps), x + eps).clamp(0, 1)
-    moved = velocity.clone()
-    size = linf_step(g, x, eps, eps / 3, momentum, velocity=moved, adv=adv)
-    torch.testing.assert_close(adv, expected)
-    torch.testing.assert_close(size, mean.flatten())
-    if momentum:
-        torch.testing.assert_close(moved, direction)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="is in it already")
 def test_the_kernels_do_the_same_in_the_interpreter() -> None:
@@ -290,7 +272,7 @@ def test_the_kernels_do_the_same_in_the_interpreter() -> None:
 def test_the_interpreter_is_really_used() -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         assert pointwise.kernels() is not None
-        assert pointwise._by_kernel(torch.zeros(2, 3, 4, 4))
+        assert pointwise.by_kernel(torch.zeros(2, 3, 4, 4))
     else:
-        assert not pointwise._by_kernel(torch.zeros(2, 3, 4, 4))
-    assert not pointwise._by_kernel(torch.zeros(2, 3, 4, 4, dtype=torch.float64))  # the kernels would round it
+        assert not pointwise.by_kernel(torch.zeros(2, 3, 4, 4))
+    assert not pointwise.by_kernel(torch.zeros(2, 3, 4, 4, dtype=torch.float64))  # the kernels would round it

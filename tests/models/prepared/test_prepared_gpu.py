@@ -19,7 +19,7 @@ from whorl.evaluation import success_rates
 from whorl.models.architectures import build
 from whorl.models.prepared import network, pointwise
 from whorl.models.prepared.graph import Recorded, turns
-from whorl.models.prepared.layers import Geometry, Part, Room, _Convolution, _Unshuffle
+from whorl.models.prepared.layers import Geometry, OutputPart, Room, _Convolution, _Unshuffle
 from whorl.models.prepared.pointwise import Activation, Pool, Window
 
 pytestmark = [
@@ -242,7 +242,7 @@ def test_blocks_of_a_picture(padding: int) -> None:
 def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
     x, weight = values(4, 64, 9, 9, dtype=torch.bfloat16), values(96, 64, 1, 1, dtype=torch.bfloat16, seed=1) / 8
     bias = torch.randn(96, device="cuda")
-    parts = [Part(32, "relu"), Part(48, "none"), Part(16, "relu", Pool((3, 3), (1, 1), (1, 1)))]
+    parts = [OutputPart(32, "relu"), OutputPart(48, "none"), OutputPart(16, "relu", Pool((3, 3), (1, 1), (1, 1)))]
     room = Room((8, 32, 16))
     ours, leaf = x.clone().requires_grad_(), exactly(x).requires_grad_()
     seats = ((room, 1), None, (room, 2))

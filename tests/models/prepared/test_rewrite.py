@@ -48,7 +48,7 @@ def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
     for hand, merge, stem in product((True, False), (True, False), (None, Statistics(MEAN, STD))):
         made = rewrite(copy.deepcopy(net), hand=hand, merge=merge, stem=stem)
         assert made is not None
-        shown = nn.Identity() if made.takes_pictures else Normalise(MEAN, STD)
+        shown = nn.Identity() if made.takes_images else Normalise(MEAN, STD)
         found = both(nn.Sequential(shown, made.net), x)
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
@@ -143,8 +143,8 @@ def test_real_architectures_compute_the_same(architecture: str, size: int) -> No
     assert made is not None
     assert not any(isinstance(module, nn.BatchNorm2d) for module in made.net.modules())
     padded = any(isinstance(module, SamePadded) for module in made.net.modules())
-    assert made.takes_pictures == (not padded)
-    shown = nn.Identity() if made.takes_pictures else Normalise(MEAN, STD)
+    assert made.takes_images == (not padded)
+    shown = nn.Identity() if made.takes_images else Normalise(MEAN, STD)
     found = both(nn.Sequential(shown, made.net), x)
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).abs().max() / theirs.abs().max()) < 1e-9

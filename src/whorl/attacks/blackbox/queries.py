@@ -33,7 +33,7 @@ class TargetError(WhorlError):
     info: AttackInfo | None = None
 
 
-class Target:
+class QueriedTarget:
     """Asks a model about images, a pass at a time, and counts for whom.
 
     Args:
@@ -71,17 +71,14 @@ class Target:
             (n,) what the attack raises, and (n,) bool: whether the answer is the wanted one.
         """
         scores = self._ask(images, rows)
-        goal = self._goal_of(rows)
+        goal = self.goal.rows(rows)
         return goal.objective(scores, loss), goal.reached(scores)
 
     def reached(self, images: Tensor, rows: Tensor) -> Tensor:
         """Ask for labels: (n, C, H, W) images for the batch's ``rows`` to (n,) bool, the answer is the wanted one."""
         answer = self._ask(images, rows)
-        goal = self._goal_of(rows)
+        goal = self.goal.rows(rows)
         return goal.reached(answer) if answer.dim() == 2 else (answer == goal.labels) == goal.targeted
-
-    def _goal_of(self, rows: Tensor) -> Goal:
-        return Goal(self.goal.labels[rows], self.goal.targeted, self.goal.highest)
 
     def _ask(self, images: Tensor, rows: Tensor) -> Tensor:
         # A GPU looks for the best kernels whenever a batch has a new size, which takes longer than the pass itself, and
@@ -105,7 +102,7 @@ class Target:
                 raise self._failed(f"it must return ({len(rows)},) labels; got {tuple(answer.shape)}")
             return answer.to(rows.device)
         try:
-            self._goal_of(rows).check_classes(answer)
+            self.goal.rows(rows).check_classes(answer)
         except WhorlError as error:
             # At first the labels may be to blame; later the target has changed, and work would be lost.
             if self._classes is None:
@@ -136,7 +133,7 @@ def even_sizes(count: int, most: int) -> list[int]:
     return [most] * whole + [power for power in powers if rest & power]
 
 
-class Progress:
+class BestSoFar:
     """The best each image has come to, and the way there.
 
     Args:
@@ -148,7 +145,9 @@ class Progress:
         grad_evals: (B,) int64 input gradients spent on surrogates; grown in place.
     """
 
-    def __init__(self, x: Tensor, best: Tensor, target: Target, norm: Norm, *, trace: bool, grad_evals: Tensor) -> None:
+    def __init__(
+        self, x: Tensor, best: Tensor, target: QueriedTarget, norm: Norm, *, trace: bool, grad_evals: Tensor
+    ) -> None:
         self.x, self.target, self.norm, self.grad_evals = x, target, norm, grad_evals
         self.best = best.clone()
         self.value = torch.full_like(target.goal.labels, -torch.inf, dtype=x.dtype)

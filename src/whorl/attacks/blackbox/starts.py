@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,79 +14,23 @@ from whorl.attacks.norms import Norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
 from whorl.randomness import Ids
-from whorl.records import Record
 
 # Images that went through float32 arithmetic stray this far from the ball, and are put back; 8-bit steps are 0.004.
 _TOLERANCE = 1e-4
 _HALF_LEVEL = 0.5 / 255
-_NAMED = 5
 
 
-@dataclass(frozen=True, repr=False)
-class FolderStart(Record):
-    """Start images on disk: ``<folder>/<id>.png`` for each image under attack, as ``whorl attack`` writes them.
+@runtime_checkable
+class Start(Protocol):
+    """Start images that are kept elsewhere, such as in a folder: :class:`whorl.data.StartFolder`."""
 
-    Attributes:
-        folder: where they lie; any format that :func:`whorl.data.load_image` reads will do.
-    """
-
-    folder: Path
-
-    def path(self, name: str) -> Path:
-        """The start image of one id.
-
-        Raises:
-            WhorlError: there is none.
-        """
-        from whorl.data.image_files import SUFFIXES  # needs Pillow, which the core does without
-
-        # PNG first: it is the only one that whorl writes. Not with_suffix: ids may hold dots.
-        for suffix in (".png", *sorted(SUFFIXES - {".png"})):
-            found = self.folder / f"{name}{suffix}"
-            if found.is_file():
-                return found
-        raise WhorlError(f"expected a start image {self.folder / name}.png; found none.")
-
-    def load(self, x: Tensor, ids: Ids) -> Tensor:
-        """Read the starts of (B, C, H, W) images ``x`` by their ``ids``: same shape, device and dtype.
-
-        Raises:
-            WhorlError: no folder, no ids, an id without an image, or an image of another size.
-        """
-        from whorl.data import load_image
-
-        if not self.folder.is_dir():
-            raise WhorlError(f"init: {self.folder} is no folder. Expected one of start images, named by id.")
-        if ids is None:
-            raise WhorlError("a folder as init needs ids=, one name per image, to find each image's start; got none.")
-        names = [str(name) for name in (ids.tolist() if isinstance(ids, Tensor) else ids)]
-        missing = [name for name in names if not self._has(name)]
-        if missing:
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            raise WhorlError(
-                f"init: {self.folder} must hold a start image for each of the {len(names)} images; there is none for "
-                f"{', '.join(missing[:_NAMED])}{more}."
-            )
-        starts = [load_image(self.path(name)) for name in names]
-        for name, start in zip(names, starts, strict=True):
-            if start.shape != x.shape[1:]:
-                height, width = start.shape[1:]
-                raise WhorlError(
-                    f"init: start images must be {x.shape[3]}x{x.shape[2]} pixels, like the images under attack; "
-                    f"that of {name} is {width}x{height}. Craft it on images of the same size."
-                )
-        return torch.stack(starts).to(x)
-
-    def _has(self, name: str) -> bool:
-        try:
-            self.path(name)
-        except WhorlError:
-            return False
-        return True
+    def load(self, x: Tensor, ids: Ids, /) -> Tensor:
+        """The starts of (B, C, H, W) images by their ids: same shape, device and dtype; 8-bit levels will do."""
+        ...
 
 
-Init = Attack | FolderStart | Path | Tensor | Literal["random"] | None
-Given = Attack | FolderStart | Path | Tensor
+Init = Attack | Start | Tensor | Literal["random"] | None
+Given = Attack | Start | Tensor
 
 
 def is_given(init: Init) -> bool:
@@ -100,8 +42,8 @@ def check_init(init: Init) -> None:
     """Refuse what cannot be a start."""
     if not (init is None or is_given(init) or init == "random"):
         raise WhorlError(
-            f"init must be an attack, a tensor of start images, a pathlib.Path of a folder of them, 'random' or None; "
-            f"got {init!r}."
+            "init must be an attack, a tensor of start images, whorl.data.StartFolder(path) for a folder of them, "
+            f"'random' or None; got {init!r}."
         )
 
 
@@ -110,9 +52,7 @@ def given_start(
 ) -> tuple[Tensor, Tensor]:
     """The images that ``init`` stands for, and the (B,) int64 surrogate gradients they cost."""
     none = torch.zeros_like(goal.labels)
-    if isinstance(init, Path):
-        init = FolderStart(init)
-    if isinstance(init, FolderStart):
+    if isinstance(init, Start):
         return init.load(x, ids), none
     if isinstance(init, Tensor):
         if init.shape != x.shape:
@@ -127,9 +67,9 @@ def given_start(
 
 def slack(init: Init, x: Tensor, norm: Norm) -> float:
     """How far outside the ball a start may lie for no fault of its own; it is then put back."""
-    if not isinstance(init, FolderStart | Path):
+    if not isinstance(init, Start):
         return _TOLERANCE
-    # Files hold 8 bits: where eps is no whole number of levels, rounding alone may leave the ball by half a level.
+    # They may hold 8 bits: where eps is no whole number of levels, rounding alone may leave the ball by half a level.
     return _TOLERANCE + _HALF_LEVEL * (math.sqrt(x[0].numel()) if norm.name == "l2" else 1.0)
 
 

@@ -42,7 +42,7 @@ class Geometry(NamedTuple):
         return self == Geometry()
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """A range of a convolution's output channels, and what happens to it: pooled, bias added, activated."""
 
     width: int
@@ -114,7 +114,7 @@ class _Convolution(torch.autograd.Function):
         bias: Tensor,
         residual: Tensor | None,
         how: Geometry,
-        parts: Sequence[Part],
+        parts: Sequence[OutputPart],
         seats: Sequence[Seat | None],
         short_bias: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
@@ -170,7 +170,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _by_cudnn(
-    x: Tensor, residual: Tensor | None, how: Geometry, parts: Sequence[Part], seats: Sequence[Seat | None]
+    x: Tensor, residual: Tensor | None, how: Geometry, parts: Sequence[OutputPart], seats: Sequence[Seat | None]
 ) -> bool:
     """Whether cuDNN can do all of a layer in one kernel: it knows ReLU, and results that are tensors of their own."""
     there = x.is_cuda and torch.version.cuda is not None and torch.backends.cudnn.enabled
@@ -195,7 +195,7 @@ class Convolution(nn.Module):
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, how: Geometry, parts: Sequence[Part], *, hand: bool = True
+        self, weight: Tensor, bias: Tensor, how: Geometry, parts: Sequence[OutputPart], *, hand: bool = True
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
@@ -278,7 +278,7 @@ class AveragePool(nn.Module):
 
 
 def _pool(x: Tensor, pool: Pool) -> Tensor:
-    out: Tensor = pointwise.AveragePool.apply(x, pool)  # type: ignore[no-untyped-call]  # torch's own
+    out: Tensor = pointwise.AveragePoolFunction.apply(x, pool)  # type: ignore[no-untyped-call]  # torch's own
     return out
 
 
@@ -365,7 +365,7 @@ class Stem(nn.Module):
             for right in (0, 1):
                 taps = scaled[:, :, down::2, right::2]
                 packed[:, 2 * down + right : 4 * channels : 4, : taps.shape[2], : taps.shape[3]] = taps
-        self.conv = Convolution(packed, bias, Geometry(), [Part(out, act)], hand=hand)
+        self.conv = Convolution(packed, bias, Geometry(), [OutputPart(out, act)], hand=hand)
         self.side, self.padding, self.reach, self.width = side, padding, half, width
         means = torch.tensor(mean, dtype=weight.dtype, device=weight.device).view(1, -1, 1, 1)
         self.register_buffer("mean", means, persistent=False)
@@ -390,7 +390,7 @@ __all__ = [
     "Convolution",
     "Geometry",
     "MaxPool",
-    "Part",
+    "OutputPart",
     "Room",
     "SamePadded",
     "Seat",

@@ -28,7 +28,7 @@ _MOST_VERSIONS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Preparation:
     """What is done to a network. The defaults are all of it; a benchmark takes parts.
 
     Attributes:
@@ -48,7 +48,7 @@ class Recipe:
     stem: bool = True
 
 
-FULL = Recipe()
+FULL = Preparation()
 
 
 class Prepared(nn.Module):
@@ -64,7 +64,7 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, recipe: Recipe = FULL) -> None:
+    def __init__(self, classifier: Any, recipe: Preparation = FULL) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
@@ -72,13 +72,13 @@ class Prepared(nn.Module):
         self.register_buffer("mean", classifier._mean.clone(), persistent=False)
         self.register_buffer("std", classifier._std.clone(), persistent=False)
         net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
-        self.takes_pictures = False
+        self.takes_images = False
         if recipe.fold:
             statistics = Statistics(classifier.mean, classifier.std) if recipe.stem else None
             rewritten = rewrite(net, merge=recipe.merge, hand=recipe.hand, stem=statistics)
             if rewritten is None:
                 raise ValueError("the network's graph cannot be read")
-            net, self.takes_pictures = rewritten
+            net, self.takes_images = rewritten
         self.net: nn.Module = net
         if recipe.fold:
             convert(net, self._dtype, channels_last=recipe.channels_last)
@@ -95,7 +95,7 @@ class Prepared(nn.Module):
         """Classify."""
         if x.shape[-2:] != self.size:
             x = F.interpolate(x.to(self.mean.dtype), self.size, mode=self.resize, align_corners=False, antialias=True)
-        if not self.takes_pictures:
+        if not self.takes_images:
             x = ((x.to(self.mean.dtype) - self.mean) / self.std).to(self._dtype)
             if self.recipe.channels_last:
                 x = x.contiguous(memory_format=torch.channels_last)

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from whorl.models.prepared.fold import ChannelAffine
 from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool
 from whorl.models.prepared.pointwise import Activation
 
 _RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
-
-
-class Norm(NamedTuple):
-    """A batch norm in eval mode, as a scale and a shift of each channel, in float64."""
-
-    scale: Tensor
-    shift: Tensor
-
-    @classmethod
-    def of(
-        cls, mean: Tensor | None, variance: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> Norm | None:
-        """From what torch calls it; None without running statistics."""
-        if mean is None or variance is None:
-            return None
-        scale = (variance.double() + eps).rsqrt() * (1.0 if weight is None else weight.double())
-        return cls(scale, (0.0 if bias is None else bias.double()) - mean.double() * scale)
 
 
 class NetworkGraph:
@@ -65,7 +49,7 @@ class NetworkGraph:
             return found if isinstance(found, Tensor) else None
         return value if isinstance(value, Tensor) else None
 
-    def norm(self, node: fx.Node | None) -> Norm | None:
+    def norm(self, node: fx.Node | None) -> ChannelAffine | None:
         """The batch norm that a node is, if it is one in eval mode."""
         if node is None:
             return None
@@ -73,7 +57,7 @@ class NetworkGraph:
         if type(module) is nn.BatchNorm2d:
             if module.training:
                 return None
-            return Norm.of(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
+            return _exact(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
         if node.op == "call_function" and node.target is F.batch_norm:
             names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
             given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -85,7 +69,7 @@ class NetworkGraph:
             eps = given.get("eps", 1e-5)
             if given.get("training", False) is not False or missing or not isinstance(eps, float):
                 return None
-            return Norm.of(mean, variance, weight, bias, eps)
+            return _exact(mean, variance, weight, bias, eps)
         return None
 
     def activation(self, node: fx.Node | None) -> Activation | None:
@@ -155,6 +139,14 @@ class NetworkGraph:
         for node in (last, *between):
             self.graph.erase_node(node)
         return new
+
+
+def _exact(
+    mean: Tensor | None, variance: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> ChannelAffine | None:
+    """In float64, for it is multiplied into weights that are rounded once."""
+    exact = [None if value is None else value.double() for value in (mean, variance, weight, bias)]
+    return ChannelAffine.of(exact[0], exact[1], exact[2], exact[3], eps)
 
 
 def pair(value: Any) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What stands between two convolutions, each in one pass over memory: bias and activation, pooling, the attack's step.
+"""What stands between two convolutions, each in one pass over memory: bias and activation, pooling.
 
 Every function has a plain-torch version, which is also its definition, and a Triton kernel that is used on a GPU where
 Triton can be imported. All tensors that pass through a network here are (B, C, H, W) in channels-last memory.
@@ -36,7 +36,7 @@ _pooling_kernels = partial(kernel_module, "whorl.models.prepared.pool_kernels")
 _unshuffle_kernels = partial(kernel_module, "whorl.models.prepared.unshuffle_kernels")
 
 
-def _by_kernel(*tensors: Tensor) -> bool:
+def by_kernel(*tensors: Tensor) -> bool:
     """Whether the kernels can take tensors."""
     if kernels() is None:
         return False
@@ -103,7 +103,7 @@ def bias_act(
     Returns:
         (B, C, H, W), dtype of ``x``: ``into``, or dense.
     """
-    if _even(x) and _by_kernel(x):
+    if _even(x) and by_kernel(x):
         out = into
         if out is None:
             out = x if reuse and _no_gaps(x) else empty(x.shape, x)
@@ -135,7 +135,7 @@ def act_backward(gradient: Tensor, out: Tensor, act: Activation, into: Tensor | 
     if act == "none" and into is None:
         return gradient
     into = empty(gradient.shape, gradient) if into is None else into
-    if all(map(_even, (gradient, out, into))) and _by_kernel(gradient, out, into):
+    if all(map(_even, (gradient, out, into))) and by_kernel(gradient, out, into):
         with torch.cuda.device_of(gradient):
             kernels().act_backward(gradient, out, into, act)
         return into
@@ -198,7 +198,7 @@ def average_pool(
         act: what to apply.
         into: where to write, or None for a new, dense tensor.
     """
-    if _small(pool) and _by_kernel(x):
+    if _small(pool) and by_kernel(x):
         out = empty((*x.shape[:2], *pool.sides(x)), x) if into is None else into
         with torch.cuda.device_of(x):
             _pooling_kernels().average_pool(even(x), pool, bias, out, act)
@@ -224,7 +224,7 @@ def average_pool_backward(
         into: where to write, or None for a new, dense tensor.
     """
     into = empty(shape, gradient) if into is None else into
-    if _small(pool) and _by_kernel(gradient, out, into):
+    if _small(pool) and by_kernel(gradient, out, into):
         with torch.cuda.device_of(gradient):
             _pooling_kernels().average_pool_backward(even(gradient), even(out), pool, into, act)
         return into
@@ -240,7 +240,7 @@ def _small(pool: Pool) -> bool:
     return pool.kernel[0] * pool.kernel[1] <= _MOST_TAPS
 
 
-class AveragePool(torch.autograd.Function):
+class AveragePoolFunction(torch.autograd.Function):
     """Average pooling, and its gradient."""
 
     @staticmethod
@@ -256,7 +256,7 @@ class AveragePool(torch.autograd.Function):
         return average_pool_backward(gradient, gradient, ctx.pool, ctx.shape, "none"), None
 
 
-class MaxPool(torch.autograd.Function):
+class MaxPoolFunction(torch.autograd.Function):
     """Max pooling that remembers a byte a window, where torch remembers eight, and never adds atomically."""
 
     @staticmethod
@@ -300,8 +300,8 @@ class Window(NamedTuple):
 
 def max_pool(x: Tensor, window: Window, *, into: Tensor | None = None) -> Tensor:
     """Max pooling; ``into`` may be a range of channels to write to, where kernels are used."""
-    if _by_kernel(x):
-        out: Tensor = MaxPool.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
+    if by_kernel(x):
+        out: Tensor = MaxPoolFunction.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
         return out
     return F.max_pool2d(x, *_plainly(window))
 
@@ -317,7 +317,7 @@ def _plainly(window: Window) -> tuple[int, int, int, int, bool]:
 
 def unshuffle(x: Tensor, mean: Tensor, out: Tensor, padding: int) -> bool:
     """Write each 2×2 block of ``x - mean`` to channels of a pixel of ``out``; False if no kernel can."""
-    if x.stride(3) != 1 or not _by_kernel(x, out, mean):
+    if x.stride(3) != 1 or not by_kernel(x, out, mean):
         return False
     with torch.cuda.device_of(x):
         _unshuffle_kernels().unshuffle(x, mean, out, padding)
@@ -326,45 +326,8 @@ def unshuffle(x: Tensor, mean: Tensor, out: Tensor, padding: int) -> bool:
 
 def unshuffle_backward(gradient: Tensor, out: Tensor, padding: int) -> bool:
     """Write the gradient of :func:`unshuffle`'s input; False if no kernel can."""
-    if not _by_kernel(gradient, out):
+    if not by_kernel(gradient, out):
         return False
     with torch.cuda.device_of(gradient):
         _unshuffle_kernels().unshuffle_backward(dense(gradient), out, padding)
     return True
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The attack's step
-
-
-def linf_step(
-    g: Tensor, x: Tensor, eps: Tensor, alpha: Tensor, momentum: float, *, velocity: Tensor, adv: Tensor
-) -> Tensor:
-    """One signed step with momentum, projected onto the ball; changes ``velocity`` and ``adv``.
-
-    Args:
-        g: (B, C, H, W) estimated gradient, of the images' dtype or bfloat16.
-        x: the clean images.
-        eps: (B, 1, 1, 1) radius.
-        alpha: (B, 1, 1, 1) step size.
-        momentum: decay; at 0 the velocity is not looked at.
-        velocity: accumulated gradient.
-        adv: where the images are now.
-
-    Returns:
-        (B,) mean absolute gradient of each image; not finite as soon as one value is not.
-    """
-    total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3), dtype=x.dtype)
-    size = (total / g[0].numel()).clamp_min(torch.finfo(x.dtype).tiny)
-    contiguous = all(part.is_contiguous() for part in (g, x, velocity, adv))
-    if contiguous and x.dtype == torch.float32 and _by_kernel(g):
-        with torch.cuda.device_of(g):
-            kernels().linf_step(g, x, eps, alpha, size, momentum, velocity, adv)
-        return size
-    g = g.to(x.dtype)
-    if momentum:
-        velocity.mul_(momentum).add_(g / size[:, None, None, None])
-        g = velocity
-    low, high = (x - eps).clamp_min(0), (x + eps).clamp_max(1)
-    adv.copy_(torch.clamp(adv + alpha * g.sign(), low, high))
-    return size

@@ -13,7 +13,8 @@ import torch
 from torch import fx, nn
 
 from whorl.models.prepared.concatenations import fuse_concatenations
-from whorl.models.prepared.layers import Convolution, Geometry, Part, SamePadded, Stem
+from whorl.models.prepared.fold import same_padded
+from whorl.models.prepared.layers import Convolution, Geometry, OutputPart, SamePadded, Stem
 from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool
 from whorl.models.prepared.pools import average_pool, replace_average_pools, replace_max_pools
@@ -33,7 +34,7 @@ class Rewritten(NamedTuple):
     """A rewritten network."""
 
     net: fx.GraphModule
-    takes_pictures: bool
+    takes_images: bool
     """Whether it normalises images by itself."""
 
 
@@ -66,11 +67,11 @@ def rewrite(
     if hand:
         replace_max_pools(work)
         fuse_concatenations(work)
-    takes_pictures = stem is not None and replace_stem(work, stem)
+    takes_images = stem is not None and replace_stem(work, stem)
     graph_module.graph.eliminate_dead_code()
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()
-    return Rewritten(graph_module, takes_pictures)
+    return Rewritten(graph_module, takes_images)
 
 
 def drop_what_does_nothing(work: NetworkGraph) -> None:
@@ -109,7 +110,7 @@ def fuse_convolutions(work: NetworkGraph) -> None:
         if act is not None:
             chain.append(sure(work.only_user(chain[-1])))
         dtype = conv.weight.dtype
-        parts = [Part(conv.out_channels, act or "none")]
+        parts = [OutputPart(conv.out_channels, act or "none")]
         made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts, hand=work.hand)
         *between, last = chain
         work.replace(last, made, (node.args[0],), between[::-1])
@@ -137,7 +138,7 @@ def fuse_additions(work: NetworkGraph) -> None:
         act = work.activation(work.only_user(node))
         if act is not None:
             chain.append(sure(work.only_user(node)))
-            conv.parts = (Part(conv.parts[0].width, act),)
+            conv.parts = (OutputPart(conv.parts[0].width, act),)
         *between, last = chain
         work.replace(last, conv, (source, early), between[::-1])
 
@@ -215,7 +216,7 @@ def _kind(conv: nn.Module | None) -> type[Convolution] | None:
     if type(conv) is nn.Conv2d:
         return Convolution
     # timm's: it pads by the image's size, and then is an ordinary one.
-    return SamePadded if type(conv).__name__ == "Conv2dSame" and type(conv).__module__.startswith("timm.") else None
+    return SamePadded if same_padded(conv) else None
 
 
 def _geometry(conv: nn.Conv2d) -> Geometry:

@@ -13,7 +13,7 @@
     Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true });
     layout.font.color = ink;
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: raised, bordercolor: grid, font: { color: ink } };
-    const axes = layout.scene ? [layout.scene.xaxis, layout.scene.yaxis, layout.scene.zaxis] : [layout.xaxis, layout.yaxis];
+    const axes = Object.entries(layout.scene ?? layout).filter(([name]) => /^[xyz]axis\d*$/.test(name)).map(([, axis]) => axis);
     for (const axis of axes) Object.assign(axis, { gridcolor: grid, linecolor: grid, zerolinecolor: grid, color: ink });
     if (layout.scene) {
       layout.scene.uirevision = "kept"; // another pair or target is seen from the same side
@@ -49,10 +49,10 @@
   if (surface) {
     const [subject, view] = ["surface-subject", "surface-view"].map((id) => document.getElementById(id));
     const known = JSON.parse(surface.dataset.choices);
-    const find = () => known.find((c) => c.subject === Number(subject.value) && c.view === Number(view.value));
+    const find = () => known.find((c) => c.subject === Number(subject.value) && c.transfer === Number(view.value));
     const limit = () => {
       for (const option of view.options)
-        option.disabled = !known.some((c) => c.subject === Number(subject.value) && c.view === Number(option.value));
+        option.disabled = !known.some((c) => c.subject === Number(subject.value) && c.transfer === Number(option.value));
       if (view.selectedOptions[0]?.disabled) view.value = [...view.options].find((o) => !o.disabled).value;
     };
     const change = () => {
@@ -120,7 +120,7 @@
     });
   }
 
-  // Pictures, enlarged.
+  // Images, enlarged.
   const dialog = document.getElementById("light");
   if (dialog) {
     const tiles = [...document.querySelectorAll(".tile")];

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.blackbox.decision.walks import BoundaryWalk, Walk
-from whorl.attacks.blackbox.queries import Progress, Target, check_above_zero, check_whole
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole
 from whorl.attacks.blackbox.starts import Given, Init, check_init, given_start, is_given
 from whorl.attacks.contract import Attack, Crafted, Model
 from whorl.attacks.norms import column, find_norm, l2_size
@@ -87,8 +87,8 @@ class DecisionAttack(Attack):
         start, grad_evals = None, torch.zeros_like(goal.labels)
         if isinstance(self.init, Given):
             start, grad_evals = given_start(self.init, self.surrogate, x, goal, seed=seed, ids=ids)
-        target = Target(model, x, goal, budget=self.budget, chunk=self.chunk, labels_suffice=True)
-        progress = Progress(x, x, target, find_norm("l2"), trace=self.trace, grad_evals=grad_evals)
+        target = QueriedTarget(model, x, goal, budget=self.budget, chunk=self.chunk, labels_suffice=True)
+        progress = BestSoFar(x, x, target, find_norm("l2"), trace=self.trace, grad_evals=grad_evals)
         with progress.kept_on_failure():
             rows = torch.arange(len(x), device=x.device)
             rows = rows[~self._offer(target, progress, x, rows)]
@@ -97,7 +97,7 @@ class DecisionAttack(Attack):
             self._walk(target, progress, self._unfinished(progress, rows), keys)
         return progress.crafted()
 
-    def _offer(self, target: Target, progress: Progress, images: Tensor, rows: Tensor) -> Tensor:
+    def _offer(self, target: QueriedTarget, progress: BestSoFar, images: Tensor, rows: Tensor) -> Tensor:
         """Ask about images and keep those that are adversarial and nearer: (n,) bool, adversarial."""
         if self.rounded:
             images = (images * 255).round() / 255
@@ -107,10 +107,12 @@ class DecisionAttack(Attack):
         progress.offer(rows[reached], images[reached], -distance[reached], near[reached])
         return reached
 
-    def _unfinished(self, progress: Progress, rows: Tensor) -> Tensor:
+    def _unfinished(self, progress: BestSoFar, rows: Tensor) -> Tensor:
         return rows if self.eps is None else rows[~progress.success[rows]]
 
-    def _begin(self, target: Target, progress: Progress, start: Tensor | None, rows: Tensor, keys: Tensor) -> Tensor:
+    def _begin(
+        self, target: QueriedTarget, progress: BestSoFar, start: Tensor | None, rows: Tensor, keys: Tensor
+    ) -> Tensor:
         """Find a start for each of ``rows``; returns those that have one."""
         found = [rows[:0]]
         if start is not None and len(rows):
@@ -127,7 +129,7 @@ class DecisionAttack(Attack):
             rows = rows[~reached]
         return torch.cat(found).sort().values
 
-    def _bisect(self, target: Target, progress: Progress, rows: Tensor) -> None:
+    def _bisect(self, target: QueriedTarget, progress: BestSoFar, rows: Tensor) -> None:
         x, far = progress.x, progress.best.clone()
         low, high = (progress.value.new_full(progress.value.shape, share) for share in (0.0, 1.0))
         for _ in range(self.bisections):
@@ -140,7 +142,7 @@ class DecisionAttack(Attack):
             high[rows] = torch.where(reached, middle, high[rows])
             low[rows] = torch.where(reached, low[rows], middle)
 
-    def _walk(self, target: Target, progress: Progress, rows: Tensor, keys: Tensor) -> None:
+    def _walk(self, target: QueriedTarget, progress: BestSoFar, rows: Tensor, keys: Tensor) -> None:
         walker = self.walk.begin(progress.x)
         while True:
             rows = self._unfinished(progress, rows[target.affords(rows, self.walk.cost)])

@@ -10,14 +10,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import Progress, Target, check_above_zero, check_whole, in_8_bits
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole, in_8_bits
 from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithetic
 from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
 from whorl.attacks.blackbox.starts import Init, check_in_ball, check_init, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, ready
-from whorl.attacks.gradient import Adam, SampledGradient, largest
+from whorl.attacks.loop import SampledGradient, largest
 from whorl.attacks.norms import Norm, NormName, column, find_norm
 from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.attacks.step import Adam
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.transforms import plain
@@ -114,8 +115,8 @@ class ScoreAttack(Attack):
         norm = find_norm(self.norm)
         keys = image_keys(x, seed, ids)
         start, grad_evals = self._start(norm, x, goal, keys, seed=seed, ids=ids)
-        target = Target(model, x, goal, budget=self.budget, chunk=self.chunk)
-        progress = Progress(x, start, target, norm, trace=self.trace, grad_evals=grad_evals)
+        target = QueriedTarget(model, x, goal, budget=self.budget, chunk=self.chunk)
+        progress = BestSoFar(x, start, target, norm, trace=self.trace, grad_evals=grad_evals)
         with progress.kept_on_failure():
             self._climb(target, progress, start, keys)
         return progress.crafted()
@@ -140,7 +141,7 @@ class ScoreAttack(Attack):
         check_in_ball(start, x, norm, self.eps, ids, slack=slack(self.init, x, norm))
         return norm.ball(x, eps)(start), grad_evals
 
-    def _climb(self, target: Target, progress: Progress, start: Tensor, keys: Tensor) -> None:
+    def _climb(self, target: QueriedTarget, progress: BestSoFar, start: Tensor, keys: Tensor) -> None:
         """Step until every image is done. States are kept for the whole batch; ``rows`` are the images still at it."""
         loss, x = find_loss(self.loss), progress.x
         eps = torch.tensor(self.eps, dtype=x.dtype, device=x.device)
@@ -180,7 +181,7 @@ class ScoreAttack(Attack):
             points[rows] = self.space.settled(points[rows] + step, progress.norm.ball(x[rows], eps))
             target.step += 1
 
-    def _asker(self, target: Target, x: Tensor, eps: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    def _asker(self, target: QueriedTarget, x: Tensor, eps: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         norm, loss = find_norm(self.norm), find_loss(self.loss)
 
         def ask(points: Tensor, rows: Tensor) -> Tensor:
@@ -191,7 +192,7 @@ class ScoreAttack(Attack):
     def _prior(self, goal: Goal, grad_evals: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         def prior(points: Tensor, rows: Tensor) -> Tensor:
             assert self.surrogate is not None  # noqa: S101 - checked before the loop
-            part = Goal(goal.labels[rows], goal.targeted, goal.highest)
+            part = goal.rows(rows)
             grad_evals.index_add_(0, rows, torch.ones_like(rows))
             with ready(self.surrogate):
                 gradient = SampledGradient(self.surrogate, part, find_loss(self.loss), plain, 1, None)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import Progress, Target, check_above_zero, check_whole
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole
 from whorl.attacks.blackbox.score.gradients import Draw, directions
 from whorl.attacks.contract import Attack, Crafted, Model
 from whorl.attacks.norms import NormName, find_norm, unit
@@ -54,8 +54,8 @@ class NoiseSearch(Attack):
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is asked about first."""
         norm, loss, keys = find_norm(self.norm), find_loss(self.loss), image_keys(x, seed, ids)
-        target = Target(model, x, goal, budget=self.budget, chunk=self.chunk)
-        progress = Progress(x, x, target, norm, trace=False, grad_evals=torch.zeros_like(goal.labels))
+        target = QueriedTarget(model, x, goal, budget=self.budget, chunk=self.chunk)
+        progress = BestSoFar(x, x, target, norm, trace=False, grad_evals=torch.zeros_like(goal.labels))
         rows = torch.arange(len(x), device=x.device)
         with progress.kept_on_failure():
             value, reached = target.objective(x, rows, loss)

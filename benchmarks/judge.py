@@ -1,0 +1,66 @@
+"""Images, attacks on them, and how often networks are fooled: for every benchmark that evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import whorl
+from whorl.evaluation import PAPER_POSES, AttackedImages, Outcomes, Pose, Precision, outcomes
+from whorl.evaluation.outcomes import split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Labelled images on the device: (N, C, H, W), (N,) labels, N names."""
+
+    x: Tensor
+    y: Tensor
+    ids: list[str]
+
+    @classmethod
+    def load(cls, folder: str | None, n: int | None, size: int, device: torch.device | str, *, skip: int = 0) -> Data:
+        """``n`` images of a folder, or of the bundled samples, after the first ``skip``, at one size."""
+        last = None if n is None else skip + n
+        x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
+        return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
+
+    def parts(self, size: int) -> list[slice]:
+        """Batches, as places."""
+        return [slice(start, start + size) for start in range(0, len(self.x), size)]
+
+    def attacked(self, attack: whorl.Attack, source: nn.Module, *, batch_size: int, seed: int = 0) -> Tensor:
+        """Attack all images, some at a time: (N, C, H, W)."""
+        parts = self.parts(batch_size)
+        return torch.cat([attack(source, self.x[p], self.y[p], seed=seed, ids=self.ids[p]) for p in parts])
+
+
+def evaluated(
+    targets: Mapping[str, nn.Module],
+    data: Data,
+    adversarial: Mapping[str, Tensor],
+    poses: Sequence[Pose] = PAPER_POSES,
+    *,
+    batch_size: int,
+    precision: Precision = "full",
+) -> Outcomes:
+    """Evaluate attacks on images that are in memory; ``adversarial`` is attack's name to (N, C, H, W)."""
+    batches = split(AttackedImages(data.x, adversarial, data.y, data.ids), batch_size)
+    return outcomes(batches, targets, poses, precision=precision)
+
+
+def percent(done: Outcomes, attack: str, target: str) -> float:
+    """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
+    return 100 * done.rate(attack, target, "mean")
+
+
+def rows(done: Outcomes) -> list[dict[str, Any]]:
+    """Counts of every attack on every network in every pose, as they are saved."""
+    return [
+        {"attack": a, "target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift, **vars(c)}
+        for (a, t, p), c in done.counts.items()
+    ]

@@ -1,0 +1,241 @@
+"""The loop of every gradient attack: [input transform] → gradient → [estimator] → [momentum] → [step, project]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.contract import Model, network_dtype
+from whorl.attacks.objectives import Goal, Loss, find_loss
+from whorl.attacks.step import Step
+from whorl.randomness import substream
+from whorl.transforms import InputTransform, plain
+
+if TYPE_CHECKING:
+    from whorl.attacks.gradient import GradientAttack
+
+# On a CPU a larger batch of transformed copies is no faster, only larger.
+_CPU_IMAGES_PER_PASS = 32
+
+
+class UnderAttack(NamedTuple):
+    """A batch and what belongs to each of its images."""
+
+    x: Tensor
+    """(B, C, H, W) clean images."""
+    start: Tensor
+    """(B, C, H, W): where the attack starts."""
+    goal: Goal
+    keys: Tensor
+    """(B,) int64."""
+    eps: Tensor
+    """(B or 1, 1, 1, 1)."""
+    alpha: Tensor | float
+    """Likewise, or one number for all."""
+
+    def rows(self, which: slice) -> UnderAttack:
+        """Some of the images."""
+
+        def each(value: Tensor) -> Tensor:
+            return value[which] if len(value) == len(self.x) else value
+
+        alpha = each(self.alpha) if isinstance(self.alpha, Tensor) else self.alpha
+        goal, keys = self.goal.rows(which), self.keys[which]
+        return UnderAttack(self.x[which], self.start[which], goal, keys, each(self.eps), alpha)
+
+
+class Made(NamedTuple):
+    """What came of a batch: (B, C, H, W) images; (B,) whether all gradients were finite; (B,) gradients spent."""
+
+    images: Tensor
+    finite: Tensor
+    grad_evals: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A step that was taken: what a listener gets."""
+
+    index: int
+    """From 0."""
+    of: int
+    """Steps of the attack."""
+    adv: Tensor
+    """(B, C, H, W) images after it."""
+    logits: Tensor
+    """(B, classes): the model's answer before it, on what it was shown."""
+
+
+OnStep = Callable[[Taken], None]
+"""Called after each step, in the attack's own thread; what it raises ends the attack."""
+
+
+def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: OnStep | None = None) -> Made:
+    """Attack a batch step by step: the paper's Algorithm 1.
+
+    Args:
+        attack: its settings.
+        model: in eval mode.
+        batch: not empty.
+        on_step: called after each step.
+    """
+    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch)
+    state = step.start(batch.start)
+    finite = torch.ones_like(batch.goal.labels, dtype=torch.bool)
+    for index in range(attack.steps):
+        g, logits = gradient(state.adv, batch.keys, index)
+        finite &= largest(g).isfinite()
+        state = step(state, g, index)
+        if on_step is not None:
+            on_step(Taken(index=index, of=attack.steps, adv=state.adv, logits=logits))
+    return Made(state.adv, finite, torch.full_like(batch.goal.labels, attack.steps * attack.samples))
+
+
+def step_by_step(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    """Attack a batch as :func:`run` does, or as :func:`run_until_reached` where images are to stop early."""
+    return (run_until_reached if attack.early_stop else run)(attack, model, batch)
+
+
+def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    """Attack a batch as :func:`run` does, but let an image rest once the model answers as wanted.
+
+    It then leaves the batch, and the others go on without it. The arguments are those of :func:`run`.
+    """
+    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch)
+    state, keys = step.start(batch.start), batch.keys
+    images = batch.start.clone()
+    finite = torch.ones_like(batch.goal.labels, dtype=torch.bool)
+    evals = torch.full_like(batch.goal.labels, attack.steps * attack.samples)
+    places = torch.arange(len(images), device=images.device)  # of those still under attack
+    for index in range(attack.steps):
+        g, logits = gradient(state.adv, keys, index)
+        finite[places] &= largest(g).isfinite()
+        left = ~gradient.goal.reached(logits)
+        if not bool(left.all()):
+            images[places] = state.adv
+            evals[places[~left]] = (index + 1) * attack.samples
+            if not bool(left.any()):
+                return Made(images, finite, evals)
+            state = step.keep(state, left)
+            places, keys, g, gradient.goal = places[left], keys[left], g[left], gradient.goal.rows(left)
+        state = step(state, g, index)
+    images[places] = state.adv
+    return Made(images, finite, evals)
+
+
+def take_steps(attack: GradientAttack, batch: UnderAttack) -> Step:
+    """The step of an attack on a batch."""
+    return Step(
+        batch.x,
+        batch.eps,
+        batch.alpha,
+        steps=attack.steps,
+        estimator=attack.estimator,
+        momentum=attack.momentum,
+        norm=attack.norm,
+        optimizer=attack.optimizer,
+    )
+
+
+def sampled_gradient(attack: GradientAttack, model: Model, goal: Goal) -> SampledGradient:
+    """The gradient that an attack follows."""
+    return SampledGradient(model, goal, find_loss(attack.loss), attack.input, attack.samples, attack.chunk)
+
+
+class SampledGradient:
+    """The gradient of the objective at a batch, averaged over draws of an input transform.
+
+    Calling it with (B, C, H, W) images, (B,) keys and the number of the step gives the (B, C, H, W) mean gradient, and
+    the (B, classes) logits of the first draw. Nothing in it waits for the device. With ``narrow``, the transform sees
+    images of that dtype, and the gradient of a single draw has it too.
+    """
+
+    fits: int | None = None
+    """Draws that fit into memory together, once that is known."""
+
+    def __init__(
+        self,
+        model: Model,
+        goal: Goal,
+        loss: Loss,
+        transform: InputTransform,
+        samples: int,
+        chunk: int | None,
+        *,
+        narrow: torch.dtype | None = None,
+    ) -> None:
+        self.model, self.goal, self.loss, self.transform, self.samples = model, goal, loss, transform, samples
+        self.chunk, self.narrow = chunk, narrow
+        self.dtype: torch.dtype | None = None
+
+    def __call__(self, x: Tensor, keys: Tensor, *path: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Average over all draws, as many at a time as fit; ``path`` names the stream of ``keys``, such as the step."""
+        if self.dtype is None:
+            self.dtype = network_dtype(self.model, x)
+        if self.samples == 1:
+            (gradient,), logits = self._draws(x, keys, path, 0, 1)
+            return gradient, logits
+        total = torch.zeros_like(x)
+        answered: Tensor | None = None
+        chunk = self.chunk or self._fitting(x)
+        done = 0
+        while done < self.samples:
+            count = min(chunk, self.samples - done)
+            try:
+                gradients, logits = self._draws(x, keys, path, done, count)
+            except torch.cuda.OutOfMemoryError:
+                if self.chunk is not None or count == 1:
+                    raise
+                chunk = self.fits = max(1, count // 2)
+                continue
+            # One by one and in order: the sum is then the same whatever the chunk.
+            for one in gradients:
+                total += one
+            answered = logits if answered is None else answered
+            done += count
+        assert answered is not None  # noqa: S101 - samples >= 1, so the loop ran
+        return total / self.samples, answered
+
+    def _fitting(self, x: Tensor) -> int:
+        if self.fits is None:
+            self.fits = self.samples if x.is_cuda else max(1, _CPU_IMAGES_PER_PASS // x.shape[0])
+        return self.fits
+
+    def _draws(
+        self, x: Tensor, keys: Tensor, path: tuple[int | Tensor, ...], first: int, count: int
+    ) -> tuple[Tensor, Tensor]:
+        here = x.detach().to(self.narrow or x.dtype)
+        leaf = (here if count == 1 else here.repeat(count, 1, 1, 1)).requires_grad_()
+        seen = leaf
+        if self.transform is not plain:
+            draw = torch.arange(first, first + count, device=x.device)
+            seen = self.transform(leaf, substream(keys[None, :], *path, draw[:, None]).flatten())
+        goal = self.goal if count == 1 else self.goal.repeat(count)
+        objective = torch.zeros_like(goal.labels, dtype=x.dtype)
+        logits: Tensor | None = None
+        for weight, part in loss_terms(self.model, seen.to(self.dtype)):
+            goal.check_classes(part)
+            objective = objective + weight * goal.objective(part.to(x.dtype), self.loss)
+            logits = weight * part.detach() if logits is None else logits + weight * part.detach()
+        assert logits is not None  # noqa: S101 - a model has at least one term
+        # A sum over the batch, so that each image's gradient is its own, whatever it is batched with.
+        (gradient,) = torch.autograd.grad(objective.sum(), leaf)
+        batch = x.shape[0]
+        return gradient.reshape(count, *x.shape), logits[:batch]
+
+
+def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
+    """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses."""
+    terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
+    return [(1.0, model(x))] if terms is None else terms(x)
+
+
+def largest(g: Tensor) -> Tensor:
+    """Largest absolute value of each image's gradient, (B,); NaN or infinite as soon as one value is."""
+    flat = g.flatten(1)
+    # On a CPU torch finds both ends many times sooner than the infinity norm.
+    return torch.maximum(flat.amax(1), -flat.amin(1))

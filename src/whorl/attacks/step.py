@@ -1,0 +1,122 @@
+"""One step of a gradient attack: estimator → momentum → update → projection. Every loop takes it, training too."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whorl.attacks.norms import NormName, find_norm
+from whorl.estimators import Estimator, at_step, identity
+
+Optimizer = Literal["sign", "adam"]
+
+
+class State(NamedTuple):
+    """Where an attack stands, both (B, C, H, W)."""
+
+    adv: Tensor
+    """The adversarial images so far."""
+    velocity: Tensor
+    """The accumulated gradient; zeros without momentum."""
+
+
+class Step:
+    """From a gradient to the next adversarial images; everything is per image.
+
+    Args:
+        x: (B, C, H, W) clean images.
+        eps: (B or 1, 1, 1, 1) radius of the ball.
+        alpha: step size, likewise or one number.
+        steps: of the whole attack, for estimators that change from step to step.
+        estimator: gradient to invariant gradient.
+        momentum: decay μ of m ← μ·m + g / mean|g|; 0 is none.
+        norm: of the ball.
+        optimizer: ``"sign"`` takes the norm's steepest step, ``"adam"`` Adam's.
+
+    >>> x = torch.full((1, 1, 1, 2), 0.5)
+    >>> step = Step(x, torch.full((1, 1, 1, 1), 0.25), 0.125, steps=2, momentum=1.0)
+    >>> state = step(step.start(x), torch.tensor([[[[3.0, -1.0]]]]), 0)
+    >>> state.adv.flatten().tolist(), state.velocity.flatten().tolist()
+    ([0.625, 0.375], [1.5, -0.5])
+    """
+
+    def __init__(  # wide: a step is its parts
+        self,
+        x: Tensor,
+        eps: Tensor,
+        alpha: Tensor | float,
+        *,
+        steps: int,
+        estimator: Estimator = identity,
+        momentum: float = 0.0,
+        norm: NormName = "linf",
+        optimizer: Optimizer = "sign",
+    ) -> None:
+        self.x, self.eps, self.alpha, self.steps = x, eps, alpha, steps
+        self.estimator, self.momentum, self.norm = estimator, momentum, find_norm(norm)
+        self.adam = Adam() if optimizer == "adam" else None
+        self.update = self.adam or self.norm.steepest
+        self.project = self.norm.ball(x, eps)
+
+    def start(self, adv: Tensor) -> State:
+        """The state before the first step, at ``adv``."""
+        return State(adv, torch.zeros_like(self.x))
+
+    def __call__(self, state: State, gradient: Tensor, index: int) -> State:
+        """Take step ``index``, counted from 0, along a (B, C, H, W) gradient of the objective."""
+        return self.move(state, self.estimate(gradient, index))
+
+    def estimate(self, gradient: Tensor, index: int) -> Tensor:
+        """The first part: what the estimator makes of the gradient in step ``index``."""
+        return gradient if self.estimator is identity else at_step(self.estimator, index, self.steps)(gradient)
+
+    def move(self, state: State, g: Tensor) -> State:
+        """The rest, along an estimated gradient."""
+        velocity = state.velocity
+        if self.momentum:
+            g = velocity = self.momentum * velocity + g / mean_size(g)
+        return State(self.project(state.adv + self.alpha * self.update(g)), velocity)
+
+    def keep(self, state: State, which: Tensor) -> State:
+        """Go on with some of the images, by a (B,) mask; gives their state."""
+
+        def each(value: Tensor) -> Tensor:
+            return value[which] if len(value) == len(which) else value
+
+        self.x, self.eps = self.x[which], each(self.eps)
+        self.alpha = each(self.alpha) if isinstance(self.alpha, Tensor) else self.alpha
+        self.project = self.norm.ball(self.x, self.eps)
+        if self.adam is not None:
+            self.adam.keep(which)
+        return State(state.adv[which], state.velocity[which])
+
+
+def mean_size(g: Tensor) -> Tensor:
+    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
+    total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3), keepdim=True)
+    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+
+
+class Adam:
+    """Adam's direction (Kingma and Ba), element by element, so that images stay independent."""
+
+    def __init__(self, beta_1: float = 0.9, beta_2: float = 0.999, floor: float = 1e-8) -> None:
+        self.beta_1, self.beta_2, self.floor = beta_1, beta_2, floor
+        self.steps = 0
+        self.mean: Tensor | float = 0.0
+        self.square: Tensor | float = 0.0
+
+    def keep(self, which: Tensor) -> None:
+        """Go on with some of the images, by a (B,) mask."""
+        self.mean, self.square = (v[which] if isinstance(v, Tensor) else v for v in (self.mean, self.square))
+
+    def __call__(self, g: Tensor) -> Tensor:
+        """Take in a gradient, give the step of size about 1."""
+        self.steps += 1
+        self.mean = self.beta_1 * self.mean + (1 - self.beta_1) * g
+        self.square = self.beta_2 * self.square + (1 - self.beta_2) * g * g
+        mean = self.mean / (1 - self.beta_1**self.steps)
+        square = self.square / (1 - self.beta_2**self.steps)
+        return mean / (square.sqrt() + self.floor)

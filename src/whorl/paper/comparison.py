@@ -1,0 +1,214 @@
+"""What comes of putting a run beside the paper, as plain records, and whether two rows stand to each other as there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from whorl.evaluation import Comparison
+from whorl.paper.item import Item
+
+Verdict = Literal["agrees", "differs", "level", "unprinted", "undefined"]
+MARKS: dict[Verdict, str] = {"agrees": "✓", "differs": "✗", "level": "~", "unprinted": "", "undefined": "?"}
+"""What a table shows beside the first row of a pair."""
+LEVEL_ABOVE = 0.05
+"""Two attacks are distinguished if the paired test's p-value is below this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordering:
+    """Two rows of one column, in ours and in the paper.
+
+    Attributes:
+        first: the row that the paper's method is in.
+        second: the row that it is held against.
+        where: the column, in words.
+        ours: how far the first is above the second, in points; None if there is no rate.
+        printed: the same in the paper; None if it printed no figures.
+        comparison: of the two on the same images, exact; None if there is no rate.
+        verdict: see :func:`judge`.
+    """
+
+    first: str
+    second: str
+    where: str
+    ours: float | None
+    printed: float | None
+    comparison: Comparison | None
+    verdict: Verdict
+
+    @property
+    def direction(self) -> int:
+        """1 if our first row is above the second, -1 if below, 0 if the two are not distinguished."""
+        if self.comparison is None or not self.comparison.differs(LEVEL_ABOVE):
+            return 0
+        return 1 if self.comparison.b > self.comparison.c else -1
+
+    def __str__(self) -> str:
+        printed = "" if self.printed is None else f", the paper {self.printed:+.1f}"
+        ours = "no rate" if self.ours is None else f"ours {self.ours:+.1f}"
+        p = "" if self.comparison is None else f", p = {self.comparison.p_value:.2g}"
+        return f"{self.first} against {self.second}, {self.where}: {ours}{printed}{p}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One figure.
+
+    Attributes:
+        ours: percent, or mean queries; None if there is no rate.
+        printed: the paper's; None if it printed none.
+        interval: Wilson's of ours, 95%, percent; None for a mean over poses.
+        n: clean images that the target recognised, over all poses that the figure is about.
+        marks: one of ``verdicts.MARKS`` for each pair of rows in which this row is the first.
+    """
+
+    ours: float | None
+    printed: float | None
+    interval: tuple[float, float] | None = None
+    n: int = 0
+    marks: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRow:
+    """A row: the attack's label, and a value for each column."""
+
+    attack: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedTable:
+    """A table within a table.
+
+    Attributes:
+        title: source and target, the paper's name and ours.
+        source: ours.
+        targets: ours, one for each column.
+        columns: headings.
+        lines: one for each attack.
+        digits: to show after the point.
+    """
+
+    title: str
+    source: str
+    targets: tuple[str, ...]
+    columns: tuple[str, ...]
+    lines: tuple[ComparedRow, ...]
+    digits: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What an attack's images cost to craft.
+
+    Attributes:
+        attack: its label.
+        source: network that was attacked.
+        gradients: for an image.
+        seconds: for 1,000 images.
+        printed_seconds: the paper's; None if it printed none.
+    """
+
+    attack: str
+    source: str
+    gradients: float
+    seconds: float
+    printed_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A table or figure, ours beside the paper's.
+
+    Attributes:
+        item: the paper's.
+        profile: name of the profile.
+        images: how many there were.
+        players: who stands for whom, a line each.
+        blocks: the figures.
+        orderings: every pair of rows that the paper orders, in every column.
+        costs: of each attack; empty unless the paper printed what they cost.
+        notes: what to know.
+    """
+
+    item: Item
+    profile: str
+    images: int
+    players: tuple[str, ...]
+    blocks: tuple[ComparedTable, ...]
+    orderings: tuple[Ordering, ...]
+    costs: tuple[Cost, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """How many orderings are the paper's, in a line."""
+        return summarise(self.orderings)
+
+    @property
+    def differing(self) -> tuple[Ordering, ...]:
+        """The orderings that are the other way round."""
+        return tuple(one for one in self.orderings if one.verdict == "differs")
+
+
+def judge(printed: float | None, comparison: Comparison | None) -> Verdict:
+    """Say whether an ordering is the paper's.
+
+    Args:
+        printed: how far the paper's first row is above the second, in points.
+        comparison: of ours.
+
+    Returns:
+        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not told
+        apart: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees`` or
+        ``differs``, by direction.
+
+    >>> judge(16.1, Comparison(n=100, b=20, c=2)), judge(16.1, Comparison(n=100, b=2, c=20))
+    ('agrees', 'differs')
+    >>> judge(0.2, Comparison(n=100, b=3, c=2)), judge(0.0, Comparison(n=100, b=3, c=2))
+    ('level', 'agrees')
+    """
+    if comparison is None or not comparison.n:
+        return "undefined"
+    if printed is None:
+        return "unprinted"
+    if not comparison.differs(LEVEL_ABOVE):
+        return "agrees" if printed == 0 else "level"
+    return "agrees" if (comparison.b - comparison.c) * printed > 0 else "differs"
+
+
+def summarise(orderings: Iterable[Ordering]) -> str:
+    """Say in a line how many orderings are the paper's; empty if there are none."""
+    listed = list(orderings)
+    printed = [one for one in listed if one.printed is not None]
+    lines = []
+    if printed:
+        count = {verdict: sum(one.verdict == verdict for one in printed) for verdict in MARKS}
+        lines.append(
+            f"{count['agrees']} of {len(printed)} orderings agree with the paper, {count['differs']} differ, "
+            f"{count['level']} are not distinguished (paired test, p ≥ {LEVEL_ABOVE:g})"
+            + (f", {count['undefined']} have no rate" if count["undefined"] else "")
+            + "."
+        )
+    for first, second in dict.fromkeys((one.first, one.second) for one in listed if one.printed is None):
+        own = [one for one in listed if (one.first, one.second, one.printed) == (first, second, None)]
+        signs = [one.direction for one in own if one.comparison is not None]
+        undefined = len(own) - len(signs)
+        lines.append(
+            f"{first} is above {second} in {signs.count(1)} of {len(own)} poses, below in {signs.count(-1)}, "
+            f"and not distinguished in {signs.count(0)} (paired test, p ≥ {LEVEL_ABOVE:g})"
+            + (f"; {undefined} have no rate" if undefined else "")
+            + ". The paper printed no figures."
+        )
+    return " ".join(lines)
+
+
+def difference(first: float | None, second: float | None) -> float | None:
+    """Subtract, in points to one decimal, as the paper prints them; None where one of the two is not there."""
+    if first is None or second is None or math.isnan(first) or math.isnan(second):
+        return None
+    return round(first - second, 1)

@@ -1,0 +1,183 @@
+"""A comparison as Markdown, as CSV, as JSON, and as tables of a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from whorl.files import write_file
+from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, Cost, Value
+from whorl.paper.item import spaced
+from whorl.report.content import Table
+
+LEGEND = (
+    f"Ours / the paper's, in percent. {MARKS['agrees']} the row stands to the one it is held against as in the paper, "
+    f"{MARKS['differs']} the other way round, {MARKS['level']} ours are not distinguished (paired test, "
+    f"p ≥ {LEVEL_ABOVE:g}), {MARKS['undefined']} no rate."
+)
+CSV_COLUMNS = (
+    *("item", "profile", "source", "target", "column", "attack", "ours", "printed"),
+    *("low", "high", "n_clean_correct", "images", "marks"),
+)
+
+
+def text_of(value: Value, digits: int = 1) -> str:
+    """Write a figure: ours, the paper's, and how they stand to the row that they are held against.
+
+    Args:
+        value: the figure.
+        digits: after the point.
+
+    >>> text_of(Value(ours=85.24, printed=94.9, marks="✓~")), text_of(Value(ours=None, printed=3.0))
+    ('85.2 / 94.9 ✓~', '– / 3.0')
+    """
+    ours = "–" if value.ours is None else f"{value.ours:.{digits}f}"
+    printed = "" if value.printed is None else f" / {value.printed:.{digits}f}"
+    return f"{ours}{printed} {value.marks}".rstrip()
+
+
+def held_against(compared: Compared) -> str:
+    """Say which rows are held against which, in the order of the marks."""
+    pairs: dict[str, list[str]] = {}
+    for one in compared.orderings:
+        rivals = pairs.setdefault(one.first, [])
+        rivals += [one.second] if one.second not in rivals else []
+    said = "; ".join(f"{first} against {', then '.join(rivals)}" for first, rivals in pairs.items())
+    return f"Held against each other: {said}." if said else ""
+
+
+def cost_lines(costs: Iterable[Cost]) -> Iterator[str]:
+    """Say what the attacks cost, and how they compare."""
+    listed = list(costs)
+    for cost in listed:
+        paper = "" if cost.printed_seconds is None else f" (the paper: {cost.printed_seconds:,.0f} s)"
+        yield f"{cost.attack}: {cost.gradients:,.0f} gradients an image, {cost.seconds:,.1f} s for 1,000{paper}."
+    if len(listed) == 2:
+        dear, cheap = sorted(listed, key=lambda cost: -cost.gradients)
+        if cheap.gradients and cheap.seconds:
+            ratios = (
+                f"{dear.gradients / cheap.gradients:.0f} times the gradients, {dear.seconds / cheap.seconds:.0f} times"
+            )
+            printed = ""
+            if dear.printed_seconds and cheap.printed_seconds:
+                printed = f" (the paper: {dear.printed_seconds / cheap.printed_seconds:.0f} times)"
+            yield f"{dear.attack} takes {ratios} the seconds of {cheap.attack}{printed}."
+
+
+def markdown(compared: Compared, *, command: str = "") -> str:
+    """Write a comparison as a section of Markdown.
+
+    Args:
+        compared: what to write.
+        command: how it was made, if that is to be told.
+    """
+    item = compared.item
+    parts = [f"### {heading(compared)}", item.about, f"Profile {compared.profile}: {'; '.join(compared.players)}."]
+    for block in compared.blocks:
+        rows = [("attack", *block.columns), ("---",) * (1 + len(block.columns))]
+        rows += [(f"`{line.attack}`", *(text_of(value, block.digits) for value in line.values)) for line in block.lines]
+        parts += [f"**{block.title}**", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+    parts += [" ".join(cost_lines(compared.costs)), compared.summary]
+    if any(value.marks for block in compared.blocks for line in block.lines for value in line.values):
+        parts.append(f"{LEGEND} {held_against(compared)}")
+    elif any(value.printed is not None for block in compared.blocks for line in block.lines for value in line.values):
+        parts.append("Ours / the paper's, in percent.")
+    if compared.differing:
+        parts.append("The other way round:\n\n" + "\n".join(f"- {one}" for one in compared.differing))
+    parts += [" ".join(compared.notes), f"```sh\n{command}\n```" if command else ""]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def heading(compared: Compared) -> str:
+    """As in ``Table 1: Success rates under rotation``."""
+    return f"{spaced(compared.item.name)}: {compared.item.title}"
+
+
+def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
+    """Give every figure in the order of ``CSV_COLUMNS``; what is not there stays empty."""
+    for block in compared.blocks:
+        for line in block.lines:
+            for target, column, value in zip(block.targets, block.columns, line.values, strict=True):
+                low, high = value.interval or ("", "")
+                numbers = (_rounded(value.ours), _rounded(value.printed), _rounded(low), _rounded(high))
+                yield (
+                    *(compared.item.name, compared.profile, block.source, target, column, line.attack),
+                    *(*numbers, value.n, compared.images, value.marks),
+                )
+
+
+def write_csv(path: str | Path, several: Iterable[Compared]) -> None:
+    """Write comparisons as CSV in long form; the file appears whole or not at all."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for compared in several:
+        writer.writerows(csv_rows(compared))
+    write_file(Path(path), text.getvalue())
+
+
+def as_json(compared: Compared) -> dict[str, Any]:
+    """Give everything as JSON values."""
+    return {
+        "name": compared.item.name,
+        "title": compared.item.title,
+        "about": compared.item.about,
+        "profile": compared.profile,
+        "images": compared.images,
+        "players": list(compared.players),
+        "blocks": [asdict(block) for block in compared.blocks],
+        "orderings": [
+            {
+                **{name: getattr(one, name) for name in ("first", "second", "where", "ours", "printed", "verdict")},
+                "p_value": None if one.comparison is None else one.comparison.p_value,
+            }
+            for one in compared.orderings
+        ],
+        "costs": [asdict(cost) for cost in compared.costs],
+        "summary": compared.summary,
+        "notes": list(compared.notes),
+    }
+
+
+def report_tables(compared: Compared) -> tuple[Table, ...]:
+    """Turn a comparison into tables that a report shows as they are.
+
+    Where the paper printed figures, the last one lists the orderings that are the other way round.
+    """
+    said = (compared.summary, *cost_lines(compared.costs), *compared.notes)
+    about = " ".join(filter(None, said))
+    tables = [
+        Table(
+            title=f"{heading(compared)}: {block.title}",
+            about=f"{LEGEND} {held_against(compared)}" if compared.item.printed else about,
+            columns=("attack", *block.columns),
+            rows=tuple((line.attack, *(text_of(value, block.digits) for value in line.values)) for line in block.lines),
+            notes=tuple(_note(line) for line in block.lines),
+        )
+        for block in compared.blocks
+    ]
+    if compared.item.printed:
+        summary = Table(
+            title=f"{heading(compared)}: orderings that are the other way round",
+            about=about,
+            columns=("pair, column and difference in points",),
+            rows=tuple((str(one),) for one in compared.differing) or (("none",),),
+        )
+        tables.append(summary)
+    return tuple(tables)
+
+
+def _note(line: ComparedRow) -> str:
+    marks = "".join(value.marks for value in line.values)
+    wrong, level = marks.count(MARKS["differs"]), marks.count(MARKS["level"])
+    parts = [f"{wrong} of {len(marks)} the other way round"] if wrong else []
+    parts += [f"{level} not distinguished"] if level else []
+    return ", ".join(parts)
+
+
+def _rounded(number: float | str | None) -> float | str:
+    return "" if number is None or isinstance(number, str) else round(number, 4)

@@ -1,0 +1,225 @@
+"""Table 5: recognition of images that were printed and photographed, with a simulated printer and camera."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whorl.evaluation import SuccessRate
+from whorl.models.zoo import find_device
+from whorl.paper.cast import Cast, cast, load_profile
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
+from whorl.paper.declaration import QUICK_SUFFIX, PaperOptions, row_of
+from whorl.paper.export import heading, report_tables
+from whorl.paper.item import Item
+from whorl.progress import Progress, silent
+from whorl.report.content import Content
+from whorl.report.export import save_figures
+from whorl.report.page import write_report
+from whorl.runs.declaration import AttackSpec
+from whorl.runs.folder import RunFolder
+from whorl.runs.images import Data
+from whorl.runs.networks import Target, load_source, load_targets
+from whorl.runs.settings import read_settings
+from whorl.runs.white_box import craft
+
+if TYPE_CHECKING:
+    from whorl.physical.rehearsal import Table5
+    from whorl.physical.sheet import Print
+
+
+def reproduce_photographs(
+    item: Item,
+    out: Path,
+    options: PaperOptions,
+    *,
+    page: Path | None = None,
+    figures: Path | None = None,
+    progress: Progress = silent,
+) -> Compared:
+    """Craft table 5's images, print and photograph them in effect, and put recognition beside what the paper printed.
+
+    Args:
+        item: table 5.
+        out: run folder of its images; crafting and photographing go on where an earlier run stopped.
+        options: what to run; the workers are processes that photograph, one if None.
+        page: HTML file for the report; None for no such file.
+        figures: folder for the report's contact sheets as PNG and PDF; None for no such files.
+        progress: called with each batch and of each page.
+    """
+    from whorl.physical import PageLayout, Rehearsal, arrange, collect, table5
+
+    profile, where = load_profile(options.profile), find_device(options.device)
+    who = cast(item, profile)
+    [(_, source)] = who.sources
+    specs = options.rows(item)
+    folder = None if options.data is None else Path(options.data)
+    images = Data.of(folder=folder, limit=options.limit, size=options.size or profile.size)
+    # An address, such as that of a file, may hold a "+" of its own.
+    model = load_source([source] if ":" in source else source.split("+"), where)
+    common: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size, "command": options.command}
+    for spec in specs:
+        # A folder for each row: two rows may share an attack's name.
+        settings = read_settings(spec.settings)
+        craft(spec.name, model, images, out / spec.title, settings=settings, progress=progress, **common)
+    groups = [collect(out / spec.title, clean=folder, limit=options.limit) for spec in specs]
+    sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
+    names = tuple(dict.fromkeys(name for _, name in who.targets))
+    targets = load_targets(names, device=where, seed=options.seed)
+    noted: dict[str, Any] = {"notes": out / "photographs", "workers": options.workers or 1, "progress": progress}
+    done = table5(sheet, targets, Rehearsal(seed=options.seed), device=where, **noted)
+    compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
+    if page is not None or figures is not None:
+        crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
+        content = photographs_content(compared, done, targets, crafted=crafted, command=options.command)
+        if page is not None:
+            write_report(page, content)
+        if figures is not None:
+            save_figures(figures, content)
+    return compared
+
+
+def photographs_content(
+    compared: Compared,
+    done: Table5,
+    targets: Sequence[Target],
+    *,
+    crafted: Mapping[str, Mapping[str, Any]] | None = None,
+    command: Sequence[str] = (),
+) -> Content:
+    """Gather what the report of table 5 shows.
+
+    Args:
+        compared: ours beside the paper's.
+        done: the simulated photographs.
+        targets: the networks that were asked.
+        crafted: by row, what a manifest says of its images.
+        command: what the user typed.
+    """
+    from whorl.physical.captures import together
+    from whorl.physical.rehearsal import SIMULATED
+    from whorl.physical.report import photographs, provenance
+
+    scored = together(list(done.scored.values()))
+    attacks = {
+        row: {"settings": entry["repr"], "models": entry["models"], "device": entry["device"]}
+        for row, entries in (crafted or {}).items()
+        for entry in entries.values()
+    }
+    return Content(
+        title=heading(compared),
+        about=compared.item.about,
+        command=tuple(command),
+        paper=report_tables(compared),
+        photographs=photographs(scored, targets, title="Simulated photographs of prints", about=[SIMULATED]),
+        settings={"cameras": list(done.scored), **vars(scored.settings)},
+        provenance={"attacks": attacks, **provenance(scored, targets)},
+    )
+
+
+def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast, profile: str) -> Compared:
+    """Put recognition accuracy beside the paper's: lower is better for an attack.
+
+    Args:
+        item: table 5.
+        done: the simulated photographs.
+        rows: labels of the attacks that were run.
+        who: who stands for the paper's networks.
+        profile: its name.
+    """
+    from whorl.physical.rehearsal import SETTINGS, SIMULATED
+    from whorl.physical.sheet import CLEAN
+
+    [(part, source)] = who.sources
+    versions = {row: f"{row} on {source}" for row in rows}
+    orderings = tuple(_orderings(item, done, versions, who))
+    marks: dict[tuple[str, str], str] = {}
+    for one in orderings:
+        marks[one.first, one.where] = marks.get((one.first, one.where), "") + MARKS[one.verdict]
+    printed = item.printed[part.role]
+    blocks = []
+    for target_part, target in who.targets:
+
+        def value(row: str, place: int, target: str = target) -> Value:
+            setting = SETTINGS[place]
+            counts = done.counts(setting, versions.get(row, row), target)
+            return Value(
+                ours=100 * counts.accuracy,
+                printed=printed[row_of(row)][place][0] if row_of(row) in printed else None,
+                interval=_accuracy_interval(counts),
+                n=counts.n,
+                marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
+            )
+
+        blocks.append(
+            ComparedTable(
+                title=f"recognition accuracy, %: {part.heading} → {source}, asked of {target_part.heading} → {target}",
+                source=source,
+                targets=(target,) * len(SETTINGS),
+                columns=tuple(pose.label for pose in item.poses),
+                lines=tuple(
+                    ComparedRow(attack=row, values=tuple(value(row, place) for place in range(len(SETTINGS))))
+                    for row in (CLEAN, *rows)
+                ),
+            )
+        )
+    found = min(done.identified(setting) for setting in SETTINGS)
+    share = "All prints" if found == 1 else f"At least {found:.1%} of the prints"
+    stood_for = {row_of(row) for row in rows}
+    missing = [row for row in item.rows if row not in stood_for]
+    notes = [SIMULATED, *who.notes, f"{share} were identified in each setting."]
+    notes += ["Rows are held against each other by accuracy, lower being better: +1 is a point lower."]
+    notes += [f"Not run: {', '.join(missing)}."] if missing else []
+    if any(row.endswith(QUICK_SUFFIX) for row in rows):
+        notes.append("eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's.")
+    return Compared(
+        item=item,
+        profile=profile,
+        images=done.counts(SETTINGS[0], CLEAN, who.targets[0][1]).n,
+        players=tuple(who.lines()),
+        blocks=tuple(blocks),
+        orderings=orderings,
+        costs=(),
+        notes=tuple(notes),
+    )
+
+
+def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> list[Print]:
+    """One clean image, and each row's version of it under the row's name."""
+    attacked = [replace(group[1], attack=spec.title) for group, spec in zip(rows, specs, strict=True)]
+    return [rows[0][0], *attacked]
+
+
+def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) -> Iterator[Ordering]:
+    from whorl.physical.rehearsal import SETTINGS
+
+    printed, labels = item.printed[who.sources[0][0].role], {row_of(label): label for label in versions}
+    for _, target in who.targets:
+        for first, second in item.orderings:
+            if first not in labels or second not in labels:
+                continue
+            one, other = versions[labels[first]], versions[labels[second]]
+            for place, setting in enumerate(SETTINGS):
+                counts = [done.counts(setting, version, target) for version in (one, other)]
+                comparison = done.compared(setting, one, other, target)
+                said = [printed[row][place][0] if row in printed else None for row in (first, second)]
+                gap = difference(said[1], said[0])
+                yield Ordering(
+                    first=labels[first],
+                    second=labels[second],
+                    where=f"{item.poses[place].label}, {target}",
+                    ours=difference(100 * counts[1].accuracy, 100 * counts[0].accuracy),
+                    printed=gap,
+                    comparison=comparison if comparison.n else None,
+                    verdict=judge(gap, comparison),
+                )
+
+
+def _accuracy_interval(counts: SuccessRate) -> tuple[float, float] | None:
+    """Wilson's interval of the accuracy, in percent: that of a rate whose trials are all images."""
+    if not counts.n:
+        return None
+    low, high = SuccessRate(counts.n, counts.n, counts.n_adversarial_correct).interval()
+    return 100 * low, 100 * high

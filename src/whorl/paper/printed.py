@@ -1,0 +1,267 @@
+"""Our figures beside the paper's, and where the orderings agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from whorl.evaluation import Comparison, Pose
+from whorl.paper.cast import Cast, Profile, cast, load_profile
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value, difference, judge
+from whorl.paper.declaration import QUICK_SUFFIX, row_of
+from whorl.paper.item import Item, PaperNetwork, SurfaceCut
+from whorl.runs.declaration import Declaration
+from whorl.runs.networks import UNDEFENDED
+from whorl.runs.results import Cell, mean_rate
+
+_FEW = 100
+_PAPER_IMAGES = 1000
+
+
+class MeasuredRun(Protocol):
+    """What a run gives; ``whorl.runs.Done`` is one."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """What was run."""
+        ...
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """One for each attack, source, target and pose."""
+        ...
+
+    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
+        """Compare two attacks on the same images, in one pose or over all."""
+        ...
+
+
+def compare_with_printed(item: Item, done: MeasuredRun, profile: str | Path | Profile = "offline") -> Compared:
+    """Put a run beside what the paper printed.
+
+    Args:
+        item: the table or figure.
+        done: what came of running its declaration, or part of it.
+        profile: the one that it was declared with.
+    """
+    chosen, declared = load_profile(profile), done.declaration
+    who = cast(item, chosen, declared.targets)
+    view = _Lookup(item, done, who)
+    images = max((cell.counts.n for cell in done.cells), default=0)
+    return Compared(
+        item=item,
+        profile=chosen.name,
+        images=images,
+        players=tuple(who.lines()),
+        blocks=tuple(view.cuts() if item.kind == "surface" else view.tables()),
+        orderings=tuple(view.orderings()),
+        costs=tuple(view.costs()),
+        notes=(*who.notes, *_remarks(item, declared, images)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """A column of a table: one source, one target, and one pose or the mean over several.
+
+    Attributes:
+        source: the paper's network, and what stands for it.
+        target: likewise.
+        poses: which.
+        place: of the pose in the item; None for a mean, and for a surface.
+        heading: what stands above it.
+        where: what to call it outside its table.
+        extra: whether the paper has no such column, so that nothing is counted in it.
+    """
+
+    source: tuple[PaperNetwork, str]
+    target: tuple[PaperNetwork, str]
+    poses: tuple[Pose, ...]
+    place: int | None = None
+    heading: str
+    where: str = ""
+    extra: bool = False
+
+
+class _Lookup:
+    """Looks up a run's cells by the paper's rows and columns."""
+
+    def __init__(self, item: Item, done: MeasuredRun, who: Cast) -> None:
+        self.item, self.done, self.who = item, done, who
+        self.labels = {row_of(spec.title): spec.title for spec in done.declaration.attacks}
+        self.cells = {(cell.attack, cell.source, _asked(cell), cell.pose): cell for cell in done.cells}
+        self.columns = list(self._columns())
+        self._known: dict[tuple[str, str, _Column], Ordering] = {}
+
+    def _columns(self) -> Iterator[_Column]:
+        """Every column that the paper has, or would have if it printed figures."""
+        item, poses = self.item, self.item.all_poses()
+        labels = [shown.label for shown in item.poses] or [str(pose) for pose in poses]
+        for source in self.who.sources:
+            on = f", crafted on {source[1]}" if len(self.who.sources) > 1 else ""
+            for target in self.who.targets:
+                named = f"{target[0].heading} → {target[1]}"
+                if self._wide:
+                    place = None if item.kind == "mean" else 0
+                    yield _Column(
+                        source=source, target=target, poses=poses, place=place, heading=named, where=f"{target[1]}{on}"
+                    )
+                    continue
+                for place, (pose, label) in enumerate(zip(poses, labels, strict=True)):
+                    yield _Column(
+                        source=source,
+                        target=target,
+                        poses=(pose,),
+                        place=place if item.poses else None,
+                        heading=label,
+                        where=f"{target[1]}{on}, {label}",
+                    )
+
+    @property
+    def _wide(self) -> bool:
+        """Whether targets are columns of one table; otherwise each has a table, and poses are columns."""
+        return self.item.kind == "mean" or len(self.item.all_poses()) == 1
+
+    def tables(self) -> Iterator[ComparedTable]:
+        """All columns, in tables."""
+        for source in self.who.sources:
+            crafted = f"crafted on {source[0].heading} → {source[1]}"
+            own = [column for column in self.columns if column.source == source]
+            if self._wide:
+                yield self._block(crafted, own)
+                continue
+            for target in self.who.targets:
+                poses = self.item.all_poses()
+                mean = _Column(source=source, target=target, poses=poses, heading="mean", extra=True)
+                columns = [*(column for column in own if column.target == target), mean]
+                yield self._block(_seen_by(source, target), columns)
+
+    def cuts(self) -> Iterator[ComparedTable]:
+        """The lines through a surface, a table each, and the mean over all of it."""
+        for cut in self.item.cuts:
+            own = [
+                column
+                for column in self.columns
+                if cut.scale in (None, column.poses[0].scale) and cut.angle in (None, column.poses[0].angle)
+            ]
+            for target in self.who.targets:
+                columns = [_along(cut, column) for column in own if column.target == target]
+                yield self._block(f"{cut.label}: {_seen_by(columns[0].source, target)}", columns)
+        poses = self.item.all_poses()
+        for source in self.who.sources:
+            for target in self.who.targets:
+                whole = _Column(source=source, target=target, poses=poses, heading="mean", extra=True)
+                yield self._block(f"all {len(poses)} poses: {_seen_by(source, target)}", [whole])
+
+    def orderings(self) -> Iterator[Ordering]:
+        """Every pair of rows that the paper orders, in every column in which both were run."""
+        for column in self.columns:
+            for first, second in self.item.orderings:
+                if first in self.labels and second in self.labels:
+                    yield self._ordering(first, second, column)
+
+    def costs(self) -> Iterator[Cost]:
+        """What each attack's images cost."""
+        for row, printed in self.item.printed_seconds.items():
+            for _, source in self.who.sources:
+                made = (self.labels.get(row), source)
+                cell = next((cell for cell in self.done.cells if (cell.attack, cell.source) == made), None)
+                if cell is not None and cell.counts.n:
+                    yield Cost(
+                        attack=cell.attack,
+                        source=source,
+                        gradients=cell.grad_evals / cell.counts.n,
+                        seconds=1000 * cell.seconds / cell.counts.n,
+                        printed_seconds=printed,
+                    )
+
+    def _block(self, title: str, columns: list[_Column]) -> ComparedTable:
+        return ComparedTable(
+            title=title,
+            source=columns[0].source[1],
+            targets=tuple(column.target[1] for column in columns),
+            columns=tuple(column.heading for column in columns),
+            lines=tuple(
+                ComparedRow(attack=self.labels[row], values=tuple(self._value(row, column) for column in columns))
+                for row in self.item.rows
+                if row in self.labels
+            ),
+        )
+
+    def _value(self, row: str, column: _Column) -> Value:
+        cells = self._found(row, column)
+        rate = 100 * mean_rate(cells)
+        low, high = cells[0].counts.interval() if len(cells) == 1 else (math.nan, math.nan)
+        held = [second for first, second in self.item.orderings if first == row and second in self.labels]
+        marks = "" if column.extra else "".join(MARKS[self._ordering(row, one, column).verdict] for one in held)
+        return Value(
+            ours=None if math.isnan(rate) else rate,
+            printed=self._printed(row, column),
+            interval=None if math.isnan(low) else (100 * low, 100 * high),
+            n=sum(cell.counts.n_clean_correct for cell in cells),
+            marks=marks,
+        )
+
+    def _ordering(self, first: str, second: str, column: _Column) -> Ordering:
+        key = (first, second, column)
+        if key not in self._known:
+            self._known[key] = self._judged(*key)
+        return self._known[key]
+
+    def _judged(self, first: str, second: str, column: _Column) -> Ordering:
+        ours = difference(*(100 * mean_rate(self._found(row, column)) for row in (first, second)))
+        printed = difference(*(self._printed(row, column) for row in (first, second)))
+        comparison = None
+        if ours is not None:
+            pose = column.poses[0] if len(column.poses) == 1 else None
+            pair = self.labels[first], self.labels[second]
+            comparison = self.done.compare(*pair, column.source[1], column.target[1], pose)
+        return Ordering(
+            first=self.labels[first],
+            second=self.labels[second],
+            where=column.where,
+            ours=ours,
+            printed=printed,
+            comparison=comparison,
+            verdict=judge(printed, comparison),
+        )
+
+    def _printed(self, row: str, column: _Column) -> float | None:
+        return self.item.printed_value(column.source[0].role, row, column.target[0].role, column.place)
+
+    def _found(self, row: str, column: _Column) -> list[Cell]:
+        keys = [(self.labels[row], column.source[1], column.target[1], pose) for pose in column.poses]
+        return [self.cells[key] for key in keys if key in self.cells]
+
+
+def _seen_by(source: tuple[PaperNetwork, str], target: tuple[PaperNetwork, str]) -> str:
+    seen = f"{target[0].heading} → {target[1]}"
+    white_box = "white-box" if source == target else f"crafted on {source[0].heading} → {source[1]}"
+    return f"{seen}, {white_box}"
+
+
+def _asked(cell: Cell) -> str:
+    return cell.target if cell.defense == UNDEFENDED else f"{cell.target}+{cell.defense}"
+
+
+def _along(cut: SurfaceCut, column: _Column) -> _Column:
+    """A column of a surface, headed by where it lies on a line through it."""
+    [pose] = column.poses
+    heading = f"s={pose.scale:g}" if cut.scale is None else f"θ={pose.angle:g}°"
+    return _Column(**(vars(column) | {"heading": heading}))
+
+
+def _remarks(item: Item, declared: Declaration, images: int) -> Iterator[str]:
+    rows = {row_of(spec.title) for spec in declared.attacks}
+    missing = [row for row in item.rows if row not in rows]
+    if missing:
+        yield f"Not run: {', '.join(missing)}."
+    if any(spec.title.endswith(QUICK_SUFFIX) for spec in declared.attacks):
+        yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
+    if images:
+        yield f"{images} images; the paper has {_PAPER_IMAGES:,}."
+    if 0 < images < _FEW:
+        yield f"That is few: each counts for {100 / images:.1f} points or more, so read directions, not digits."

@@ -1,0 +1,243 @@
+"""Score photographs: find the images of each, cut them out, evaluate networks on them, and keep what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from whorl.data import save_image
+from whorl.data.image_files import Pixels, to_tensor
+from whorl.errors import WhorlError
+from whorl.evaluation import Pose, Predictor
+from whorl.files import sha256_of
+from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings
+from whorl.physical.detection import Findings, by_page, find_cells
+from whorl.physical.extraction import as_seen, balanced, grey_curves, measure, rectified, unit
+from whorl.physical.libraries import opencv
+from whorl.physical.photos import list_photos, read_photo, save_overlay
+from whorl.physical.sheet import PrintedSheet
+from whorl.progress import Progress, silent
+from whorl.runs.networks import Target
+
+Views = dict[View, Pixels]
+"""One image as it was cut out, (h, w, 3) uint8, by the way of cutting it out."""
+
+_BATCH = 32
+
+
+def extract(
+    photo: Pixels, name: str, sheets: Sequence[PrintedSheet], settings: ViewSettings
+) -> tuple[Photographed, list[Views], Findings]:
+    """Find the images of a photograph, and cut them out. No network is evaluated.
+
+    Args:
+        photo: (H, W, 3) RGB, uint8.
+        name: of the photograph.
+        sheets: that may be in it.
+        settings: how to cut images out.
+
+    Returns:
+        What came of it, with captures that nothing has been predicted for yet; the image of each capture; and what
+        was found where. The first two are small enough to be sent between processes.
+    """
+    cv2 = opencv()
+    found = find_cells(cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY), sheets)
+    curves = {}
+    if settings.white_balance:
+        curves = {page: grey_curves(photo, cells) for page, cells in by_page(found.cells).items()}
+    captures, images = [], []
+    for cell in found.cells:
+        per_pixel = unit(cell, photo.shape, settings.scale_one)
+        shift = settings.shift(name, cell.sheet.number(cell.item))
+        curve = curves.get((cell.sheet.fingerprint, cell.item.page))
+        views: Views = {}
+        for view in settings.views:
+            if view == "rectified":
+                cut = rectified(photo, cell)
+            else:
+                cut = as_seen(photo, cell, per_pixel, shift, surroundings=settings.surroundings)
+            if curve is not None:
+                # Black around the image is no part of the photograph, and stays black.
+                cut = np.where(cut.any(axis=-1, keepdims=True), balanced(cut, curve), cut)
+            views[view] = cut
+        images.append(views)
+        lies = measure(cell, per_pixel, shift)
+        captures.append(Capture(photo=name, sheet=cell.sheet.name, item=cell.item, appearance=lies, misfit=cell.misfit))
+    photographed = Photographed(
+        photo=name,
+        captures=captures,
+        partly=len(found.partly),
+        reason="" if captures else why_nothing(found),
+        unbalanced=any(curve is None for curve in curves.values()),
+    )
+    return photographed, images, found
+
+
+def why_nothing(found: Findings) -> str:
+    """Say why a photograph has no cell that counts."""
+    if found.partly:
+        return (
+            f"{len(found.partly)} images are seen in part only: an image counts if all four markers are seen. "
+            "Move back, or uncover the page."
+        )
+    if found.strangers:
+        names = ", ".join(f"{fingerprint:05x}" for fingerprint in found.strangers)
+        return f"markers of another print, sheet {names}. Score it with the run that it was printed from."
+    return "no markers to be seen. Is it a photograph of a printed sheet, sharp and near enough?"
+
+
+class Scorer:
+    """Takes photographs one by one, evaluates networks on their images, and keeps what they predict.
+
+    Args:
+        sheets: that may be in the photographs.
+        targets: networks to evaluate.
+        settings: how to cut images out.
+        device: of the networks.
+        save: folder for the images that are cut out; None keeps none.
+    """
+
+    def __init__(
+        self,
+        sheets: Sequence[PrintedSheet],
+        targets: Sequence[Target],
+        settings: ViewSettings | None = None,
+        *,
+        device: torch.device | None = None,
+        save: Path | None = None,
+    ) -> None:
+        if not targets:
+            raise WhorlError("expected at least one network to evaluate, got none. `whorl models` lists all.")
+        self.sheets, self.save = sheets, save
+        self._predictor = Predictor({target.name: target.net for target in targets})
+        self.device = device or torch.device("cpu")
+        self.result = Scored(settings=settings or ViewSettings(), targets=tuple(target.name for target in targets))
+
+    def add(self, photo: Pixels, name: str) -> Findings:
+        """Score one photograph.
+
+        Args:
+            photo: (H, W, 3) RGB, uint8.
+            name: of the photograph.
+        """
+        photographed, images, found = extract(photo, name, self.sheets, self.result.settings)
+        self.evaluate(photographed, images)
+        return found
+
+    def skip(self, name: str, reason: str) -> None:
+        """Note a photograph that cannot be scored."""
+        self.result.photographed.append(Photographed(photo=name, reason=reason))
+
+    def evaluate(self, photographed: Photographed, images: Sequence[Views]) -> Photographed:
+        """Evaluate the networks on the images of one photograph, and keep what they predict.
+
+        Args:
+            photographed: as ``extract`` gives it.
+            images: of its captures.
+
+        Raises:
+            WhorlError: a network's answer cannot be trusted, or a label is none of its classes; see
+                ``whorl.evaluation.Predictor``.
+        """
+        predictions: list[dict[tuple[View, str], int]] = [{} for _ in images]
+        for view in self.result.settings.views:
+            for places in _batches([views[view].shape for views in images]):
+                batch = to_tensor(np.stack([images[place][view] for place in places])).to(self.device)
+                items = [photographed.captures[place].item for place in places]
+                found = self._predictor.labels(
+                    batch,
+                    dict.fromkeys(self._predictor.targets, (Pose(),)),
+                    y=torch.tensor([item.label for item in items]),
+                    ids=[f"{item.id} in {photographed.photo}" for item in items],
+                )
+                for (name, _), labels in found.items():
+                    for place, label in zip(places, labels.tolist(), strict=True):
+                        predictions[place][view, name] = label
+        captures = [
+            replace(capture, predictions=own) for capture, own in zip(photographed.captures, predictions, strict=True)
+        ]
+        for capture, views in zip(captures, images, strict=True):
+            self._keep(capture, views)
+        whole = replace(photographed, captures=captures)
+        self.result.photographed.append(whole)
+        return whole
+
+    def _keep(self, capture: Capture, views: Views) -> None:
+        photo, item, shown = capture.photo, capture.item, self.result.shown
+        if (photo, item.id) in shown or len(shown) < SHOWN:
+            kept = shown.setdefault((photo, item.id), {})
+            kept |= {(item.version, view): image for view, image in views.items()}
+        if self.save is not None:
+            file = f"{Path(photo).stem}/{capture.sheet}-{item.page + 1}-{item.place + 1}.png"
+            for view, image in views.items():
+                save_image(self.save / view.replace(" ", "-") / file, to_tensor(image))
+
+
+def score(
+    photos: Iterable[str | Path],
+    sheets: Sequence[PrintedSheet],
+    targets: Sequence[Target],
+    settings: ViewSettings | None = None,
+    *,
+    device: torch.device | None = None,
+    save: Path | None = None,
+    overlays: Path | None = None,
+    progress: Progress = silent,
+) -> Scored:
+    """Score photographs, one in memory at a time. What cannot be scored is listed, and the others go on.
+
+    Args:
+        photos: files and folders.
+        sheets: that they may show; ``sheet.read_sheets`` finds those of a run.
+        targets: networks to evaluate.
+        settings: how to cut images out.
+        device: of the networks.
+        save: folder for the images that are cut out; None keeps none.
+        overlays: folder for small copies of the photographs with what was found drawn in; None keeps none.
+        progress: called with each photograph.
+
+    Raises:
+        WhorlError: nothing to score.
+    """
+    paths = list_photos(photos)
+    names = _names(paths)
+    scorer = Scorer(sheets, targets, settings, device=device, save=save)
+    known: dict[str, str] = {}
+    for done, (path, name) in enumerate(zip(paths, names, strict=True)):
+        progress("scoring photographs", done, len(paths))
+        try:
+            digest = sha256_of(path)
+            if digest in known:
+                scorer.skip(name, f"the same photograph as {known[digest]}, which counts once.")
+                continue
+            photo = read_photo(path)
+        except (WhorlError, OSError) as error:
+            scorer.skip(name, str(error).removeprefix(f"{path}: "))
+            continue
+        known[digest] = name
+        found = scorer.add(photo, name)
+        if overlays is not None:
+            save_overlay(overlays / f"{done + 1:04d}-{path.stem}.jpg", photo, found)
+        del photo  # or two would be in memory while the next is read
+    progress("scoring photographs", len(paths), len(paths))
+    return scorer.result
+
+
+def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
+    """Places of images that can be evaluated together: of one size, and not too many."""
+    by_size: dict[tuple[int, ...], list[int]] = {}
+    for place, shape in enumerate(shapes):
+        by_size.setdefault(shape, []).append(place)
+    for places in by_size.values():
+        for start in range(0, len(places), _BATCH):
+            yield places[start : start + _BATCH]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Name photographs by file name, and by path where two share one."""
+    short = [path.name for path in paths]
+    return [name if short.count(name) == 1 else str(path) for name, path in zip(short, paths, strict=True)]

@@ -1,0 +1,188 @@
+"""The one chart toolkit: plotly figures in one look, with one palette, and the charts that need no cells."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+# Okabe and Ito's colours, which people of every colour vision tell apart; their yellow is too pale for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8c6d1f", "#7f7f7f")
+PAIR = ("#e69f00", "#0072b2")
+"""Of two surfaces that lie over each other."""
+INK, FAINT, GRID, BASELINE = "#1f2328", "#59636e", "#d8dee4", "#b0bcc9"
+"""Words, less important words, grid lines, and what others are compared with."""
+FOOLED, RECOGNISED = "#cf222e", "#1a8e54"
+"""Whatever has one of these also carries a cross or a tick."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
+_LEAST_SPAN = 10  # queries that the axis of a curve reaches at least
+
+
+def figure_text(text: str) -> str:
+    """Write text so that plotly shows it as it is: names and labels may come from strangers.
+
+    plotly takes some tags, entities and formulas between dollar signs in names and titles for markup.
+
+    >>> figure_text("<b>5 & 6</b>")
+    '&lt;b&gt;5 &amp; 6&lt;/b&gt;'
+    """
+    visible = "".join(" " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else letter for letter in text)
+    return "".join(_ENTITIES.get(letter, letter) for letter in visible)
+
+
+def blank(*, height: int) -> Figure:
+    """An empty figure in the house style, with a success rate from bottom to top."""
+    import plotly.graph_objects as go  # half a second to import, so only where a figure is drawn
+
+    figure = styled(go.Figure(), height=height)
+    figure.update_yaxes(title={"text": "success rate (%)", "standoff": 8}, range=[-3, 103], dtick=20)
+    return figure
+
+
+def panels(rows: int = 1, cols: int = 1, *, titles: Sequence[str], height: int, **spacing: Any) -> Figure:
+    """Several empty charts in one figure, in the house style.
+
+    Args:
+        rows: of charts.
+        cols: of charts.
+        titles: one for each chart, as they are.
+        height: of the figure, in pixels.
+        spacing: whatever else ``plotly.subplots.make_subplots`` takes.
+    """
+    from plotly.subplots import make_subplots  # half a second to import
+
+    names = [figure_text(title) for title in titles]
+    return styled(make_subplots(rows=rows, cols=cols, subplot_titles=names, **spacing), height=height)
+
+
+def styled(figure: Figure, *, height: int) -> Figure:
+    """Give a figure the house style; colours of paper and ink are a page's own matter."""
+    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "automargin": True, "title": {"standoff": 8}}
+    figure.update_layout(
+        template="none",
+        height=height,
+        font={"family": _FONT, "size": 13, "color": INK},
+        margin={"l": 56, "r": 16, "t": 48, "b": 48},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"},
+        hoverlabel={"align": "left"},
+    )
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+    return figure
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and dash of a line, by its place among those of its chart: each of the first 28 is another.
+
+    >>> look(8)["line"]
+    {'color': '#d55e00', 'dash': 'solid', 'width': 2}
+    """
+    line = {"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place % len(DASHES)], "width": 2}
+    return {"mode": "lines+markers", "line": line, "marker": {"size": 7}}
+
+
+def error_bars(rates: Sequence[float], intervals: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Intervals around rates, both in [0, 1], as plotly draws them in percent; none where a rate is NaN."""
+    spans = [(high - rate, rate - low) for rate, (low, high) in zip(rates, intervals, strict=True)]
+    up, down = ([0.0 if math.isnan(span[i]) else percent(max(0.0, span[i])) for span in spans] for i in (0, 1))
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1.5, "width": 3}
+
+
+def percent(share: float) -> float | None:
+    """A share in [0, 1] as plotly takes it; None, which leaves a gap, for NaN."""
+    return None if math.isnan(share) else round(100 * share, 4)
+
+
+def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
+    """Shares as bars: a panel for each group, side by side, with a row for each name and a bar for each series.
+
+    Args:
+        groups: by title, name and series: a share in [0, 1]; NaN draws nothing. The first series is what the others
+            are compared with, and is drawn pale.
+
+    >>> figure = bars({"clean accuracy": {"as they are": {"original": 0.9, "hardened": 0.85}}})
+    >>> [(trace.name, trace.x) for trace in figure.data]
+    [('original', (90.0,)), ('hardened', (85.0,))]
+    """
+    series = list(dict.fromkeys(name for rows in groups.values() for row in rows.values() for name in row))
+    most = max(len(rows) for rows in groups.values())
+    height = 150 + most * (14 + 18 * len(series))
+    figure = panels(1, len(groups), titles=list(groups), height=height, horizontal_spacing=0.12)
+    for column, rows in enumerate(groups.values(), start=1):
+        for place, name in enumerate(series):
+            values = [row.get(name, math.nan) for row in rows.values()]
+            figure.add_bar(
+                x=[percent(value) for value in values],
+                y=[figure_text(row) for row in rows],
+                text=["" if math.isnan(value) else f"{100 * value:.1f}%" for value in values],
+                textposition="outside",
+                cliponaxis=False,
+                name=figure_text(name),
+                legendgroup=name,
+                showlegend=column == 1,
+                orientation="h",
+                marker={"color": COLOURS[place - 1] if place else BASELINE},
+                hovertemplate="%{y}: %{x:.1f}%<extra>" + figure_text(name) + "</extra>",
+                row=1,
+                col=column,
+            )
+    figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticktext=["0%", "50%", "100%"])
+    # The first row is on top, and so is the first bar of a row.
+    figure.update_yaxes(autorange="reversed", type="category")
+    figure.update_layout(bargap=0.25, margin={"t": 90}, legend={"y": 1 + 44 / (height - 138)})
+    return figure
+
+
+def success_curve(outcomes: Sequence[tuple[int, bool]]) -> list[tuple[int, float]]:
+    """Share of images that gave way within so many queries: steps upwards, from no queries at all.
+
+    Args:
+        outcomes: of each image, the queries that it took, and whether the target gave way.
+
+    >>> success_curve([(1, True), (100, False), (40, True), (40, True)])
+    [(0, 0.0), (1, 0.25), (40, 0.75)]
+    """
+    curve = [(0, 0.0)]
+    won = sorted(queries for queries, success in outcomes if success)
+    for place, queries in enumerate(won, start=1):
+        share = place / len(outcomes)
+        if curve[-1][0] == queries:
+            curve[-1] = (queries, share)
+        else:
+            curve.append((queries, share))
+    return curve
+
+
+def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) -> Figure:
+    """Success against queries, on a logarithmic axis, a line of steps for each run.
+
+    Args:
+        runs: by what to call it, the outcomes of a run's images, as in :func:`success_curve`.
+        budget: where the axis ends.
+    """
+    figure, end = blank(height=420), max(budget, _LEAST_SPAN)
+    for place, (name, outcomes) in enumerate(runs.items()):
+        # On a logarithmic axis there is no place for 0 queries; 1 is where it begins.
+        points = [(max(queries, 1), share) for queries, share in success_curve(outcomes)]
+        points.append((end, points[-1][1]))
+        figure.add_scatter(
+            x=[queries for queries, _ in points],
+            y=[percent(share) for _, share in points],
+            name=figure_text(f"{name}: {sum(success for _, success in outcomes)} of {len(outcomes)}"),
+            showlegend=True,
+            **look(place) | {"mode": "lines"},
+            line_shape="hv",
+            hovertemplate="%{y:.1f}% within %{x:,} queries<extra></extra>",
+        )
+    figure.update_yaxes(title="images that gave way (%)")
+    figure.update_layout(margin={"r": 40})  # for the last number below the axis
+    ticks = [10**power for power in range(int(math.log10(end)) + 1)]
+    labels = [f"{tick:,}" for tick in ticks]
+    figure.update_xaxes(type="log", title="queries", range=[0, math.log10(end)], tickvals=ticks, ticktext=labels)
+    return figure

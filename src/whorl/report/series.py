@@ -1,0 +1,230 @@
+"""Cells sorted into series, one for each attack, source and target, and the sweeps of poses through them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from whorl.evaluation import Pose, SuccessRate
+from whorl.runs.networks import UNDEFENDED
+from whorl.runs.results import Cell, mean_rate
+
+AFFINE_INVARIANT = "ai-"
+# The paper's profiles; the nearest that were measured are drawn.
+_FIXED_SCALES, _FIXED_ANGLES = (0.6, 0.8), (-30.0, -15.0)
+
+
+class Transfer(NamedTuple):
+    """Where an attack was crafted, and who looks at it."""
+
+    source: str
+    """"" if nobody recorded it."""
+    target: str
+    """With its defence, as in ``resnet18+jpeg``."""
+    white_box: bool
+    """Whether the target's network is the source, or one of an ensemble's members."""
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.target}" if self.source else self.target
+
+
+class Series(NamedTuple):
+    """One attack in one transfer."""
+
+    attack: str
+    """Its name; with the bound too, where one attack has several."""
+    transfer: Transfer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overall:
+    """One line over all its poses.
+
+    Attributes:
+        mean: success rate, each pose counting the same; NaN if no clean image was recognised in any.
+        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
+        accuracy: share of all images that are still recognised, each pose counting the same; NaN without images.
+        clean_accuracy: the same of the clean images.
+        poses: how many there are.
+        n: images in a pose, at most.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    accuracy: float
+    clean_accuracy: float
+    poses: int
+    n: int
+
+
+def target_name(cell: Cell) -> str:
+    """The target with its defence."""
+    return cell.target if cell.defense == UNDEFENDED else f"{cell.target}+{cell.defense}"
+
+
+def transfer_of(cell: Cell) -> Transfer:
+    """Where a cell was crafted and who looked at it."""
+    # An ensemble is called by its members, joined by "+".
+    return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
+
+
+def series(cells: Iterable[Cell]) -> dict[Series, tuple[Cell, ...]]:
+    """Sort cells by attack and transfer, in the order in which they come."""
+    every = tuple(cells)
+    bounds: dict[str, set[float | None]] = {}
+    for cell in every:
+        bounds.setdefault(cell.attack, set()).add(cell.eps)
+    found: dict[Series, list[Cell]] = {}
+    for cell in every:
+        name = cell.attack if len(bounds[cell.attack]) == 1 else f"{cell.attack}, ε = {bound(cell.eps)}"
+        found.setdefault(Series(name, transfer_of(cell)), []).append(cell)
+    return {key: tuple(own) for key, own in found.items()}
+
+
+def bound(eps: float | None) -> str:
+    """Write a bound as people do.
+
+    >>> bound(16 / 255), bound(0.1), bound(None)
+    ('16/255', '0.1', 'unbounded')
+    """
+    if eps is None:
+        return "unbounded"
+    levels = round(eps * 255)
+    return f"{levels}/255" if levels and math.isclose(levels / 255, eps, rel_tol=1e-9) else f"{eps:g}"
+
+
+def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
+    """Sum up one line; ``repeats`` is how often each image was counted within a cell."""
+    with_rate = sum(1 for cell in cells if cell.counts.n_clean_correct)
+    pooled = sum((cell.counts for cell in cells), SuccessRate())
+    return Overall(
+        mean=mean_rate(cells),
+        interval=pooled.interval(poses=repeats * max(1, with_rate)),
+        accuracy=_mean(cell.counts.accuracy for cell in cells),
+        clean_accuracy=_mean(cell.counts.clean_accuracy for cell in cells),
+        poses=len(cells),
+        n=max((cell.counts.n for cell in cells), default=0),
+    )
+
+
+def attacks(found: Iterable[Series]) -> list[str]:
+    """Every attack once, in order."""
+    return list(dict.fromkeys(key.attack for key in found))
+
+
+def transfers(found: Iterable[Series]) -> list[Transfer]:
+    """Every transfer once, in order."""
+    return list(dict.fromkeys(key.transfer for key in found))
+
+
+def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Each attack beside its affine-invariant version, where both are there.
+
+    >>> pairs(["pgd", "ai-pgd", "dim", "ti-dim"])
+    [('pgd', 'ai-pgd')]
+    """
+    return [(name, AFFINE_INVARIANT + name) for name in names if AFFINE_INVARIANT + name in names]
+
+
+def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[float], list[float]] | None:
+    """Find the angles and scales that form a grid without a shift.
+
+    Args:
+        poses: any.
+        least: how many angles and scales make a grid.
+
+    Returns:
+        Angles and scales, ascending, or None. An angle or a scale that stands alone is no part of the grid.
+
+    >>> grid = [Pose(angle=a, scale=s) for a in (-30, 0, 30) for s in (0.5, 1, 1.5)]
+    >>> angle_scale_grid([*grid, Pose(angle=7)])
+    ([-30, 0, 30], [0.5, 1, 1.5])
+    >>> angle_scale_grid(grid[:5])
+    """
+    there = {(pose.angle, pose.scale) for pose in poses if not any(pose.shift)}
+    while there:
+        by_angle = {a: sum(1 for angle, _ in there if angle == a) for a, _ in there}
+        by_scale = {s: sum(1 for _, scale in there if scale == s) for _, s in there}
+        kept = {(a, s) for a, s in there if by_angle[a] >= least and by_scale[s] >= least}
+        if kept == there:
+            return sorted(by_angle), sorted(by_scale)
+        there = kept
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Poses of which one number varies.
+
+    Attributes:
+        axis: which one; a shift is the same in both directions.
+        values: ascending.
+        poses: one for each value.
+        fixed: what all have in common, in words.
+    """
+
+    axis: Literal["angle", "scale", "shift"]
+    values: tuple[float, ...]
+    poses: tuple[Pose, ...]
+    fixed: str
+
+
+def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
+    """Find the lines through the poses that are worth a profile: two by angle, two by scale, two by shift.
+
+    On a grid these are the paper's four, or the nearest to them. Lines without a shift go first.
+
+    >>> from whorl.evaluation import PAPER_POSES
+    >>> [(sweep.axis, sweep.values, sweep.fixed) for sweep in sweeps(PAPER_POSES)][:2]
+    [('angle', (-30, -15, 0, 15, 30), 'scale 1'), ('scale', (0.5, 0.7, 1.0, 1.3, 1.5), 'angle 30°, shift (20, 20)')]
+    """
+    every = list(dict.fromkeys(poses))
+    by_angle = _grouped(every, lambda p: (p.scale, p.shift))
+    by_scale = _grouped(every, lambda p: (p.angle, p.shift))
+    by_shift = _grouped([p for p in every if p.shift[0] == p.shift[1]], lambda p: (p.angle, p.scale))
+    found = []
+    for group in _nearest([g for g in by_angle if len(g) >= 3], _FIXED_SCALES, lambda p: p.scale):
+        ordered = sorted(group, key=lambda p: p.angle)
+        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}"
+        found.append(Sweep(axis="angle", values=tuple(p.angle for p in ordered), poses=tuple(ordered), fixed=fixed))
+    for group in _nearest([g for g in by_scale if len(g) >= 3], _FIXED_ANGLES, lambda p: p.angle):
+        ordered = sorted(group, key=lambda p: p.scale)
+        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
+        found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
+    # A pose that merely happens to have an unmoved twin is no sweep.
+    moved = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
+    for group in sorted(moved, key=len, reverse=True)[:2]:
+        ordered = sorted(group, key=lambda p: p.shift)
+        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
+        found.append(Sweep(axis="shift", values=tuple(p.shift[0] for p in ordered), poses=tuple(ordered), fixed=fixed))
+    return found
+
+
+def _grouped(every: Sequence[Pose], key: Callable[[Pose], tuple[Any, ...]]) -> list[list[Pose]]:
+    groups: dict[tuple[Any, ...], list[Pose]] = {}
+    for pose in every:
+        groups.setdefault(key(pose), []).append(pose)
+    return list(groups.values())
+
+
+def _nearest(groups: Sequence[list[Pose]], wanted: Sequence[float], of: Callable[[Pose], float]) -> list[list[Pose]]:
+    """For each wanted number the nearest group that is left, in ascending order."""
+    left, chosen = list(groups), []
+    for value in wanted:
+        if left:
+            best = min(left, key=lambda group: (any(group[0].shift), abs(of(group[0]) - value), of(group[0])))
+            chosen.append(best)
+            # A second line with another shift would answer another question.
+            left = [group for group in left if group is not best and group[0].shift == best[0].shift]
+    return sorted(chosen, key=lambda group: of(group[0]))
+
+
+def _shift_words(pose: Pose) -> str:
+    return ", shift ({:g}, {:g})".format(*pose.shift) if any(pose.shift) else ""
+
+
+def _mean(values: Iterable[float]) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return sum(defined) / len(defined) if defined else math.nan

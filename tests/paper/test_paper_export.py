@@ -1,0 +1,74 @@
+"""A comparison as part of a report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.invoking import invoke
+from paper.synthetic import Synthetic
+from paper.toys import toy_images, toy_profile
+from whorl import paper
+from whorl.paper.export import report_tables
+
+
+def test_tables_for_a_report_carry_figures_and_notes() -> None:
+    item = paper.load("table1")
+    declared = item.declaration(present=())
+    done = Synthetic(declaration=declared, fooled=lambda attack, *_: 120 if attack.startswith("ai-") else 60)
+    compared = paper.compare_with_printed(item, done)
+    *tables, last = report_tables(compared)
+    assert len(tables) == 3
+    assert tables[1].columns == ("attack", "θ=-30°", "θ=-15°", "θ=0°", "θ=15°", "θ=30°", "mean")
+    ai_dim = [row[0] for row in tables[1].rows].index("ai-dim")
+    assert tables[1].rows[ai_dim][1] == "80.0 / 88.8 ✓✓"
+    assert tables[1].notes[ai_dim] == "1 of 10 the other way round"
+    assert compared.summary in last.about
+    assert [row[0] for row in last.rows] == [str(one) for one in compared.differing]
+
+
+def test_where_the_paper_printed_nothing_there_is_nothing_to_be_the_other_way_round() -> None:
+    item = paper.load("figure4")
+    done = Synthetic(declaration=item.declaration(), fooled=lambda *_: 60)
+    compared = paper.compare_with_printed(item, done)
+    tables = report_tables(compared)
+    assert len(tables) == 5
+    assert all(compared.summary in table.about for table in tables)
+
+
+def test_a_report_is_written_when_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    pytest.importorskip("jinja2")
+    data, profile = toy_images(tmp_path), toy_profile(tmp_path)
+    words = ("--profile", str(profile), "--data", str(data), "--out", str(tmp_path / "run"), "--attacks", "pgd,ai-pgd")
+    assert invoke("paper", "table3", *words).exit_code == 0
+    assert not list((tmp_path / "run").rglob("*.html"))
+    result = invoke("paper", "table3", *words, "--report")
+    assert result.exit_code == 0, result.stderr
+    page = (tmp_path / "run" / "paper" / "table3.html").read_text()
+    assert "Table 3: Success rates under translation" in page
+    assert "/ 85.5" in page
+
+
+def test_a_run_needs_no_plots(tmp_path: Path) -> None:
+    """Where there is nothing to draw with, tables still run."""
+    words = ["paper", "table3", "--attacks", "fgsm,ai-fgsm", "--device", "cpu", "--profile", str(toy_profile(tmp_path))]
+    words += ["--data", str(toy_images(tmp_path)), "--out", str(tmp_path / "run")]
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['plotly', 'kaleido', 'jinja2', 'ray']))\n"
+        f"from whorl.cli import app; app({words!r})"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=_environment()
+    )
+    assert found.returncode == 0, found.stderr
+    assert "orderings agree with the paper" in found.stdout
+
+
+def _environment() -> dict[str, str]:
+    tests = str(Path(__file__).parents[1])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))}
