@@ -185,7 +185,10 @@ def predictions(
     found = Predictor(targets, precision=precision).read(
         images,
         dict.fromkeys(targets, tuple(poses)),
-        lambda logits: (logits.argmax(1), logits.softmax(1).amax(1)),
+        lambda logits: (
+            logits.argmax(1),
+            logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).amax(1),
+        ),
         y=y,
         ids=ids,
     )
