@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from measure import metadata, save, table
+from whorl import paper
 from whorl.bench.clock import Timing
 from whorl.data import load_samples, save_image
 from whorl.errors import WhorlError
@@ -42,7 +43,7 @@ from whorl.physical import (
     table5,
 )
 from whorl.physical.pdf import render_pages
-from whorl.physical.rehearsal import ATTACKS, PAPER, SETTINGS, SIMULATED
+from whorl.physical.rehearsal import SETTINGS, SIMULATED
 from whorl.runs.targets import load_targets
 
 DISTINCT = 6
@@ -68,8 +69,8 @@ def make_photos(sheet: PrintedSheet, folder: Path, count: int, width: int, heigh
     files = []
     for number in range(min(count, DISTINCT)):
         camera = PRESETS[SETTINGS[number % 3]].with_(width=width, height=height, tilt=[0, 20][number // 3 % 2])
-        paper = printed(pixels, sheet.layout, camera)
-        files.append(photograph(paper, sheet.layout, camera, name=str(number)).file)
+        inked = printed(pixels, sheet.layout, camera)
+        files.append(photograph(inked, sheet.layout, camera, name=str(number)).file)
     for number in range(count):
         # What follows a JPEG's end is not read, but makes it another file.
         (folder / f"{number:04d}.jpg").write_bytes(files[number % len(files)] + number.to_bytes(4, "big"))
@@ -166,7 +167,7 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
         "images": len(groups),
         "pages": sheet.pages,
         "identified": {setting: round(done.identified(setting), 5) for setting in SETTINGS},
-        "paper": PAPER,
+        "paper": {row: [pose[0] for pose in figures] for row, figures in paper.load("table5").printed["white"].items()},
         "rows": rows,
         "compared": compared,
         "seconds": round(time.perf_counter() - start, 1),
@@ -178,7 +179,7 @@ def show_table5(results: dict[str, Any]) -> str:
     lines = []
     for target in dict.fromkeys(row["target"] for row in results["rows"]):
         own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
-        order = ["clean", *ATTACKS]
+        order = ["clean", *paper.load("table5").rows]
         versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
         titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [

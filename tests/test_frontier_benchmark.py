@@ -193,7 +193,7 @@ def test_kernels_by_name(frontier: ModuleType) -> None:
     made = {name: make(8 / 255) for name, make in frontier.chosen("dim+t0.8p0/10,dim+t0p0.5/10,dim+t0p0/7").items()}
     assert list(made) == ["dim+t0.8p0/10", "dim+t0p0.5/10", "dim+t0p0/7"]
     assert made["dim+t0.8p0/10"] == whorl.attack(
-        "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, polar_sigma=0.8, rotation=False, scaling=False)
+        "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, rotation=False, scaling=False)
     )
     g = pictures(2, 3, 24, 24)
     only_polar = whorl.AffineInvariant(sigma=0.5, translation=False)

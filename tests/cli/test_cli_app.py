@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 import whorl
-from cli.invoking import invoke
+from cli.invoking import invoke, whole_application
 from whorl.artifacts import cache_home
-from whorl.cli import app
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import converted
 from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
@@ -24,8 +21,7 @@ COMMANDS = [
 
 
 def test_the_commands_are_pinned() -> None:
-    group: Any = typer.main.get_command(app)
-    assert sorted(group.commands) == COMMANDS
+    assert sorted(whole_application().commands) == COMMANDS
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])

@@ -37,7 +37,7 @@ from whorl.physical import (
 )
 from whorl.physical.captures import Photographed, View
 from whorl.physical.extraction import Appearance
-from whorl.physical.homography import move, pixels_to_box
+from whorl.physical.homography import pixels_to_box, project
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
 from whorl.physical.simulation import Photograph
@@ -98,9 +98,9 @@ def inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 def corner_errors(cell: Found, paper: NDArray[np.float64]) -> list[float]:
     """How far an image's corners are off, in pixels of the image: by the truth, which the camera knows."""
     box = cell.sheet.box(cell.item)
-    there = move(paper, box.corners)
-    straight = move(inverse(pixels_to_box(box, cell.item.size)), box.corners)
-    off = move(inverse(cell.image), there) - straight
+    there = project(paper, box.corners)
+    straight = project(inverse(pixels_to_box(box, cell.item.size)), box.corners)
+    off = project(inverse(cell.image), there) - straight
     return [float(value) for value in np.linalg.norm(off, axis=1)]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whorl import WhorlError
 from whorl.physical import PRESETS, Camera, preset, sweep
 from whorl.physical.camera import from_linear, reflectance, to_linear
-from whorl.physical.homography import jacobian, move
+from whorl.physical.homography import jacobian, project
 from whorl.physical.layout import PageLayout
 
 
@@ -48,7 +48,7 @@ def test_places_are_those_of_a_pinhole(
     camera = Camera(angle=angle, scale=scale, tilt=tilt, tilt_direction=direction)
     place = camera.place(PageLayout(), np.random.default_rng(0))
     point = np.array([across, down])
-    np.testing.assert_allclose(move(place, point), literal_pinhole(camera, PageLayout(), point), atol=1e-6)
+    np.testing.assert_allclose(project(place, point), literal_pinhole(camera, PageLayout(), point), atol=1e-6)
 
 
 def test_without_tilt_a_page_is_turned_and_scaled_and_nothing_else() -> None:
@@ -61,7 +61,7 @@ def test_without_tilt_a_page_is_turned_and_scaled_and_nothing_else() -> None:
 
 def test_the_page_fills_the_photograph_at_scale_one() -> None:
     place = Camera().place(PageLayout(), np.random.default_rng(0))
-    corners = move(place, np.array([(0, 0), PageLayout().paper]))
+    corners = project(place, np.array([(0, 0), PageLayout().paper]))
     assert corners[1, 1] - corners[0, 1] == pytest.approx(4000)
     assert corners[1, 0] - corners[0, 0] < 3000
     assert Camera().frame(PageLayout(width=297, height=210)) == (4000, 3000)
@@ -72,7 +72,7 @@ def test_offsets_stay_within_their_limit() -> None:
     still = Camera().place(layout, np.random.default_rng(0))
     for seed in range(20):
         moved = Camera(offset=20).place(layout, np.random.default_rng(seed))
-        off = np.abs(move(moved, np.zeros(2)) - move(still, np.zeros(2)))
+        off = np.abs(project(moved, np.zeros(2)) - project(still, np.zeros(2)))
         assert (off <= 20 / 299 * layout.image * 4000 / layout.paper[1] + 1e-9).all()
         assert off.max() > 0
 

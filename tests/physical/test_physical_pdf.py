@@ -12,7 +12,7 @@ from whorl import WhorlError
 from whorl.data.image_files import decode
 from whorl.physical.codes import modules_of
 from whorl.physical.layout import DOT, PATCHES, Box
-from whorl.physical.libraries import pdfium
+from whorl.physical.libraries import library
 from whorl.physical.pdf import render_pdf, write_pdf
 
 
@@ -57,7 +57,7 @@ def test_the_page_is_a4_and_the_file_always_the_same(tmp_path: Path) -> None:
     for name in ("one.pdf", "two.pdf"):
         write_pdf(sheet(), tmp_path / name)
     assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
-    document = pdfium().PdfDocument(tmp_path / "one.pdf")
+    document = library("pypdfium2").PdfDocument(tmp_path / "one.pdf")
     millimetres = np.array(document[0].get_size()) / 72 * 25.4
     np.testing.assert_allclose(millimetres, (210, 297), atol=0.05)
     [pixels] = render_pdf(tmp_path / "one.pdf", dpi=300)

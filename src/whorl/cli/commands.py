@@ -6,11 +6,8 @@ takes seconds, and neither ``whorl --help`` nor a press of Tab should wait for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from importlib import import_module
-from typing import Any, NamedTuple
-
-from typer.core import TyperCommand
+from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Place(NamedTuple):
@@ -43,7 +40,7 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "harden": Place(
         "whorl.cli.harden",
-        "Train a defended version of a network on a folder of images, and show what that bought.",
+        "Train a defended version of a network on a folder of images, and show the gain.",
     ),
     "physical": Place(
         "whorl.cli.physical",
@@ -78,43 +75,3 @@ COMMANDS: Mapping[str, Place] = {
         "Say what is installed, what the cache holds, and how to put right what is missing.",
     ),
 }
-
-
-class LazyCommands(MutableMapping[str, Any]):
-    """All commands by name; one is imported when it is first taken out.
-
-    Args:
-        known: name to place.
-        loaded: name to command, for those whose module is imported already.
-        load: gives the commands that the application has, after a module was imported.
-    """
-
-    def __init__(self, known: Mapping[str, Place], loaded: Mapping[str, Any], load: Callable[[], Mapping[str, Any]]):
-        self._known, self._loaded, self._load = known, dict(loaded), load
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            import_module(self._known[name].module)
-            self._loaded[name] = self._load()[name]
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._known, *self._loaded]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, name: object) -> bool:  # the inherited one would take it out
-        return name in self._known or name in self._loaded
-
-    def listed(self, name: str) -> Any:
-        """What stands for a command in a list of commands: itself if it is imported, else its name and its line."""
-        if name in self._loaded or name not in self._known:
-            return self._loaded.get(name)
-        return TyperCommand(name=name, help=self._known[name].help)

@@ -1,7 +1,7 @@
 """Adversarial images for the student to learn from, made within a training step.
 
-The same parts as :mod:`whorl.attacks`, without its checks: those look at values, which makes a device wait, and a
-radius for each image has to stay on the device.
+The gradient and the step of :mod:`whorl.attacks`, without its checks: those look at values, which makes a device wait,
+and a radius for each image has to stay on the device.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from torch import Tensor
 from whorl.attacks.contract import Model
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
-from whorl.attacks.step import mean_size
-from whorl.estimators import at_step
+from whorl.attacks.step import Step
 from whorl.hardening.recipes import Examples, Recipe
 from whorl.randomness import substream, uniform
 
@@ -53,7 +52,6 @@ def perturb(
     low, high = kind.eps
     eps = (uniform(substream(keys, _RADIUS), (1, 1, 1), low, high) * growth).to(x.dtype)
     alpha = eps * (kind.reach / kind.steps)
-    lower, upper = (x - eps).clamp_min(0), (x + eps).clamp_max(1)
 
     def leave(logits: Tensor, labels: Tensor) -> Tensor:
         if kind.loss == "ce" or like is None:
@@ -62,19 +60,16 @@ def perturb(
 
     goal = Goal(y, False, 0)  # labels were checked against the classes before the training
     gradient = SampledGradient(maker, goal, leave, kind.input, 1, None)
-    adv = x
+    step = Step(x, eps, alpha, steps=kind.steps, estimator=kind.estimator, momentum=kind.momentum)
+    start = x
     # KL to the student's own answer has no slope at the image itself.
     if kind.random_start:
-        noise = uniform(substream(keys, _START), x.shape[1:], -1.0, 1.0).to(x.dtype)
-        adv = torch.clamp(x + eps * noise, lower, upper)
-    velocity = torch.zeros_like(x)
-    for step in range(kind.steps):
-        g, _ = gradient(adv, substream(keys, _STEP, step))
-        g = at_step(kind.estimator, step, kind.steps)(g)
-        if kind.momentum:
-            g = velocity = kind.momentum * velocity + g / mean_size(g)
-        adv = torch.clamp(adv + alpha * g.sign(), lower, upper)
-    return adv.detach()
+        start = step.project(x + step.norm.random(x, substream(keys, _START), eps))
+    state = step.start(start)
+    for index in range(kind.steps):
+        g, _ = gradient(state.adv, keys, _STEP, index)
+        state = step(state, g, index)
+    return state.adv.detach()
 
 
 @dataclass(frozen=True, eq=False)

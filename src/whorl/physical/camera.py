@@ -40,7 +40,7 @@ class Camera(Record):
         width: of the photograph, if the page is upright.
         height: likewise. A page that is wider than high is photographed with a camera that is, too.
         field_of_view: degrees along the diagonal; the narrower, the weaker the perspective.
-        angle: degrees that the page is turned, clockwise on screen.
+        angle: degrees that the page is rotated, clockwise on screen.
         scale: 1 where the page just fills the photograph.
         offset: the page is off the middle by up to so many pixels of a 299-pixel image, right and down.
         tilt: degrees between the paper and the sensor.
@@ -131,8 +131,8 @@ class Camera(Record):
         millimetres = drawn / 299 * layout.image
         density = self.scale * min(max(width, height) / page.max(), min(width, height) / page.min())
         focal = math.hypot(width, height) / 2 / math.tan(math.radians(self.field_of_view) / 2)
-        turn, lean, tilt = (math.radians(degrees) for degrees in (self.angle, direction, self.tilt))
-        in_plane = np.array([[math.cos(turn), -math.sin(turn), 0], [math.sin(turn), math.cos(turn), 0], [0, 0, 1]])
+        roll, lean, tilt = (math.radians(degrees) for degrees in (self.angle, direction, self.tilt))
+        in_plane = np.array([[math.cos(roll), -math.sin(roll), 0], [math.sin(roll), math.cos(roll), 0], [0, 0, 1]])
         axis = np.array([[math.cos(lean), -math.sin(lean), 0], [math.sin(lean), math.cos(lean), 0], [0, 0, 1]])
         about = np.array([[math.cos(tilt), 0, math.sin(tilt)], [0, 1, 0], [-math.sin(tilt), 0, math.cos(tilt)]])
         rotation = axis @ about @ axis.T @ in_plane

@@ -20,7 +20,6 @@ SIDE = 7
 """Bits along a side; a dark border of one module surrounds them."""
 MODULES = SIDE + 2
 SHEET_BITS, CELL_BITS, CORNER_BITS, CHECK_BITS = 17, 18, 2, 12
-CORNERS = ("top left", "top right", "bottom right", "bottom left")
 
 # The product of the minimal polynomials of a and a^3 over GF(2), a a root of x^6 + x + 1.
 _GENERATOR = 0b1010100111001
@@ -67,14 +66,14 @@ def modules_of(code: Code) -> NDArray[np.uint8]:
 
 
 def read_modules(modules: NDArray[np.uint8]) -> list[tuple[Code, int]]:
-    """Read a marker that may be turned, and may have a wrong bit.
+    """Read a marker that may be rotated, and may have a wrong bit.
 
     Args:
         modules: (9, 9), 1 for light and 0 for dark.
 
     Returns:
         Every message that it may carry, with the quarter turns counterclockwise that put it upright. Nearly always
-        one or none; a turned marker is another marker's word now and then, so the caller should know what to expect.
+        one or none; a rotated marker is another marker's word now and then, so the caller should know what to expect.
 
     >>> code = Code(sheet=1, cell=2, corner=3)
     >>> read_modules(np.rot90(modules_of(code), -1))

@@ -146,7 +146,7 @@ def _label(entry: ListedImage) -> int:
 
 def _sound(entry: ListedImage) -> ListedImage:
     if entry.label is None:
-        raise WhorlError(f"{entry.fault}. Correct it: without a label an answer cannot be judged.")
+        raise WhorlError(f"{entry.fault}. Correct it: without a label no prediction can be judged.")
     return entry
 
 

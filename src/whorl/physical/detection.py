@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whorl.physical.codes import MODULES, Code, modules_of, read_modules
-from whorl.physical.homography import Matrix, fit, jacobian, move, pixels_to_box
+from whorl.physical.homography import Matrix, fit, jacobian, pixels_to_box, project
 from whorl.physical.layout import Box, Points
 from whorl.physical.libraries import opencv
 from whorl.physical.sheet import Print, PrintedSheet
 
 Grey = NDArray[np.uint8]
 
-# Markers are looked for in the photograph as it is, and in a smaller copy, where noise and blur weigh less; of a small
+# Markers are searched in the photograph as it is, and in a smaller copy, where noise and blur weigh less; of a small
 # photograph in a larger copy, where contours of few pixels are smoother.
 _SMALL_SIDE = 2000
 _LARGE_SIDE = 4000
 _SAMPLES = 6  # pixels a module is sampled with, along each side
 _SMALLEST = 1.5  # pixels of a module
 _ALIKE = 0.75  # correlation from which a marker that no contour showed counts as seen where it must be
-_NEAR = 20.0  # mm within which another marker of a cell is looked for
+_NEAR = 20.0  # mm within which another marker of a cell is searched
 _MISFIT = 0.25  # mm that marker corners may lie off a plane, root mean square
 _STRANGERS = 2  # markers of one unknown sheet that must agree, as any square can be read as something
 
@@ -70,7 +70,7 @@ class Found:
     @property
     def outline(self) -> Points:
         """(4, 2) pixels of the photograph: the image's corners."""
-        return move(self.paper, self.sheet.box(self.item).corners)
+        return project(self.paper, self.sheet.box(self.item).corners)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ def _levels(grey: Grey, quad: Points) -> NDArray[np.float64]:
     upright = np.array([(0, 0), (side, 0), (side, side), (0, side)], np.float32) - 0.5
     matrix = cv2.getPerspectiveTransform(quad.astype(np.float32), upright)
     flat = cv2.warpPerspective(grey, matrix, (side, side)).reshape(MODULES, _SAMPLES, MODULES, _SAMPLES)
-    # Edges of modules are blurred, and not looked at.
+    # Edges of modules are blurred, and left out.
     return np.asarray(flat[:, 1:-1, :, 1:-1].mean(axis=(1, 3)), np.float64)
 
 
@@ -289,7 +289,7 @@ def _missing_of_pages(grey: Grey, cells: Sequence[Found]) -> list[Found]:
 def _complete(
     grey: Grey, seen: Mapping[int, Points], sheet: PrintedSheet, item: Print, paper: Matrix | None = None
 ) -> Found | None:
-    """Place a cell; markers that no contour showed are looked for where the others say they must be.
+    """Place a cell; markers that no contour showed are searched where the others say they must be.
 
     Args:
         grey: the photograph.
@@ -304,7 +304,7 @@ def _complete(
     if paper is None:
         return None
     for corner in (corner for corner in range(4) if corner not in seen):
-        expected = move(paper, boxes[corner].corners)
+        expected = project(paper, boxes[corner].corners)
         if not _shows(grey, expected, codes[corner]):
             return None
         corners[corner] = refine(grey, expected)
@@ -313,7 +313,7 @@ def _complete(
         return None
     points = np.concatenate([boxes[corner].corners for corner in range(4)])
     there = np.concatenate([corners[corner] for corner in range(4)])
-    misfit = float(np.sqrt(np.mean(np.sum((move(paper, points) - there) ** 2, axis=1))))
+    misfit = float(np.sqrt(np.mean(np.sum((project(paper, points) - there) ** 2, axis=1))))
     middle = jacobian(paper, sheet.layout.square(item.place).corners.mean(0))
     if misfit > max(1.0, _MISFIT * np.sqrt(abs(np.linalg.det(middle)))):
         return None

@@ -15,7 +15,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical.detection import Found
-from whorl.physical.homography import Matrix, fit, jacobian, move
+from whorl.physical.homography import Matrix, fit, jacobian, project
 from whorl.physical.layout import GREYS, Box
 from whorl.physical.libraries import opencv
 
@@ -25,7 +25,7 @@ Curves = NDArray[np.uint8]
 SURROUNDINGS = ("black", "photo")
 _MOST_SAMPLES = 6  # along each side of a printed pixel
 _PATCH_SAMPLES = 9  # along each side of a patch
-_INNER = 0.5  # share of a patch's sides that is looked at: its middle
+_INNER = 0.5  # share of a patch's sides that is read: its middle
 _STEP = 4.0  # levels by which each grey must be lighter than the one before
 _ROUGH = 12.0  # standard deviation of levels within a patch, from which on it is not a patch
 
@@ -129,10 +129,10 @@ def as_seen(
         raise WhorlError(f"surroundings must be {' or '.join(SURROUNDINGS)}; got {surroundings!r}.")
     height, width = found.item.size
     middle = np.array([(width - 1) / 2, (height - 1) / 2])
-    moved = np.array(shift) * (width / REFERENCE_SIDE, height / REFERENCE_SIDE)
-    window = move(found.image, middle) + per_pixel * (_grid(height, width) - middle - moved)
+    off = np.array(shift) * (width / REFERENCE_SIDE, height / REFERENCE_SIDE)
+    window = project(found.image, middle) + per_pixel * (_grid(height, width) - middle - off)
     back = np.asarray(np.linalg.inv(found.image), np.float64)
-    inside = move(back, window)
+    inside = project(back, window)
     if surroundings == "photo":
         return _rounded(_sample(photo, found.image, inside))
     # Behind the horizon of a strongly tilted page there is no paper.
@@ -161,7 +161,7 @@ def page_homography(cells: Sequence[Found]) -> Matrix | None:
     matrix = fit(points, there, outliers=2 * density)
     if matrix is None:
         return None
-    off = np.linalg.norm(move(matrix, points) - there, axis=1)
+    off = np.linalg.norm(project(matrix, points) - there, axis=1)
     return matrix if float(np.median(off)) < 2 * density else None
 
 
@@ -214,7 +214,7 @@ def _sample(photo: Pixels, image: Matrix, points: NDArray[np.float64]) -> NDArra
     side = math.sqrt(max(0.0, 1 - 3.5 / (longer * shorter)))
     count = int(np.clip(math.ceil(1.5 * longer * side), 1, _MOST_SAMPLES))
     steps = side * ((np.arange(count) + 0.5) / count - 0.5)
-    # As in ``move``, with the part that all steps share worked out once.
+    # As in ``project``, with the part that all steps share worked out once.
     base = np.einsum("ij,hwj->ihw", image[:, :2], points) + image[:, 2, None, None]
     total = np.zeros((height, width, 3), np.float32)
     for down in steps:
@@ -247,7 +247,7 @@ def _greys(photo: Pixels, paper: Matrix, patches: Sequence[Box]) -> NDArray[np.f
     means = []
     for box in patches:
         right, down = np.meshgrid(box.left + steps * box.width, box.top + steps * box.height)
-        there = move(paper, np.stack((right, down), axis=-1)).astype(np.float32)
+        there = project(paper, np.stack((right, down), axis=-1)).astype(np.float32)
         if there.min() < 0 or there[..., 0].max() > width - 1 or there[..., 1].max() > height - 1:
             return None
         colours = cv2.remap(photo, there[..., 0], there[..., 1], cv2.INTER_LINEAR).astype(np.float64)

@@ -13,7 +13,7 @@ from whorl.physical.libraries import opencv
 Matrix = NDArray[np.float64]
 
 
-def move(matrix: Matrix, points: NDArray[Any]) -> NDArray[np.float64]:
+def project(matrix: Matrix, points: NDArray[Any]) -> NDArray[np.float64]:
     """Take points through a homography.
 
     Args:
@@ -23,7 +23,7 @@ def move(matrix: Matrix, points: NDArray[Any]) -> NDArray[np.float64]:
     Returns:
         (..., 2).
 
-    >>> move(np.diag([2.0, 2.0, 1.0]), np.array([[1.0, 3.0]]))
+    >>> project(np.diag([2.0, 2.0, 1.0]), np.array([[1.0, 3.0]]))
     array([[2., 6.]])
     """
     points = np.asarray(points, np.float64)
@@ -55,7 +55,7 @@ def fit(points: NDArray[Any], images: NDArray[Any], *, outliers: float | None = 
 def jacobian(matrix: Matrix, point: NDArray[Any]) -> Matrix:
     """Give the linear map that a homography is near one point: (2, 2)."""
     below = float(matrix[2] @ (*point, 1.0))
-    there = move(matrix, np.asarray(point))
+    there = project(matrix, np.asarray(point))
     return (matrix[:2, :2] - np.outer(there, matrix[2, :2])) / below
 
 
@@ -69,7 +69,7 @@ def pixels_to_box(box: Box, size: tuple[int, int]) -> Matrix:
     Returns:
         (3, 3).
 
-    >>> move(pixels_to_box(Box(10, 20, 30, 30), (3, 3)), np.array([[0, 0], [2, 2]]))
+    >>> project(pixels_to_box(Box(10, 20, 30, 30), (3, 3)), np.array([[0, 0], [2, 2]]))
     array([[15., 25.],
            [35., 45.]])
     """

@@ -7,16 +7,14 @@ Everything stands on whole dots of a printer of 300 dots an inch, so that nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import floor
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whorl.errors import WhorlError, unknown_name
-from whorl.physical.codes import CORNERS, MODULES
+from whorl.physical.codes import MODULES
 from whorl.records import Record
 
 Points = NDArray[np.float64]
@@ -161,12 +159,11 @@ class PageLayout(Record):
         return Box(left + self._reach, self._top + row * down, self._image, self._image)
 
     def markers(self, place: int) -> tuple[Box, ...]:
-        """Give the four markers of a cell, in the order of ``codes.CORNERS``, left and right of its image."""
+        """Give the four markers of a cell, left and right of its image: the top left one, then clockwise."""
         square, side = self.square(place), self._marker
         left, right = square.left - self._reach, square.left + square.width + self._reach - side
         top, bottom = square.top, square.top + square.height - side
         places = ((left, top), (right, top), (right, bottom), (left, bottom))
-        assert len(places) == len(CORNERS)  # noqa: S101 - the order of both is one
         return tuple(Box(x, y, side, side) for x, y in places)
 
     def cell(self, place: int) -> Box:
@@ -184,20 +181,6 @@ class PageLayout(Record):
             tuple(Box(left + i * wide, top, wide, whole_dots(_STRIP)) for i in range(len(PATCHES))) for top in tops
         )
 
-    def to_json(self) -> dict[str, float]:
-        """Give the lengths by their names in ``sheet.json``."""
-        # Format 1 says picture for image; fingerprints on paper are hashes of it.
-        return {"picture" if name == "image" else name: length for name, length in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, lengths: Mapping[str, float]) -> Self:
-        """Read what ``to_json`` gave.
-
-        >>> PageLayout.from_json(PageLayout(image=50).to_json()).image
-        50
-        """
-        return cls(**{"image" if name == "picture" else name: length for name, length in lengths.items()})
-
     def header(self) -> Box:
         """Give the line at the top that is for people."""
         return Box(self.margin, self.margin, self.width - 2 * self.margin, _HEADER)
@@ -212,10 +195,10 @@ def page_size(name: str) -> tuple[float, float]:
     >>> page_size("A4-landscape"), page_size("100x150")
     ((297.0, 210.0), (100.0, 150.0))
     """
-    plain, _, turned = name.strip().lower().partition("-")
-    if plain in PAGES and turned in ("", "landscape"):
+    plain, _, landscape = name.strip().lower().partition("-")
+    if plain in PAGES and landscape in ("", "landscape"):
         width, height = PAGES[plain]
-        return (height, width) if turned else (width, height)
+        return (height, width) if landscape else (width, height)
     given = _SIZE.fullmatch(name.strip().lower())
     if given:
         return float(given[1]), float(given[2])

@@ -7,37 +7,27 @@ from typing import Any
 
 from whorl.errors import WhorlError, missing_extra
 
-
-def opencv() -> Any:
-    """OpenCV: markers, homographies, image processing."""
-    module = _needed("cv2", "opencv-python-headless", "physical")
-    if not hasattr(module, "aruco"):
-        raise WhorlError("OpenCV is here without its marker detector. Install opencv-python-headless 4.8 or later.")
-    return module
-
-
-def reportlab_canvas() -> Any:
-    """The module of reportlab that draws PDF pages."""
-    return _needed("reportlab.pdfgen.canvas", "reportlab", "physical")
+_PACKAGES = {
+    "cv2": ("opencv-python-headless", "physical"),
+    "reportlab": ("reportlab", "physical"),
+    "pypdfium2": ("pypdfium2", "physical"),
+    "pillow_heif": ("pillow-heif", "heic"),
+}
+"""By module: the package that has it, and the extra of whorl that brings the package."""
 
 
-def reportlab_utils() -> Any:
-    """The module of reportlab that reads images."""
-    return _needed("reportlab.lib.utils", "reportlab", "physical")
-
-
-def pdfium() -> Any:
-    """PDF pages to pixels."""
-    return _needed("pypdfium2", "pypdfium2", "physical")
-
-
-def heif() -> Any:
-    """Photographs as some phones save them."""
-    return _needed("pillow_heif", "pillow-heif", "heic")
-
-
-def _needed(module: str, package: str, extra: str) -> Any:
+def library(module: str) -> Any:
+    """Import a module, such as "reportlab.lib.utils"; where it is missing, say which extra brings it."""
+    package, extra = _PACKAGES[module.partition(".")[0]]
     try:
         return import_module(module)
     except ImportError as error:
         raise missing_extra("the physical test", package, extra=extra) from error
+
+
+def opencv() -> Any:
+    """OpenCV: markers, homographies, image processing."""
+    module = library("cv2")
+    if not hasattr(module, "aruco"):
+        raise WhorlError("OpenCV is here without its marker detector. Install opencv-python-headless 4.8 or later.")
+    return module

@@ -17,7 +17,7 @@ from whorl.files import atomic_write, writing
 from whorl.physical.codes import MODULES, Code, modules_of
 from whorl.physical.contents import collect
 from whorl.physical.layout import PATCHES, Box, PageLayout
-from whorl.physical.libraries import pdfium, reportlab_canvas, reportlab_utils
+from whorl.physical.libraries import library
 from whorl.physical.sheet import FILE, Print, PrintedSheet, arrange, write_sheets
 from whorl.progress import Progress, silent
 
@@ -104,7 +104,7 @@ def draw_pages(sheet: PrintedSheet, pages: Sequence[int], file: IO[bytes], *, pr
     # Renderers round a page up to whole pixels, and a page that is larger by the last digit would get one more.
     size = tuple(length * _POINTS - 1e-3 for length in sheet.layout.paper)
     # invariant: no date and no random name, so that a file can be compared
-    canvas = reportlab_canvas().Canvas(file, pagesize=size, pageCompression=1, invariant=1)
+    canvas = library("reportlab.pdfgen.canvas").Canvas(file, pagesize=size, pageCompression=1, invariant=1)
     canvas.setTitle(f"whorl sheet {sheet.name}")
     for done, page in enumerate(pages):
         progress("drawing pages", done, len(pages))
@@ -133,7 +133,7 @@ def render_pages(sheet: PrintedSheet, pages: Sequence[int] | None = None, *, dpi
 
 def render_pdf(source: Path | bytes, *, dpi: float = DPI) -> Iterator[Pixels]:
     """Turn the pages of a PDF file into pixels, one by one: (H, W, 3) RGB, uint8."""
-    document = pdfium().PdfDocument(source)
+    document = library("pypdfium2").PdfDocument(source)
     try:
         for page in document:
             yield np.ascontiguousarray(page.render(scale=dpi / 72, rev_byteorder=True).to_numpy()[..., :3])
@@ -189,7 +189,8 @@ class _Pen:
 
     def image(self, box: Box, item: Print) -> None:
         pixels = Image.fromarray(decode(item.file, size=item.size))
-        self.canvas.drawImage(reportlab_utils().ImageReader(pixels), *self.points(box))
+        reader = library("reportlab.lib.utils").ImageReader(pixels)
+        self.canvas.drawImage(reader, *self.points(box))
 
     def marker(self, box: Box, code: Code) -> None:
         self.rectangle(box, (0, 0, 0))

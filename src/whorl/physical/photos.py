@@ -13,7 +13,7 @@ from whorl.data.image_files import MAX_PIXELS, Pixels, decode
 from whorl.errors import WhorlError
 from whorl.files import write_file
 from whorl.physical.detection import Findings
-from whorl.physical.libraries import heif, opencv
+from whorl.physical.libraries import library, opencv
 from whorl.physical.sheet import CLEAN
 
 _NOT_PHOTOS = frozenset({".json", ".csv", ".txt", ".md", ".html", ".pdf"})
@@ -65,9 +65,9 @@ def read_photo(path: Path) -> Pixels:
 
 
 def _read_heic(path: Path) -> Pixels:
-    library = heif()
+    heif = library("pillow_heif")
     try:
-        image = library.open_heif(path, convert_hdr_to_8bit=True)
+        image = heif.open_heif(path, convert_hdr_to_8bit=True)
         large = math.prod(image.size) > MAX_PIXELS
         # Pillow's image has had its orientation applied by the decoder.
         pixels = None if large else np.asarray(image.to_pillow().convert("RGB"))

@@ -32,19 +32,13 @@ from whorl.physical.simulation import shoot
 from whorl.physical.summary import VersionSummary, compared, summarise
 from whorl.progress import Progress, silent
 from whorl.records import Record
+from whorl.runs.folder import as_json
 from whorl.runs.model_identity import identify
 from whorl.runs.targets import Target
 
-ATTACKS = ("eot", "dim", "ti-dim", "ai-dim", "ai-ram")
 SETTINGS = ("setting1", "setting2", "setting3")
 OFFSET = 20.0
-PAPER = {
-    "eot": (24.3, 21.6, 18.0),
-    "dim": (11.8, 12.7, 15.3),
-    "ti-dim": (10.7, 8.5, 7.6),
-    "ai-dim": (10.5, 5.5, 5.6),
-}
-"""What the paper reports: recognition accuracy (%) of Inception-v3 on real photographs of prints."""
+VIEW: View = "as seen"
 SIMULATED = (
     "Simulated: a model of a printer and a camera took the place of real ones. These are not photographs of prints, "
     "and the numbers do not replace the paper's."
@@ -63,13 +57,11 @@ class Rehearsal(Record):
     Args:
         settings: presets of the camera.
         size: (width, height) of the photographs, of an upright page.
-        view: how to cut images out.
         seed: of all randomness.
     """
 
     settings: tuple[str, ...] = SETTINGS
     size: tuple[int, int] = (WIDTH, HEIGHT)
-    view: View = "as seen"
     seed: int = 0
 
     @property
@@ -81,7 +73,7 @@ class Rehearsal(Record):
     @property
     def views(self) -> ViewSettings:
         """How images are cut out."""
-        return ViewSettings(views=(self.view,), offset=OFFSET, seed=self.seed)
+        return ViewSettings(views=(VIEW,), offset=OFFSET, seed=self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +83,14 @@ class Table5:
     Attributes:
         scored: by setting: every capture, its pose and what was predicted for it.
         printed: how many images each setting should show.
-        view: how images were cut out.
     """
 
     scored: dict[str, Scored]
     printed: int
-    view: View
 
     def lines(self, setting: str) -> dict[tuple[str, str], VersionSummary]:
         """Counts by version and target."""
-        return {(line.version, line.target): line for line in summarise(self.scored[setting]) if line.view == self.view}
+        return {(line.version, line.target): line for line in summarise(self.scored[setting])}
 
     def identified(self, setting: str) -> float:
         """Share of the printed images that were found."""
@@ -108,7 +98,7 @@ class Table5:
 
     def compared(self, setting: str, first: str, second: str, target: str) -> Comparison:
         """Whether two versions differ, on the images that both were captured of: McNemar's test."""
-        return compared(self.scored[setting], self.view, first, second, target)
+        return compared(self.scored[setting], VIEW, first, second, target)
 
     def counts(self, setting: str, version: str, target: str) -> SuccessRate:
         """Counts of one version under one setting."""
@@ -138,10 +128,10 @@ class Notes:
             self._about = {
                 "version": VERSION,
                 "whorl": whorl.__version__,
-                "layout": sheet.layout.to_json(),
+                "layout": as_json(sheet.layout),
                 "prints": prints,
                 "targets": {target.name: identify(target.net) for target in targets},
-                "views": repr(rehearsal.views),
+                "views": as_json(rehearsal.views),
                 "seed": rehearsal.seed,
             }
 
@@ -162,7 +152,7 @@ class Notes:
             write_file(self._file(page, setting), json.dumps(photographed.to_json(self.sheet)))
 
     def _file(self, page: int, setting: str) -> Path:
-        key = self._about | {"page": page, "camera": repr(self.rehearsal.cameras[setting]), "setting": setting}
+        key = self._about | {"page": page, "camera": as_json(self.rehearsal.cameras[setting]), "setting": setting}
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         return Path(self.folder or "") / f"{digest}.json"
 
@@ -210,7 +200,7 @@ def table5(
                 known.write(page, setting, scorers[setting].evaluate(photographed, images))
             progress("photographing and scoring", (page + 1) * len(scorers), total)
     results = {name: scorer.result for name, scorer in scorers.items()}
-    return Table5(scored=results, printed=len(sheet.prints), view=rehearsal.view)
+    return Table5(scored=results, printed=len(sheet.prints))
 
 
 _Cut = dict[str, tuple[Photographed, list[Views]]]

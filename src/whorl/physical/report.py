@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,7 +12,7 @@ from PIL import Image
 
 import whorl
 from whorl.evaluation import Comparison, SuccessRate
-from whorl.files import write_csv
+from whorl.files import defined, write_csv
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
@@ -107,14 +106,14 @@ def as_json(scored: Scored) -> dict[str, Any]:
     lines = summarise(scored)
     first = [line for line in lines if (line.view, line.target) == (scored.settings.views[0], scored.targets[0])]
     attacked, clean = pooled(first, clean=False), pooled(first, clean=True)
-    return {
+    content = {
         "photos": scored.photos,
         "read": scored.photos - len(scored.unread),
         "identified": len(scored.captures),
         "partly_visible": scored.partly,
-        "accuracy": _number((attacked if attacked.n else clean).accuracy),
-        "clean_accuracy": _number(clean.accuracy),
-        "asr": _number(attacked.rate),
+        "accuracy": (attacked if attacked.n else clean).accuracy,
+        "clean_accuracy": clean.accuracy,
+        "asr": attacked.rate,
         "scale_one": scored.settings.scale_one,
         "offset": scored.settings.offset,
         "surroundings": scored.settings.surroundings,
@@ -123,6 +122,7 @@ def as_json(scored: Scored) -> dict[str, Any]:
         "summary": [_plain(line) for line in lines],
         "unread": [{"photo": unread.photo, "reason": unread.reason} for unread in scored.unread],
     }
+    return {name: defined(value) for name, value in content.items()}
 
 
 def draw_contact(scored: Scored, path: Path, target: Target) -> None:
@@ -233,14 +233,10 @@ def _rates(counts: SuccessRate, repeats: int) -> dict[str, Any]:
         "n": counts.n,
         "n_clean_correct": counts.n_clean_correct,
         "n_success": counts.n_success,
-        "accuracy": _number(counts.accuracy),
-        "asr": _number(counts.rate),
-        "interval": [_number(edge) for edge in counts.interval(poses=repeats)],
+        "accuracy": counts.accuracy,
+        "asr": counts.rate,
+        "interval": counts.interval(poses=repeats),
     }
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 def _notes(scored: Scored) -> Iterator[str]:

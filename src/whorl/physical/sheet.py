@@ -17,6 +17,7 @@ from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
 
 FORMAT = 1
+_NAMES = {"picture": "image"}  # what format 1, and so the hash in markers on paper, says for a length of PageLayout
 _NEARLY = 0.9
 FILE = "sheet.json"
 CLEAN = "clean"
@@ -85,7 +86,7 @@ class PrintedSheet:
     @cached_property
     def fingerprint(self) -> int:
         """What its markers call it, 17 bits: prints that differ in anything that matters nearly always differ in it."""
-        content: list[Any] = [self.layout.to_json()]
+        content: list[Any] = [_lengths(self.layout)]
         content += [{**asdict(item), "file": item.file.name, "seconds": None} for item in self.prints]
         digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 64 - SHEET_BITS
@@ -203,7 +204,7 @@ def _to_json(sheet: PrintedSheet, folder: Path) -> dict[str, Any]:
     return {
         "fingerprint": sheet.name,
         "pages": sheet.pages,
-        "layout_mm": sheet.layout.to_json(),
+        "layout_mm": _lengths(sheet.layout),
         "prints": [shown(item) for item in sheet.prints],
     }
 
@@ -216,4 +217,10 @@ def _from_json(content: dict[str, Any], folder: Path) -> PrintedSheet:
         kept = {name: value for name, value in item.items() if name in known}
         return Print(**(kept | {"file": folder / item["file"], "size": (height, width)}))
 
-    return PrintedSheet(PageLayout.from_json(content["layout_mm"]), tuple(read(item) for item in content["prints"]))
+    lengths = {_NAMES.get(name, name): length for name, length in content["layout_mm"].items()}
+    return PrintedSheet(PageLayout(**lengths), tuple(read(item) for item in content["prints"]))
+
+
+def _lengths(layout: PageLayout) -> dict[str, float]:
+    """Give a layout's lengths by their names in ``sheet.json``."""
+    return {next((old for old, new in _NAMES.items() if new == name), name): mm for name, mm in asdict(layout).items()}

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from whorl.data.image_files import Pixels
 from whorl.files import write_file
 from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of, setting_names
-from whorl.physical.homography import Matrix, move
-from whorl.physical.layout import PageLayout, Points
+from whorl.physical.homography import Matrix, pixels_to_box, project
+from whorl.physical.layout import Box, PageLayout, Points
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
 from whorl.physical.sheet import PrintedSheet
@@ -57,7 +57,7 @@ class Photograph:
     def shows(self, points: Points) -> bool:
         """Whether the hull of some places of the page, (N, 2) millimetres, is wholly in the image and uncovered."""
         height, width = self.photo.shape[:2]
-        there = move(self.paper, points)
+        there = project(self.paper, points)
         inside = (there >= 0).all() and (there[:, 0] <= width - 1).all() and (there[:, 1] <= height - 1).all()
         return bool(inside) and not _overlap(self.cover, points)
 
@@ -151,8 +151,7 @@ def photograph(paper: Linear, layout: PageLayout, camera: Camera, *, name: str, 
         paper = paper.copy()
         corners = cover * (paper.shape[1] / layout.paper[0], paper.shape[0] / layout.paper[1]) - 0.5
         cv2.fillPoly(paper, [corners.round().astype(np.int32)], [FULL * part for part in _COVER])
-    across, down = layout.paper[0] / paper.shape[1], layout.paper[1] / paper.shape[0]
-    pixels = np.array([[across, 0, across / 2], [0, down, down / 2], [0, 0, 1]])
+    pixels = pixels_to_box(Box(0, 0, *layout.paper), paper.shape[:2])
     desk = [FULL * part for part in _DESK]
     scene = cv2.warpPerspective(
         paper, place @ pixels, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=desk
@@ -264,7 +263,7 @@ def _cover(share: float, layout: PageLayout, random: Random) -> Points:
     side, slant = random.integers(4), random.uniform(-0.15, 0.15)
     width, height = layout.paper
     far = 3 * max(width, height)
-    # Hidden from the left, in a page that is turned to the chosen side afterwards.
+    # Hidden from the left, in a page that is rotated to the chosen side afterwards.
     long, deep = (height, width) if side % 2 == 0 else (width, height)
     edge = deep * share
     outline = np.array(
