@@ -16,7 +16,7 @@ from conftest import CLASSES, pictures, small_net
 from whorl import Classifier
 from whorl.data import save_image
 from whorl.errors import WhorlError
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.ui.crafting import Crafted, Settings, Step, craft
 from whorl.ui.picture import Picture
 from whorl.ui.playground import Offer, Playground

@@ -13,7 +13,7 @@ import torch
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models import Classifier, load_model
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.runs.catalog import model_catalog
 from whorl.ui.picture import Picture, sample
 from whorl.ui.visits import Visits
