@@ -49,9 +49,6 @@ KNOWN_ING: set[str] = {
     "runs/loading",
     "runs/pairing",
     "runs/querying",
-    "ui/crafting",
-    "ui/drawing",
-    "ui/looking",
 }
 KNOWN_TWICE: set[str] = {
     "Cell",

@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from whorl.cli import app
-from whorl.cli.commands import COMMANDS
+from whorl.cli.commands import COMMANDS, module_of
 
 _TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
@@ -22,8 +22,8 @@ def invoke(*arguments: str, **environment: str) -> Any:
 
 def whole_application() -> Any:
     """The application with every command imported."""
-    for place in COMMANDS.values():
-        import_module(place.module)
+    for name in COMMANDS:
+        import_module(module_of(name))
     return typer.main.get_command(app)
 
 

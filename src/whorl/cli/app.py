@@ -11,7 +11,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import whorl
-from whorl.cli.commands import COMMANDS
+from whorl.cli.commands import COMMANDS, module_of
 from whorl.cli.console import messages, output
 from whorl.errors import WhorlError
 
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         super().__init__(**settings)
         self.registered: dict[str, Any] = dict(commands or {})
         # In lists, a name and a line stand for a command that is not imported yet.
-        named = {name: TyperCommand(name=name, help=place.help) for name, place in COMMANDS.items()}
+        named = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
         self.commands = {**named, **self.registered}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
@@ -43,7 +43,7 @@ class Commands(TyperGroup):
         """The command that is about to run, or to be completed."""
         name = args[0] if args else ""
         if name in COMMANDS and name not in self.registered:
-            import_module(COMMANDS[name].module)
+            import_module(module_of(name))
             made = typer.main.get_command(app)
             assert isinstance(made, Commands)  # noqa: S101 - tells mypy what the application is made of
             self.commands = {**self.commands, **made.registered}

@@ -13,7 +13,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
-from whorl.hardening.gain import Gain, gain_on_folder, shipped_pair, write_gain
+from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, write_gain
 from whorl.hardening.processes import leads
 from whorl.models import load_model
 from whorl.models.zoo import find_device
@@ -142,7 +142,7 @@ def _show_training(done: Hardened, out: Path) -> None:
         console.print(Text(f"{what + ':':<10}{out / name}"), soft_wrap=True)
 
 
-def _show_gain(gain: Gain, page: Path) -> None:
+def _show_gain(gain: HardeningGain, page: Path) -> None:
     console = output()
     before, after = gain.clean
     pair = f"{gain.original} and {gain.hardened}"
