@@ -16,13 +16,8 @@ from conftest import pictures
 from whorl.data import MAX_PIXELS, load_image, save_image
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
-<<<<<<< HEAD:tests/ui/test_ui_picture.py
-from whorl.models.architectures import imagenet_labels
-from whorl.ui.picture import MAX_BYTES, sample, upload
-=======
 from whorl.models.architectures import imagenet_labels
 from whorl.ui.image import MAX_BYTES, sample, upload
->>>>>>> main:tests/ui/test_ui_image.py
 
 
 @pytest.fixture(autouse=True)
