@@ -118,8 +118,8 @@ def show_files(files: Mapping[str, Path]) -> None:
 
 
 def _percent(done: Done, attack: str, source: str, target: str) -> str:
+    from whorl.runs.networks import split_target
     from whorl.runs.results import mean_rate
-    from whorl.runs.targets import split_target
 
     model, layers = split_target(target)
     wanted = (attack, source, model, "+".join(layers) or "none")
