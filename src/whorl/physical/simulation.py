@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from whorl.data.image_files import Pixels
 from whorl.files import write_file
-from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of, setting_names
+from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of
 from whorl.physical.homography import Matrix, pixels_to_box, project
 from whorl.physical.layout import Box, PageLayout, Points
 from whorl.physical.libraries import opencv
@@ -123,7 +123,7 @@ def simulate(
             files.append(file)
             truth[file.name] = {"sheet": sheet.name, "page": page + 1, **_true(sheet, page, shot)}
             progress("photographing", len(files), total)
-    settings = {name: {key: getattr(camera, key) for key in setting_names()} for name, camera in cameras.items()}
+    settings = {name: asdict(camera) for name, camera in cameras.items()}
     write_file(out / TRUTH, json.dumps({"seed": seed, "cameras": settings, "photos": truth}, indent=1) + "\n")
     return files
 
