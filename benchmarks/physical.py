@@ -180,7 +180,9 @@ def show_table5(results: dict[str, Any]) -> str:
     for target in dict.fromkeys(row["target"] for row in results["rows"]):
         own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
         order = ["clean", *paper.load("table5").rows]
-        versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
+        # In the paper's order; what it does not have comes last.
+        places = {name: place for place, name in enumerate(order)}
+        versions = sorted({name for name, _ in own}, key=lambda name: (places.get(name.partition(" ")[0], 99), name))
         titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [
             [name]
