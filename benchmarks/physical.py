@@ -44,7 +44,7 @@ from whorl.physical import (
 )
 from whorl.physical.pdf import render_pages
 from whorl.physical.rehearsal import SETTINGS, SIMULATED
-from whorl.runs.targets import load_targets
+from whorl.runs.networks import load_targets
 
 DISTINCT = 6
 

@@ -13,7 +13,7 @@ from physical.printed_run import sheet
 from whorl.physical import PageLayout, Rehearsal, arrange, table5
 from whorl.physical.captures import SHOWN, Photographed
 from whorl.physical.rehearsal import SETTINGS, SIMULATED, VERSION, Notes
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 
 def test_table5() -> None:

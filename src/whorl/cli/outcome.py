@@ -10,8 +10,8 @@ from rich.text import Text
 
 from whorl.cli.console import messages, output, table
 from whorl.runs.experiment import Done
+from whorl.runs.networks import split_target
 from whorl.runs.results import mean_rate
-from whorl.runs.targets import split_target
 
 
 def show_means(done: Done) -> None:

@@ -24,7 +24,7 @@ from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
-from whorl.runs.targets import UNDEFENDED, load_targets
+from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1
 

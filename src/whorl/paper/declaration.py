@@ -9,7 +9,8 @@ from pathlib import Path
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.cast import Profile, cast, load_profile
 from whorl.paper.item import Item, spaced
-from whorl.runs.declaration import SAMPLES, AttackSpec, Data, Declaration
+from whorl.runs.declaration import AttackSpec, Declaration
+from whorl.runs.images import SAMPLES, Data
 
 QUICK_SUFFIX = "-quick"
 QUICK_EOT = {"samples": 10, "steps": 10}

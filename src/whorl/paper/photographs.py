@@ -18,13 +18,12 @@ from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures
 from whorl.report.page import write_report
-from whorl.runs.crafting import craft
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
-from whorl.runs.pictures import Pictures
+from whorl.runs.images import Data
+from whorl.runs.networks import Target, load_source, load_targets
 from whorl.runs.settings import read_settings
-from whorl.runs.setup import load_source
-from whorl.runs.targets import Target, load_targets
+from whorl.runs.white_box import craft
 
 if TYPE_CHECKING:
     from whorl.physical.rehearsal import Table5
@@ -57,7 +56,7 @@ def reproduce_photographs(
     [(_, source)] = who.sources
     specs = options.rows(item)
     folder = None if options.data is None else Path(options.data)
-    images = Pictures(folder=folder, limit=options.limit, size=options.size or profile.size)
+    images = Data.of(folder=folder, limit=options.limit, size=options.size or profile.size)
     # An address, such as that of a file, may hold a "+" of its own.
     model = load_source([source] if ":" in source else source.split("+"), where)
     common: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size, "command": options.command}

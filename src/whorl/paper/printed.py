@@ -14,8 +14,8 @@ from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, 
 from whorl.paper.declaration import QUICK_SUFFIX, row_of
 from whorl.paper.item import Item, PaperNetwork, SurfaceCut
 from whorl.runs.declaration import Declaration
+from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell, mean_rate
-from whorl.runs.targets import UNDEFENDED
 
 _FEW = 100
 _PAPER_IMAGES = 1000

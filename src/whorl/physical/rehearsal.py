@@ -33,8 +33,7 @@ from whorl.physical.summary import VersionSummary, compared, summarise
 from whorl.progress import Progress, silent
 from whorl.records import Record
 from whorl.runs.folder import as_json
-from whorl.runs.model_identity import identify
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target, identify
 
 SETTINGS = ("setting1", "setting2", "setting3")
 OFFSET = 20.0

@@ -21,7 +21,7 @@ from whorl.physical.libraries import opencv
 from whorl.physical.photos import list_photos, read_photo, save_overlay
 from whorl.physical.sheet import PrintedSheet
 from whorl.progress import Progress, silent
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 Views = dict[View, Pixels]
 """One image as it was cut out, (h, w, 3) uint8, by the way of cutting it out."""

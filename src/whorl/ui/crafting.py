@@ -17,7 +17,7 @@ from whorl.estimators import at_step
 from whorl.evaluation import predictions, to_8_bits
 from whorl.models import Classifier
 from whorl.models.labels import imagenet_labels
-from whorl.runs.setup import device_of
+from whorl.runs.networks import device_of
 from whorl.ui.picture import Picture
 
 
