@@ -94,7 +94,7 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
             ticks.append(time.perf_counter())
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-        done = score([Path(place) / "photos"], [sheet], targets, device=device, progress=watch)
+        done = score([Path(place) / "photos"], [sheet], targets, progress=watch)
     each = [1e3 * (later - earlier) for earlier, later in pairwise(ticks)]
     timing, warm = Timing.of(each, each[0]), min(len(peaks) - 1, 10)
     images, seconds = len(done.captures), ticks[-1] - ticks[0]
@@ -127,9 +127,8 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
         sheet,
         targets,
         Rehearsal(size=(arguments.pixels[0], arguments.pixels[1]), seed=arguments.seed),
-        device=device,
         workers=arguments.workers,
-        notes=arguments.notes,
+        folder=arguments.folder,
         progress=show,
     )
     rows: list[dict[str, Any]] = []
@@ -205,7 +204,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--run", type=Path, help="for table5: run folder with the attacks")
     parser.add_argument("--clean", type=Path, help="for table5: the clean images, if they moved")
     parser.add_argument("--limit", type=int, help="for table5: take the first so many images")
-    parser.add_argument("--notes", type=Path, help="for table5: folder that lets it go on where it stopped")
+    parser.add_argument("--folder", type=Path, help="for table5: folder that lets it go on where it stopped")
     parser.add_argument("--workers", type=int, default=1, help="for table5: processes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

@@ -62,6 +62,11 @@ class Photograph:
         return bool(inside) and not _overlap(self.cover, points)
 
 
+def title(sheet: PrintedSheet, page: int, camera: str) -> str:
+    """Name the photograph of a page, from 0, by a camera."""
+    return f"{sheet.name}-{page + 1:03d}-{camera}"
+
+
 def shoot(
     sheet: PrintedSheet, cameras: Mapping[str, Camera], *, seed: int = 0, pages: Sequence[int] | None = None
 ) -> Iterator[tuple[str, int, Photograph]]:
@@ -80,14 +85,14 @@ def shoot(
     for page, pixels in zip(wanted, render_pages(sheet, wanted, dpi=RENDERED), strict=True):
         made: tuple[tuple[Any, ...], Linear] | None = None
         for name, camera in cameras.items():
-            title = f"{sheet.name}-{page + 1:03d}-{name}"
             ink = tuple(
                 getattr(camera, part)
                 for part in ("dot_gain", "saturation", "black", "paper", "ink_blur", "width", "height", "scale")
             )
             if made is None or made[0] != ink:
                 made = (ink, printed(pixels, sheet.layout, camera))
-            yield title, page, photograph(made[1], sheet.layout, camera, name=title, seed=seed)
+            photo = title(sheet, page, name)
+            yield photo, page, photograph(made[1], sheet.layout, camera, name=photo, seed=seed)
 
 
 def simulate(
