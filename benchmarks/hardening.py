@@ -1,4 +1,4 @@
-"""Train defended networks within a given time, and measure what hardening bought.
+"""Train defended networks within a given time, and measure the gain.
 
     python benchmarks/hardening.py --data IMAGENET5K --side 192 --out hardened --device cuda \
         --train mobilenet_v2:ens-at:110 mobilenet_v2:alp:110:ens-at

@@ -116,11 +116,11 @@ def test_declarations_can_be_read(page: Path, block: Any, tmp_path: Path) -> Non
 
 def parsed(use: Use) -> None:
     """Let the program itself read the words, as it would before it runs."""
-    import typer.main
+    import typer
 
-    from whorl.cli import app
+    from cli.invoking import whole_application
 
-    command: Any = typer.main.get_command(app)
+    command = whole_application()
     words, known = list(use.words), []
     while hasattr(command, "commands") and words and not words[0].startswith("-"):
         known.append(words.pop(0))

@@ -99,7 +99,7 @@ def test_too_little_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WhorlError, match="must have the columns"):
         read_points([tmp_path / "other.csv"])
     alone = {key: hits for key, hits in one("x", (60, 80), 30).items() if key[1] == "a"}
-    with pytest.raises(WhorlError, match="asked of their own source"):
+    with pytest.raises(WhorlError, match="evaluated on their own source"):
         read_points([written(tmp_path / "alone.csv", alone)])
 
 

@@ -79,9 +79,9 @@ def test_of_a_quadratic_loss_under_whole_shifts_all_constants_are_known() -> Non
     half = error._one_half(ask, x, plain, made, u, at_once=7)
     assert torch.allclose(half.means["g1"], g1)
     assert torch.allclose(half.means["g2"], g2)
-    assert torch.allclose(half.moved, apart)
+    assert torch.allclose(half.displaced, apart)
     assert torch.allclose(half.changed, a * apart)
-    measured = bounds(half.means["g1"], half.means["g2"], half.moved, half.changed)
+    measured = bounds(half.means["g1"], half.means["g2"], half.displaced, half.changed)
     assert torch.allclose(measured.c1, torch.full((3,), a, dtype=torch.float64))
     assert torch.allclose(measured.c2, apart.mean(0))
     assert torch.allclose(measured.c3, g1.flatten(1).norm(dim=1))  # a mean of copies is shorter than one of them

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
+import typer.main
 from typer.testing import CliRunner
 
 from whorl.cli import app
+from whorl.cli.commands import COMMANDS, module_of
 
 _TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
@@ -15,6 +18,13 @@ _TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "T
 def invoke(*arguments: str, **environment: str) -> Any:
     """Give the result, with ``exit_code``, ``stdout`` and ``stderr``."""
     return CliRunner().invoke(app, arguments, env=dict.fromkeys(_TERMINAL) | environment)
+
+
+def whole_application() -> Any:
+    """The application with every command imported."""
+    for name in COMMANDS:
+        import_module(module_of(name))
+    return typer.main.get_command(app)
 
 
 def plain_environment(**more: str) -> dict[str, str]:

@@ -6,19 +6,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
 import whorl.cli
-from cli.invoking import invoke, plain_environment
-from whorl.cli import app
-from whorl.cli.commands import COMMANDS
-
-
-def group() -> Any:
-    return typer.main.get_command(app)
+from cli.invoking import invoke, plain_environment, whole_application
+from whorl.cli.commands import COMMANDS, module_of
 
 
 def run(*arguments: str, **more: str) -> tuple[str, list[str]]:
@@ -70,8 +63,8 @@ def test_options_are_completed() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_in_the_list_is_the_commands_own(name: str) -> None:
-    paragraph = group().commands[name].help.strip().partition("\n\n")[0]
-    assert COMMANDS[name].help == " ".join(paragraph.split())
+    paragraph = whole_application().commands[name].help.strip().partition("\n\n")[0]
+    assert COMMANDS[name] == " ".join(paragraph.split())
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -83,8 +76,8 @@ def test_every_command_is_in_the_table() -> None:
             called = node.func if isinstance(node, ast.Call) else None
             if isinstance(called, ast.Attribute) and ast.unparse(called) in ("app.command", "app.add_typer"):
                 adding.add(f"whorl.cli.{path.stem}")
-    assert {place.module for place in COMMANDS.values()} == adding
-    assert sorted(group().commands) == sorted(COMMANDS)
+    assert {module_of(name) for name in COMMANDS} == adding
+    assert sorted(whole_application().commands) == sorted(COMMANDS)
 
 
 def test_a_mistyped_command_is_guessed() -> None:
@@ -96,5 +89,5 @@ def test_a_mistyped_command_is_guessed() -> None:
 def test_a_group_of_commands_is_found() -> None:
     if "physical" not in COMMANDS:
         pytest.skip("no group here")
-    assert "print" in group().commands["physical"].commands
+    assert "print" in whole_application().commands["physical"].commands
     assert "Print" in invoke("physical", "--help").stdout

@@ -19,7 +19,7 @@ from whorl.evaluation import PAPER_POSES, Pose, success_rates
 from whorl.files import sha256_of
 from whorl.hardening import harden
 from whorl.hardening.gain import draw, measure_gain
-from whorl.hardening.report import write_report
+from whorl.hardening.report import write_training_report
 from whorl.hardening.student import blended
 
 
@@ -60,7 +60,7 @@ def test_the_report_needs_no_network_and_escapes_names(tmp_path: Path) -> None:
         {"step": 2.0, "loss": 1.0, "clean": 0.75, "transfer": 0.5},
     ]
     path = tmp_path / "report.html"
-    write_report(path, name="<b>mine</b>", history=history, about={"recipe": "a < b"}, seconds=3.0)
+    write_training_report(path, name="<b>mine</b>", history=history, about={"recipe": "a < b"}, seconds=3.0)
     page = path.read_text(encoding="utf-8")
     assert "<b>mine</b>" not in page
     assert "a &lt; b" in page
@@ -69,7 +69,7 @@ def test_the_report_needs_no_network_and_escapes_names(tmp_path: Path) -> None:
     curves = re.findall(r'"name":"([^"]+)"', page)
     assert "clean" in curves
     assert any("MIM" in name for name in curves)
-    write_report(path, name="none", history=[], about={}, seconds=0.0)
+    write_training_report(path, name="none", history=[], about={}, seconds=0.0)
     assert "No measurements yet" in path.read_text(encoding="utf-8")
 
 

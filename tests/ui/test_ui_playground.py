@@ -1,4 +1,4 @@
-"""What is on offer: networks at hand first, and nothing that is not on the list."""
+"""What is on offer, nothing that is not on the list; and who is here: one job each, forgotten when they leave."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import threading
 
 import pytest
 
-from ui.ui_toys import split, toy
+from ui.ui_toys import toy
 from whorl import Classifier
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.models import model_names
 from whorl.runs.catalog import model_catalog
 from whorl.ui import playground as subject
-from whorl.ui.crafting import Settings, craft
-from whorl.ui.looking import look
-from whorl.ui.playground import Offer, Playground, offers
+from whorl.ui.pair import PairSettings, craft, predict
+from whorl.ui.playground import Offer, Playground, Visit, Visits, offers
 
 
 def test_networks_at_hand_come_first() -> None:
@@ -88,9 +87,50 @@ def test_without_samples_the_page_still_opens(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_real_network_on_a_bundled_photograph() -> None:
     playground = Playground(offers(["mobilenet_v2"]))
-    chosen = next(picture for picture in playground.samples if picture.label == 990)
-    settings = Settings(attack="pgd", eps=16 / 255, steps=2)
-    _, made = split(craft(playground.network("mobilenet_v2"), chosen, settings))
-    answers = look(made, Pose()).answers
+    chosen = next(image for image in playground.samples if image.label == 990)
+    settings = PairSettings(attack="pgd", eps=16 / 255, steps=2)
+    made = craft(playground.network("mobilenet_v2"), chosen, settings)
+    answers = predict(made, Pose()).answers
     assert [answer.right for answer in answers.values()] == [True, False, False]
     assert answers["clean"].name == "buckeye"
+
+
+def test_only_the_latest_job_is_wanted() -> None:
+    visit = Visit()
+    first = visit.order()
+    assert visit.wants(first)
+    second = visit.order()
+    assert not visit.wants(first)
+    assert visit.wants(second)
+
+
+def test_stopping_wants_nothing_until_the_next_job() -> None:
+    visit = Visit()
+    job = visit.order()
+    visit.stop()
+    assert visit.stopped
+    assert not visit.wants(job)
+    assert visit.wants(visit.order())
+    assert not visit.stopped
+
+
+def test_leaving_stops_and_forgets() -> None:
+    visits = Visits()
+    visit = visits.of("a")
+    job = visit.order()
+    visits.leave("a")
+    visits.leave("a")  # a browser may say so twice
+    assert not visit.wants(job)
+    assert len(visits) == 0
+    assert visits.of("a") is not visit
+
+
+def test_too_many_visits_push_out_the_longest_unused() -> None:
+    visits = Visits(most=2)
+    first, second = visits.of("a"), visits.of("b")
+    job = second.order()
+    assert visits.of("a") is first
+    visits.of("c")
+    assert not second.wants(job)
+    assert visits.of("a") is first
+    assert len(visits) == 2

@@ -22,7 +22,7 @@ from conftest import pictures
 from ui.ui_toys import gradio_is_here, playground
 from whorl.data import save_image
 from whorl.errors import WhorlError
-from whorl.ui.picture import MAX_BYTES
+from whorl.ui.image import MAX_BYTES
 from whorl.ui.server import running
 
 TESTS = Path(__file__).parents[1]

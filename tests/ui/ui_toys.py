@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from conftest import CLASSES, pictures, small_net
 from whorl import Classifier
 from whorl.data import save_image
 from whorl.errors import WhorlError
-from whorl.models.labels import imagenet_labels
-from whorl.ui.crafting import Crafted, Settings, Step, craft
-from whorl.ui.picture import Picture
+from whorl.models.architectures import imagenet_labels
+from whorl.ui.image import ChosenImage
+from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, craft
 from whorl.ui.playground import Offer, Playground
 
 SIDE = 18
@@ -66,26 +65,22 @@ class Sleep(nn.Module):
         return x
 
 
-def picture(folder: Path, *, seed: int = 1, label: int | None = None, side: int = SIDE) -> Picture:
+def image(folder: Path, *, seed: int = 1, label: int | None = None, side: int = SIDE) -> ChosenImage:
     """A random image in a file."""
     path = folder / f"noise-{seed}.png"
     save_image(path, pictures(1, height=side, width=side, seed=seed)[0])
-    return Picture(name=path.name, id=f"noise {seed}", label=label, source=path)
+    return ChosenImage(name=path.name, id=f"noise {seed}", label=label, source=path)
 
 
-def crafted(folder: Path, **settings: object) -> Crafted:
+def crafted(folder: Path, **settings: object) -> CraftedPair:
     """What the toy makes of a random image."""
-    *_, last = craft(toy(), picture(folder), Settings(**settings))  # type: ignore[arg-type]
-    assert isinstance(last, Crafted)
-    return last
+    return craft(toy(), image(folder), PairSettings(**settings))  # type: ignore[arg-type]  # as the test gives them
 
 
-def split(events: Iterator[Step | Crafted]) -> tuple[list[Step], Crafted]:
+def followed(model: Classifier, chosen: ChosenImage, settings: PairSettings) -> tuple[list[StepTaken], CraftedPair]:
     """The steps, and what was made."""
-    *steps, made = events
-    assert isinstance(made, Crafted)
-    assert all(isinstance(step, Step) for step in steps)
-    return steps, made  # type: ignore[return-value]
+    steps: list[StepTaken] = []
+    return steps, craft(model, chosen, settings, on_step=steps.append)
 
 
 def playground() -> Playground:

@@ -59,7 +59,7 @@ class Correlation:
 
 
 def read_points(paths: Iterable[str | Path]) -> list[Point]:
-    """Read every attack that was asked of its own source and of others from results in long form.
+    """Read every attack that was evaluated on its own source and on others from results in long form.
 
     Args:
         paths: ``results.csv`` of run folders, or an item's ``…-results.csv``; a cell that several hold counts once.
@@ -77,14 +77,14 @@ def read_points(paths: Iterable[str | Path]) -> list[Point]:
     for attack, source in dict.fromkeys(key[:2] for key in cells):
         own = {key[2:]: rate for key, rate in cells.items() if key[:2] == (attack, source)}
         kin = source.split("+")
-        turned = [r for (target, defense, *pose), r in own.items() if target in kin and _plain(defense, pose, False)]
+        posed = [r for (target, defense, *pose), r in own.items() if target in kin and _plain(defense, pose, False)]
         others = [r for (target, defense, *pose), r in own.items() if target not in kin and _plain(defense, pose, True)]
-        if turned and others:
-            mean = (sum(turned) / len(turned), sum(others) / len(others))
+        if posed and others:
+            mean = (sum(posed) / len(posed), sum(others) / len(others))
             found.append(Point(attack=attack, source=source, invariance=mean[0], transfer=mean[1]))
     if not found:
         raise WhorlError(
-            "expected attacks that were asked of their own source under transforms, and of another network as they "
+            "expected attacks that were evaluated on their own source under transforms, and on another network as they "
             "are; got none. Declare the source among the targets, and the identity among the poses."
         )
     return found

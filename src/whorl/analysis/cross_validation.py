@@ -104,7 +104,7 @@ class Ranked:
 
     @property
     def level(self) -> bool:
-        """Whether it is not distinguished from the winner."""
+        """Whether it is not significantly behind the winner."""
         return self.behind[1][0] <= 0
 
     def least_over(self, baseline: str) -> float:

@@ -174,12 +174,12 @@ class _Measurer:
         at_once = max(1, per_pass // len(x))
         sides = [_one_half(gradient, x, plain, law, u, at_once) for u in self.halves]
         both = {name: torch.stack([side.means[name] for side in sides]).mean(0) for name in ("g1", "g2")}
-        moved, changed = (torch.cat([getattr(side, name) for side in sides]) for name in ("moved", "changed"))
-        separate = [bounds(side.means["g1"], side.means["g2"], side.moved, side.changed) for side in sides]
+        displaced, changed = (torch.cat([getattr(side, name) for side in sides]) for name in ("displaced", "changed"))
+        separate = [bounds(side.means["g1"], side.means["g2"], side.displaced, side.changed) for side in sides]
         return LawMeasurement(
             law=law,
             gram=gram([{**side.means, **fixed} for side in sides]),
-            bounds=bounds(both["g1"], both["g2"], moved, changed),
+            bounds=bounds(both["g1"], both["g2"], displaced, changed),
             halves=(separate[0], separate[1]),
         )
 
@@ -187,14 +187,14 @@ class _Measurer:
 @dataclass(frozen=True, eq=False)
 class _Half:
     means: dict[str, Tensor]
-    moved: Tensor
+    displaced: Tensor
     changed: Tensor
 
 
 def _one_half(gradient_of: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Tensor, at_once: int) -> _Half:
     """Everything that is drawn, over one half of the draws."""
     sums = {name: torch.zeros_like(x) for name in _DRAWN}
-    moved, changed = [], []
+    displaced, changed = [], []
     height, width = x.shape[-2:]
     for part in u.split(at_once):
         count = len(part)
@@ -215,9 +215,9 @@ def _one_half(gradient_of: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Ten
         }
         for name, term in terms.items():
             sums[name] += term.reshape(count, *x.shape).sum(0)
-        moved.append(_lengths(seen - x.repeat(count, 1, 1, 1), count))
+        displaced.append(_lengths(seen - x.repeat(count, 1, 1, 1), count))
         changed.append(_lengths(change, count))
-    return _Half({name: total / len(u) for name, total in sums.items()}, torch.cat(moved), torch.cat(changed))
+    return _Half({name: total / len(u) for name, total in sums.items()}, torch.cat(displaced), torch.cat(changed))
 
 
 def _not_drawn(plain: Tensor, law: Law) -> dict[str, Tensor]:

@@ -163,6 +163,6 @@ def write_error(found: ErrorMeasurement, folder: Path, *, command: str = "", fig
     if figure:
         from whorl.report import save_charts  # needs packages that the rest does not
 
-        figure = draw(content)
-        files["figure"] = save_charts({Path(f"{stem}.{ending}"): figure for ending in ("png", "pdf")})[0]
+        drawn = draw(content)
+        files["figure"] = save_charts({Path(f"{stem}.{ending}"): drawn for ending in ("png", "pdf")})[0]
     return files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import torch
 
 from whorl.analysis.error import OTHERS, SIGN, STEPS, LawMeasurement
 from whorl.report.charts import look, panels
+from whorl.report.content import Table
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -42,23 +43,13 @@ _CURVES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorTable:
-    """A table as text: a title, headings and rows, and what to know."""
-
-    title: str
-    about: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def sheets(found: Sequence[LawMeasurement]) -> tuple[ErrorTable, ...]:
+def tables(found: Sequence[LawMeasurement]) -> tuple[Table, ...]:
     """Lay everything out in tables: the corollaries, the steps, the alternatives, and kernels against every law."""
-    tables = _corollaries(found), _steps(found), _alternatives(found)
-    return (*tables, _kernels(found), _signs(found)) if _further(found[0]) else tables
+    always = _corollaries(found), _steps(found), _alternatives(found)
+    return (*always, _kernels(found), _signs(found)) if _further(found[0]) else always
 
 
-def _corollaries(found: Sequence[LawMeasurement]) -> ErrorTable:
+def _corollaries(found: Sequence[LawMeasurement]) -> Table:
     rows = []
     for one in found:
         b, held = one.bounds, one.held()
@@ -67,12 +58,12 @@ def _corollaries(found: Sequence[LawMeasurement]) -> ErrorTable:
         medians += [_signed(_median(b.cosine)), _signed(_median(b.cosine_bound()))]
         said = [f"{min(held[name])}/{count}" for name in ("same", "halves", "others")]
         rows.append((one.law.label, *medians, *said))
-    return ErrorTable(
+    return Table(
         title="The corollaries",
         about="Medians over the images, each with its own constants. Held: images for which both corollaries hold, "
         "with c₁ from the same draws, from the other half of the draws, and from the other images. A cosine is never "
         "below -1, so a bound below that says nothing.",
-        headings=(
+        columns=(
             *("law", "c₁", "c₂", "c₃", "‖g₂-g₁‖", "mean of norms", "bound c₁c₂", "cos(g₁,g₂)", "its bound"),
             *("held, same", "halves", "others"),
         ),
@@ -80,21 +71,21 @@ def _corollaries(found: Sequence[LawMeasurement]) -> ErrorTable:
     )
 
 
-def _steps(found: Sequence[LawMeasurement]) -> ErrorTable:
+def _steps(found: Sequence[LawMeasurement]) -> Table:
     rows = []
     for one in found:
         apart = [_signed(one.gram.cosine(after, before)) for before, after in pairwise(STEPS)]
         rows.append((one.law.label, *apart, _signed(one.gram.cosine("estimate", "truth"))))
-    return ErrorTable(
+    return Table(
         title="What each step costs",
         about="Cosine of each step's outcome with the one before it, noise of the draws removed; 1 costs nothing. "
         "Last, the estimate against the true gradient of the mean loss.",
-        headings=("law", *(COST_WORDS[name] for name in STEPS[1:]), "estimate, truth"),
+        columns=("law", *(COST_WORDS[name] for name in STEPS[1:]), "estimate, truth"),
         rows=tuple(rows),
     )
 
 
-def _alternatives(found: Sequence[LawMeasurement]) -> ErrorTable:
+def _alternatives(found: Sequence[LawMeasurement]) -> Table:
     names = ("g2", "g1", "adjoint", "estimate", *OTHERS[1:])
     rows = []
     for one in found:
@@ -103,36 +94,36 @@ def _alternatives(found: Sequence[LawMeasurement]) -> ErrorTable:
             low, high = one.gram.interval(name, "truth")
             cells.append(f"{_signed(one.gram.cosine(name, 'truth'))} ({_signed(low)} to {_signed(high)})")
         rows.append((one.law.label, *cells, f"{one.gram.reliability('truth'):.2f}"))
-    return ErrorTable(
+    return Table(
         title="Cosine with the true gradient of the mean loss",
         about="With 95% intervals over resampled images. Adjoint: Fᵀ instead of F⁻¹, at the image itself. Finer: a "
         "polar grid with twice the radii and six times the angles; log-polar likewise, and scaling exact. The last "
         "column says how much of the drawn truth is no noise; the noise is removed from the cosines.",
-        headings=("law", *names, "reliability"),
+        columns=("law", *names, "reliability"),
         rows=tuple(rows),
     )
 
 
-def _kernels(found: Sequence[LawMeasurement]) -> ErrorTable:
+def _kernels(found: Sequence[LawMeasurement]) -> Table:
     names = ("plain", *_further(found[0]))
     rows = [(one.law.label, *(_digits(one.gram.cosine(name, "truth")) for name in names)) for one in found]
-    return ErrorTable(
+    return Table(
         title="Each kernel against each law's true gradient",
         about="Cosine of what an attack with that kernel would follow with what it should, whichever law the kernel "
         "stands for. Where a source is named, its gradient is the one that is averaged.",
-        headings=("law", *names),
+        columns=("law", *names),
         rows=tuple(rows),
     )
 
 
-def _signs(found: Sequence[LawMeasurement]) -> ErrorTable:
+def _signs(found: Sequence[LawMeasurement]) -> Table:
     names = _further(found[0])
     rows = [(one.law.label, *(_digits(one.gram.cosine(SIGN + name, "truth")) for name in names)) for one in found]
-    return ErrorTable(
+    return Table(
         title="The same after the sign, as an L∞ step takes it",
         about="Cosine of the step with the truth. All steps are equally long, so what a step gains, to first order, is "
         "in proportion to it.",
-        headings=("law", *names),
+        columns=("law", *names),
         rows=tuple(rows),
     )
 
@@ -145,9 +136,9 @@ def _further(one: LawMeasurement) -> tuple[str, ...]:
 def markdown(found: Sequence[LawMeasurement], *, heading: str, command: str = "") -> str:
     """Write all tables as a section of Markdown."""
     parts = [f"### {heading}", laws_in_words(found)]
-    for sheet in sheets(found):
-        lines = [sheet.headings, ("---",) * len(sheet.headings), *sheet.rows]
-        parts += [f"**{sheet.title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines), sheet.about]
+    for table in tables(found):
+        lines = [table.columns, ("---",) * len(table.columns), *table.rows]
+        parts += [f"**{table.title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines), table.about]
     parts += [f"```sh\n{command}\n```"] if command else []
     return "\n\n".join(parts) + "\n"
 

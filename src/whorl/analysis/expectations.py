@@ -16,7 +16,7 @@ With x̂ an image, F a drawn transform and J the loss (§4 and appendix A of the
     cos(g₁, g₂) ≥ 1 - (c₁·c₂)² / (2·c₃²)                  (corollary 2)
 
 E is the mean over the draws. With c₁ taken over the same draws both corollaries hold by the proof alone, up to
-rounding: that is a check of the code. Whether they say something about transforms that were not measured is asked by
+rounding: that is a check of the code. Whether they say something about transforms that were not measured is tested by
 taking c₁ from one half of the draws, or from the other images.
 """
 
@@ -167,19 +167,19 @@ class Bounds:
         return torch.where(self.c1 == top[0], top[1], top[0])
 
 
-def bounds(g1: Tensor, g2: Tensor, moved: Tensor, changed: Tensor) -> Bounds:
+def bounds(g1: Tensor, g2: Tensor, displaced: Tensor, changed: Tensor) -> Bounds:
     """Measure the constants over some draws.
 
     Args:
         g1: (B, C, H, W).
         g2: (B, C, H, W), the mean over the same draws.
-        moved: (draws, B), ‖F(x̂) - x̂‖.
+        displaced: (draws, B), ‖F(x̂) - x̂‖.
         changed: (draws, B), ‖F⁻¹(∇J(F(x̂))) - F⁻¹(∇J(x̂))‖.
     """
     one, two = g1.flatten(1).double(), g2.flatten(1).double()
     lengths = torch.stack((one.norm(dim=1), two.norm(dim=1)))
     tiny = torch.finfo(torch.float64).tiny
-    apart, change = moved.double(), changed.double()
+    apart, change = displaced.double(), changed.double()
     # A transform that left the image as it was left its gradient as it was.
     ratio = torch.where(apart > 0, change / apart.clamp_min(tiny), torch.zeros_like(change))
     measured = Bounds(

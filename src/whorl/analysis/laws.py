@@ -1,4 +1,4 @@
-"""Laws of small transforms: how far images are turned, scaled and moved, and which kernel stands for which law.
+"""Laws of small transforms: how far images are rotated, scaled and translated, and which kernel stands for which law.
 
 A kernel of the estimator is a law on a lattice: whole pixels, whole columns of the polar grid (angles) and whole rows
 of it (radii). The law that it stands for has the same spread without the lattice and without an end. A radial shift is
@@ -183,7 +183,7 @@ def pull_back(g: Tensor, transforms: Transforms) -> Tensor:
     """
     right, down = _centred(g)
     scale = transforms.scale.to(right).view(-1, 1, 1)
-    return _sample(g, *_turned(scale * right, scale * down, transforms.angle), transforms.shift)
+    return _sample(g, *_rotated(scale * right, scale * down, transforms.angle), transforms.shift)
 
 
 def pull_back_along_radius(g: Tensor, angle: Tensor, radius: Tensor, shift: Tensor) -> Tensor:
@@ -200,12 +200,12 @@ def pull_back_along_radius(g: Tensor, angle: Tensor, radius: Tensor, shift: Tens
     """
     right, down = _centred(g)
     distance = torch.hypot(right, down)
-    moved = distance + radius.to(right).view(-1, 1, 1)
+    reached = distance + radius.to(right).view(-1, 1, 1)
     # The centre has no direction of its own; the polar grid reads it at angle 0.
-    ratio = moved / distance.clamp_min(1e-12)
-    across = torch.where(distance > 0, ratio * right, moved)
-    out = _sample(g, *_turned(across, ratio * down, angle), shift)
-    return out * (moved >= 0)[:, None].to(out.dtype)
+    ratio = reached / distance.clamp_min(1e-12)
+    across = torch.where(distance > 0, ratio * right, reached)
+    out = _sample(g, *_rotated(across, ratio * down, angle), shift)
+    return out * (reached >= 0)[:, None].to(out.dtype)
 
 
 def _centred(g: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ def _centred(g: Tensor) -> tuple[Tensor, Tensor]:
     return right, down
 
 
-def _turned(right: Tensor, down: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+def _rotated(right: Tensor, down: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     theta = torch.deg2rad(angle).to(right).view(-1, 1, 1)
     cos, sin = theta.cos(), theta.sin()
     return cos * right - sin * down, sin * right + cos * down
@@ -227,8 +227,8 @@ def _turned(right: Tensor, down: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]
 
 def _sample(g: Tensor, right: Tensor, down: Tensor, shift: Tensor) -> Tensor:
     height, width = g.shape[-2:]
-    moved = shift.to(right)
-    across = (right + moved[:, 0].view(-1, 1, 1)) * (2 / width)
-    along = (down + moved[:, 1].view(-1, 1, 1)) * (2 / height)
+    offset = shift.to(right)
+    across = (right + offset[:, 0].view(-1, 1, 1)) * (2 / width)
+    along = (down + offset[:, 1].view(-1, 1, 1)) * (2 / height)
     grid = torch.stack((across, along), dim=-1)
     return F.grid_sample(g, grid.to(g.dtype), mode="bilinear", padding_mode="zeros", align_corners=False)

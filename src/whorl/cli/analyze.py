@@ -113,7 +113,8 @@ def calibrate_(
     ctx: typer.Context,
     source: Annotated[str, typer.Argument(help="Network to craft on; a+b for an ensemble.", show_default=False)],
     targets: Annotated[
-        str | None, typer.Option(help="Other networks to ask, joined by commas; by default the zoo's other families.")
+        str | None,
+        typer.Option(help="Other networks to evaluate on, joined by commas; by default the zoo's other families."),
     ] = None,
     attack_name: Annotated[str, typer.Option("--attack", help="A gradient attack.")] = "dim",
     grid: Annotated[
@@ -201,8 +202,8 @@ def _show_calibrated(done: calibration.Calibrated, files: dict[str, Path]) -> No
         judged.add_row(row.target, ", ".join(row.chosen), *rate, *gains)
     console.print(judged)
     level = [one.name for one in chosen.ranking if one.level and one.name != chosen.winner]
-    told = f"Not distinguished from it: {', '.join(level)}." if level else "All others are distinguished from it."
-    console.print(Text(f"Best: {chosen.winner}. {told}"), soft_wrap=True)
+    others = f"Not significantly behind: {', '.join(level)}." if level else "All others are significantly behind."
+    console.print(Text(f"Best: {chosen.winner}. {others}"), soft_wrap=True)
     console.print(
         Text(f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not.", style="dim"),
         soft_wrap=True,
@@ -243,14 +244,14 @@ def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
     console = output()
     console.print(Text(found.heading, style="bold"))
     console.print(Text(error_report.laws_in_words(found.laws), style="dim"), soft_wrap=True)
-    for sheet in error_report.sheets(found.laws):
+    for one in error_report.tables(found.laws):
         console.print()
-        console.print(Text(sheet.title, style="bold"))
-        shown = table(*sheet.headings, numbers=True)
-        for row in sheet.rows:
+        console.print(Text(one.title, style="bold"))
+        shown = table(*one.columns, numbers=True)
+        for row in one.rows:
             shown.add_row(*row)
         console.print(shown)
-        console.print(Text(sheet.about, style="dim"), soft_wrap=True)
+        console.print(Text(one.about, style="dim"), soft_wrap=True)
     show_files(files)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 import typer.main
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import whorl
-from whorl.cli.commands import COMMANDS, LazyCommands
+from whorl.cli.commands import COMMANDS, module_of
 from whorl.cli.console import messages, output
 from whorl.errors import WhorlError
 
@@ -30,20 +31,22 @@ class Commands(TyperGroup):
     def __init__(self, *, commands: Any = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.registered: dict[str, Any] = dict(commands or {})
-        self.lazy = self.commands = LazyCommands(COMMANDS, self.registered, _registered)
+        # In lists, a name and a line stand for a command that is not imported yet.
+        named = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
+        self.commands = {**named, **self.registered}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
         """All names, in the order of the table."""
-        return list(self.lazy)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
-        """What stands for a command in lists; see ``resolve_command`` for the command itself."""
-        return self.lazy.listed(cmd_name)
+        return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is about to run, or to be completed."""
-        if args:
-            self.lazy.get(args[0])
+        name = args[0] if args else ""
+        if name in COMMANDS and name not in self.registered:
+            import_module(module_of(name))
+            made = typer.main.get_command(app)
+            assert isinstance(made, Commands)  # noqa: S101 - tells mypy what the application is made of
+            self.commands = {**self.commands, **made.registered}
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -71,13 +74,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: whorl demo",
 )
-
-
-def _registered() -> dict[str, Any]:
-    """The commands of all modules that are imported by now."""
-    made = typer.main.get_command(app)
-    assert isinstance(made, Commands)  # noqa: S101 - tells mypy what the application is made of
-    return made.registered
 
 
 def typed(ctx: typer.Context) -> list[str]:

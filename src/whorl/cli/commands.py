@@ -1,4 +1,4 @@
-"""The commands by name: where each lives, and its line in ``whorl --help``.
+"""The commands by name, each with its line in ``whorl --help``, and where a command lives.
 
 A command's module is imported when the command is run, or asked for its own help. Most of them import torch, which
 takes seconds, and neither ``whorl --help`` nor a press of Tab should wait for that.
@@ -6,115 +6,33 @@ takes seconds, and neither ``whorl --help`` nor a press of Tab should wait for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
-from typer.core import TyperCommand
-
-
-class Place(NamedTuple):
-    """Where a command lives, and what it does in one line: the first line of its docstring."""
-
-    module: str
-    help: str
-
-
-COMMANDS: Mapping[str, Place] = {
-    "demo": Place(
-        "whorl.cli.demo",
-        "Attack a network with and without the affine-invariant gradient, turn and scale the images, see who errs.",
-    ),
-    "attack": Place(
-        "whorl.cli.attack",
-        "Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.",
-    ),
-    "evaluate": Place(
-        "whorl.cli.evaluate",
-        "Turn, scale and move clean and adversarial images alike, and count how often networks are fooled.",
-    ),
-    "run": Place(
-        "whorl.cli.run",
-        "Craft, transform, ask and count what a file declares; run it again to go on, or after changing the file.",
-    ),
-    "paper": Place(
-        "whorl.cli.paper",
-        "Run tables and figures of the paper, and show our figures beside the printed ones.",
-    ),
-    "harden": Place(
-        "whorl.cli.harden",
-        "Train a defended version of a network on a folder of images, and show what that bought.",
-    ),
-    "physical": Place(
-        "whorl.cli.physical",
-        "Print images, photograph them, score the photographs.",
-    ),
-    "ui": Place(
-        "whorl.cli.ui",
-        "Open a page to craft images, turn, scale and move them, and see what fools a network. Needs the extra ui.",
-    ),
-    "attacks": Place(
-        "whorl.cli.listings",
-        "List the attacks: what each does, and which settings make it what it is.",
-    ),
-    "models": Place(
-        "whorl.cli.listings",
-        "List the networks that have a name: input size, where the weights come from, and whether they are here.",
-    ),
-    "defenses": Place(
-        "whorl.cli.listings",
-        "List the defences that can stand before a network, with their settings.",
-    ),
-    "analyze": Place(
-        "whorl.cli.analyze",
-        "Measure the estimator's approximations, or choose its kernel for a network.",
-    ),
-    "bench": Place(
-        "whorl.cli.bench",
-        "Time attacks and the estimator beside other libraries' attacks on the same network, in turns.",
-    ),
-    "doctor": Place(
-        "whorl.cli.doctor",
-        "Say what is installed, what the cache holds, and how to put right what is missing.",
-    ),
+COMMANDS: Mapping[str, str] = {
+    "demo": "Attack a network with and without the affine-invariant gradient, rotate and scale images, see who errs.",
+    "attack": "Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.",
+    "evaluate": "Rotate, scale and translate clean and adversarial images alike, and count how often networks err.",
+    "run": "Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.",
+    "paper": "Run tables and figures of the paper, and show our figures beside the printed ones.",
+    "harden": "Train a defended version of a network on a folder of images, and show the gain.",
+    "physical": "Print images, photograph them, score the photographs.",
+    "ui": "Craft images on a page, rotate, scale and translate them, and see what fools a network. Needs the extra ui.",
+    "attacks": "List the attacks: what each does, and which settings make it what it is.",
+    "models": "List the networks that have a name: input size, where the weights come from, and whether they are here.",
+    "defenses": "List the defences that can stand before a network, with their settings.",
+    "analyze": "Measure the estimator's approximations, or choose its kernel for a network.",
+    "bench": "Time attacks and the estimator beside other libraries' attacks on the same network, in turns.",
+    "doctor": "Say what is installed, what the cache holds, and how to put right what is missing.",
 }
+"""What a command does in one line: the first of its docstring."""
+
+_LISTINGS = ("attacks", "models", "defenses")
 
 
-class LazyCommands(MutableMapping[str, Any]):
-    """All commands by name; one is imported when it is first taken out.
+def module_of(command: str) -> str:
+    """The module that a command lives in.
 
-    Args:
-        known: name to place.
-        loaded: name to command, for those whose module is imported already.
-        load: gives the commands that the application has, after a module was imported.
+    >>> module_of("run"), module_of("models")
+    ('whorl.cli.run', 'whorl.cli.listings')
     """
-
-    def __init__(self, known: Mapping[str, Place], loaded: Mapping[str, Any], load: Callable[[], Mapping[str, Any]]):
-        self._known, self._loaded, self._load = known, dict(loaded), load
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            import_module(self._known[name].module)
-            self._loaded[name] = self._load()[name]
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._known, *self._loaded]))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, name: object) -> bool:  # the inherited one would take it out
-        return name in self._known or name in self._loaded
-
-    def listed(self, name: str) -> Any:
-        """What stands for a command in a list of commands: itself if it is imported, else its name and its line."""
-        if name in self._loaded or name not in self._known:
-            return self._loaded.get(name)
-        return TyperCommand(name=name, help=self._known[name].help)
+    return f"whorl.cli.{'listings' if command in _LISTINGS else command}"

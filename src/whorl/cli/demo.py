@@ -34,7 +34,7 @@ def demo(
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Attack a network with and without the affine-invariant gradient, turn and scale the images, see who errs."""
+    """Attack a network with and without the affine-invariant gradient, rotate and scale images, see who errs."""
     from whorl.report import report_experiment
 
     with progress_bar() as progress:

@@ -67,7 +67,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn, scale and move clean and adversarial images alike, and count how often networks are fooled.
+    """Rotate, scale and translate clean and adversarial images alike, and count how often networks err.
 
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """

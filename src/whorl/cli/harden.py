@@ -1,4 +1,4 @@
-"""``whorl harden``: train a defended version of a network, and show what it gain."""
+"""``whorl harden``: train a defended version of a network, and show the gain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
-from whorl.hardening.gain import Gain, gain_on_folder, shipped_pair, write_gain
+from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, write_gain
 from whorl.hardening.processes import leads
 from whorl.models import load_model
 from whorl.models.zoo import find_device
@@ -53,14 +53,14 @@ def harden_command(
     partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no image.")] = False,
     precision: Annotated[str | None, typer.Option(help="bf16 or full; bf16 on a GPU by default.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the student; pays on a GPU.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="Images to show with what hardening gain.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="Images to measure the gain on.")] = None,
     source: Annotated[str, typer.Option(help="Network to craft on for --compare.")] = "resnet18",
     limit: Annotated[int | None, typer.Option(help="Images to compare with at most.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a defended version of a network on a folder of images, and show what that gain.
+    """Train a defended version of a network on a folder of images, and show the gain.
 
     A run that was stopped goes on where it was. Several GPUs: torchrun --nproc-per-node 4 -m whorl harden ...
     """
@@ -142,7 +142,7 @@ def _show_training(done: Hardened, out: Path) -> None:
         console.print(Text(f"{what + ':':<10}{out / name}"), soft_wrap=True)
 
 
-def _show_gain(gain: Gain, page: Path) -> None:
+def _show_gain(gain: HardeningGain, page: Path) -> None:
     console = output()
     before, after = gain.clean
     pair = f"{gain.original} and {gain.hardened}"

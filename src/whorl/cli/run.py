@@ -35,7 +35,7 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Instead of the declaration's.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Craft, transform, ask and count what a file declares; run it again to go on, or after changing the file.
+    """Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.
 
     Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html.
     """

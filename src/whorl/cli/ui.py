@@ -33,7 +33,7 @@ def ui(
     device: Device = "auto",
     seed: Seed = 0,
 ) -> None:
-    """Open a page to craft images, turn, scale and move them, and see what fools a network. Needs the extra ui.
+    """Craft images on a page, rotate, scale and translate them, and see what fools a network. Needs the extra ui.
 
     Works offline. Images stay in memory, and are forgotten when the page is closed.
     """

@@ -128,15 +128,14 @@ class Predictor:
             for name, own in poses.items():
                 if pose in own:
                     logits = self._logits(name, seen)
+                    if labels is not None:
+                        self._check_among_classes(name, labels, ids)  # before ``how``, which may look them up
                     cells.append((name, pose))
                     rows.append((logits.isfinite().all(1), *how(logits)))
         if not cells:
             return {}
         finite, *columns = (torch.stack(column).cpu() for column in zip(*rows, strict=True))
         _check_finite(finite, cells, ids)
-        if labels is not None:
-            for name in dict.fromkeys(name for name, _ in cells):
-                self._check_among_classes(name, labels, ids)
         return dict(zip(cells, zip(*columns, strict=True), strict=True))
 
     def _logits(self, name: str, seen: Tensor) -> Tensor:
@@ -186,7 +185,10 @@ def predictions(
     found = Predictor(targets, precision=precision).read(
         images,
         dict.fromkeys(targets, tuple(poses)),
-        lambda logits: (logits.argmax(1), logits.softmax(1).amax(1)),
+        lambda logits: (
+            logits.argmax(1),
+            logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).amax(1),
+        ),
         y=y,
         ids=ids,
     )

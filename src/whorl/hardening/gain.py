@@ -36,7 +36,7 @@ class AttackGain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class HardeningGain:
     """What hardening gained, and what it cost.
 
     Attributes:
@@ -86,7 +86,7 @@ def measure_gain(
     eps: float = 16 / 255,
     seed: int = 0,
     progress: Progress = silent,
-) -> Gain:
+) -> HardeningGain:
     """Craft on one network and evaluate on two others, batch by batch.
 
     Args:
@@ -122,7 +122,7 @@ def measure_gain(
         return counts[name, target, Pose()]
 
     first = next(iter(chosen))
-    return Gain(
+    return HardeningGain(
         original=original.name,
         hardened=hardened.name,
         source=source.name,
@@ -148,7 +148,7 @@ def gain_on_folder(
     limit: int | None = None,
     seed: int = 0,
     progress: Progress = silent,
-) -> Gain:
+) -> HardeningGain:
     """Measure the gain on a folder of labelled images, at the size of the undefended network.
 
     Args:
@@ -187,7 +187,7 @@ def shipped_pair(name: str) -> tuple[Classifier, Classifier]:
     return load_model(entry.base), hardened
 
 
-def write_gain(gain: Gain, folder: Path) -> dict[str, Path]:
+def write_gain(gain: HardeningGain, folder: Path) -> dict[str, Path]:
     """Write ``comparison.html`` and ``comparison.json`` into a folder; give the paths by what they are."""
     files = {"comparison": folder / "comparison.html", "figures": folder / "comparison.json"}
     draw(gain, files["comparison"])
@@ -195,7 +195,7 @@ def write_gain(gain: Gain, folder: Path) -> dict[str, Path]:
     return files
 
 
-def draw(gain: Gain, path: Path) -> None:
+def draw(gain: HardeningGain, path: Path) -> None:
     """Draw the comparison as pairs of bars, on a page that opens offline.
 
     Args:

@@ -21,7 +21,6 @@ from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
-from whorl.hardening.report import write_report
 from whorl.hardening.settings import Setup, Training
 from whorl.hardening.student import make_student, put
 from whorl.hardening.trainer import NotFiniteError, Trainer
@@ -267,6 +266,8 @@ def write_results(done: Hardened, folder: Path) -> None:
     """Write ``weights.safetensors``, a whole state dict, ``manifest.json`` and ``report.html`` into a folder."""
     from safetensors.torch import save
 
+    from whorl.hardening.report import write_training_report  # needs packages that a training does not
+
     weights = folder / WEIGHTS
     state = {name: tensor.cpu().contiguous() for name, tensor in done.classifier.net.state_dict().items()}
     write_file(weights, save(state))
@@ -280,7 +281,7 @@ def write_results(done: Hardened, folder: Path) -> None:
         "history": done.history,
     }
     write_file(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    write_report(
+    write_training_report(
         folder / REPORT, name=done.classifier.name, history=done.history, about=done.about, seconds=done.seconds
     )
 

@@ -132,7 +132,7 @@ class Setup(Record):
         pool: static networks that make examples; by default three of the zoo, but for the model itself.
         teachers: networks whose mean answers the student should keep; by default the model as it is.
         seconds: train for about so long instead of ``Training.steps`` steps. A few steps are timed first, and the plan
-            is changed on the way where they told too little.
+            is changed on the way where they were no guide.
         side: pixels that images are kept at in memory; by default the network's own input.
         partial: whether some of the network's classes may have no image.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, get_args
 
@@ -13,7 +14,7 @@ from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
 from whorl.hardening.settings import NormLearning, Training
 from whorl.models.classifier import Classifier
-from whorl.models.defended.tensors import overlay
+from whorl.models.defended.entries import overlay
 from whorl.models.prepared.fold import fold
 from whorl.models.weights import StateDict
 
@@ -81,8 +82,8 @@ def put(classifier: Classifier, state: StateDict) -> None:
 def blended(original: Classifier, state: StateDict, amount: float) -> StateDict:
     """Weights on the straight line through an original and what training made of it.
 
-    Part of the way back buys clean accuracy for a little robustness (Wortsman et al., 2022), and further along it may
-    be the other way round. Computed on the CPU in float32, so that the result is the same everywhere.
+    Part of the way back gains clean accuracy at the cost of a little robustness (Wortsman et al., 2022), and further
+    along it may be the other way round. Computed on the CPU in float32, so that the result is the same everywhere.
 
     Args:
         original: where the line starts.
@@ -106,7 +107,7 @@ class Average:
     def __init__(self, student: Classifier, decay: float) -> None:
         if not 0 <= decay < 1:
             raise WhorlError(f"ema must lie in [0, 1); got {decay}.")
-        self.decay = decay
+        self.student, self.decay = student, decay
         # The student's own tensors, which are changed in place and never replaced.
         self.source = learned(student)
         self.state = {name: tensor.clone() for name, tensor in self.source.items()}
@@ -123,19 +124,15 @@ class Average:
         averages, sources = [self.state[name] for name in self.moving], [self.source[name] for name in self.moving]
         torch._foreach_lerp_(averages, sources, 1 - decay)
 
-
-class Averaged:
-    """Swaps a student's averaged weights in, and out again."""
-
-    def __init__(self, student: Classifier, average: Average) -> None:
-        self.student, self.average = student, average
-
-    def __enter__(self) -> None:
-        self.own = {name: tensor.clone() for name, tensor in learned(self.student).items()}
-        put(self.student, self.average.state)
-
-    def __exit__(self, *_: object) -> None:
-        put(self.student, self.own)
+    @contextmanager
+    def swapped_in(self) -> Iterator[None]:
+        """Give the student its averaged weights for a while."""
+        own = {name: tensor.clone() for name, tensor in self.source.items()}
+        put(self.student, self.state)
+        try:
+            yield
+        finally:
+            put(self.student, own)
 
 
 def make_optimizer(student: Classifier, training: Training) -> torch.optim.Optimizer:

@@ -23,7 +23,6 @@ from whorl.hardening.recipes import Recipe, objective, soft_targets
 from whorl.hardening.settings import Training
 from whorl.hardening.student import (
     Average,
-    Averaged,
     Learner,
     LowPrecision,
     at_size,
@@ -303,12 +302,8 @@ class Trainer:
         """Held-out accuracy of the averaged weights; empty on processes that do not lead."""
         if self.watch is None:
             return {}
-        with self.averaged():
+        with self.average.swapped_in():
             return self.watch.measure(self.makers[STUDENT])
-
-    def averaged(self) -> Averaged:
-        """A context in which the student has its averaged weights."""
-        return Averaged(self.student, self.average)
 
     def state(self, about: dict[str, str], seconds: float) -> Checkpoint:
         """Everything needed to go on from here."""
@@ -316,8 +311,8 @@ class Trainer:
             about=about,
             step=self.step,
             steps=self.training.steps,
-            student={name: tensor.cpu() for name, tensor in learned(self.student).items()},
-            average={name: tensor.cpu() for name, tensor in self.average.state.items()},
+            student={name: tensor.cpu().clone() for name, tensor in learned(self.student).items()},
+            average={name: tensor.cpu().clone() for name, tensor in self.average.state.items()},
             optimizer=self.optimizer.state_dict(),
             history=[dict(entry) for entry in self.history],
             seconds=seconds,
@@ -335,8 +330,6 @@ class Trainer:
     def seconds_a_step(self, clock: Callable[[], float], *, warmup: int = 2, timed: int = 6) -> float:
         """Time some steps, then undo them: the student, its average and the optimiser are as before."""
         before = self.state({}, 0.0)
-        fresh = {name: tensor.clone() for name, tensor in before.student.items()}
-        kept = {name: tensor.clone() for name, tensor in before.average.items()}
         for _ in range(warmup):
             self.advance()
         self._wait()
@@ -345,12 +338,9 @@ class Trainer:
             self.advance()
         self._wait()
         seconds = (clock() - start) / timed
-        put(self.student, fresh)
-        for name, tensor in kept.items():
-            self.average.state[name].copy_(tensor)
-        self.optimizer = make_optimizer(self.student, self.training)
+        self.resume(before)
         self.total.zero_()
-        self.step = self.counted = 0
+        self.counted = 0
         return seconds
 
     def _wait(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from whorl.attacks.contract import Attack
 from whorl.attacks.norms import Norm, column, find_norm
 from whorl.errors import WhorlError
+from whorl.evaluation import recognised
 from whorl.randomness import Ids
 
 
@@ -78,8 +79,7 @@ class FoolboxStyle:
             bound = None if eps is None else float(eps) / span
             raw = self._with(bound)(network, seen, y, target=target, seed=self.seed, ids=ids)
             clipped = self._clipped(raw, seen, bound)
-            with torch.no_grad():
-                hit = (network(clipped).argmax(1) == labels) == targeted
+            hit = recognised({"the model": network}, clipped, labels)[0, 0].to(x.device) == targeted
             raws.append(_like(inputs, raw * span + low))
             clips.append(_like(inputs, clipped * span + low))
             wins.append(hit)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Attack, Model
 from whorl.errors import WhorlError
+from whorl.evaluation import predictions
 
 LabelMap = Callable[[Tensor, Tensor], Tensor]
 
@@ -78,7 +79,8 @@ class TorchattacksStyle:
             (B, C, H, W), detached, on the model's device, normalised if the inputs are.
         """
         x = self._plain(inputs.to(self.device))
-        known = self._answers(x).argmax(1) if labels is None else labels.to(self.device)
+        known = predictions({"the model": self._answers}, x).labels[0, 0] if labels is None else labels
+        known = known.to(self.device)
         if not self.targeted:
             return self._normalised(self.whorl_attack(self._network(), x, known, seed=self.seed)).detach()
         if labels is None and self.attack_mode == BY_LABEL:

@@ -285,7 +285,8 @@ def _reach(x: Tensor, adversarial: Tensor) -> float:
 
 
 def _tiles(model: Labelled, image: Tensor, poses: Mapping[str, Pose], truth: int) -> list[Tile]:
-    answers, probabilities = predictions({model.name: model}, image[None], tuple(poses.values()))
+    y = torch.tensor([truth])
+    answers, probabilities = predictions({model.name: model}, image[None], tuple(poses.values()), y=y)
     said = zip(poses.values(), answers.flatten().tolist(), probabilities.flatten().tolist(), strict=True)
     return [
         Tile(

@@ -101,8 +101,9 @@ class Data(BaseModel):
             return cls(**settings)
         except ValidationError as error:
             [first, *_] = error.errors()
-            where = ".".join(map(str, first["loc"]))
-            raise WhorlError(f"{where}: {first['msg']}; got {first['input']!r:.80}.") from error
+            name, too_small = ".".join(map(str, first["loc"])), first["type"] == "greater_than_equal"
+            said = f"{name} must be a whole number from 1" if too_small else f"{name}: {first['msg']}"
+            raise WhorlError(f"{said}; got {first['input']!r:.80}.") from error
 
     @property
     def bundled(self) -> bool:
@@ -110,8 +111,14 @@ class Data(BaseModel):
         return self.folder is None or (str(self.folder) == SAMPLES and not SAMPLES_FOLDER.exists())
 
     def count(self) -> int:
-        """How many are listed, at most: some may turn out to be unreadable. Nothing is opened or fetched."""
+        """How many are listed, at most: some may turn out to be unreadable. Nothing is opened or fetched.
+
+        Raises:
+            WhorlError: no data set that can be listed, or more samples than there are.
+        """
         listed = len(SAMPLE_FILES.files) if self.bundled else len(self._entries())
+        if self.bundled and self.limit is not None and self.limit > listed:
+            raise WhorlError(f"there are {listed} samples; expected a limit from 1 to {listed}, got {self.limit}.")
         return listed if self.limit is None else min(self.limit, listed)
 
     def listed(self) -> list[HashedImage]:

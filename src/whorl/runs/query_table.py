@@ -112,7 +112,8 @@ def table7(
     deadline = None if limit is None else time.monotonic() + limit
     where, progress = torch.device(options.get("device", "cpu")), options.get("progress", silent)
     named = default_targets() if targets is None else targets
-    networks = Networks(where, seed, given=named if isinstance(named, Mapping) else None)
+    loader = Networks(where, seed)
+    nets = dict(named) if isinstance(named, Mapping) else {name: loader.target(name) for name in named}
     cells = _cells(attacks, starts)
     bare = {name: _attack(name, eps=eps, budget=budget) for name, _ in cells}
     identity: Json = {
@@ -131,7 +132,7 @@ def table7(
         folders = _craft_starts(
             images, store.path / "starts", settings, surrogates, where, seed=seed, progress=progress
         )
-        models = {name: identify(networks.target(name)) for name in named}
+        models = {name: identify(net) for name, net in nets.items()}
         made_by = {"seed": seed, **surroundings(where)}
         variants: dict[tuple[str, str, str], Variant] = {}
         for target in models:
@@ -162,7 +163,7 @@ def table7(
         orders = Orders(folder=store.path, images=source, seed=seed, target_keys=plan.target_keys, deadline=deadline)
         complete = True
         try:
-            carry_out(plan, plan.left(), orders, networks, stage="table 7", progress=progress)
+            carry_out(plan, plan.left(), orders, Networks(where, seed, given=nets), stage="table 7", progress=progress)
         except OutOfTime:
             complete = False
         finally:

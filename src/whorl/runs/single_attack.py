@@ -166,8 +166,9 @@ def run_single(
     given = {name_of(one.model): one.model, **one.evaluated}
     networks = Networks(one.device, options.get("seed", 0), given=given)
     variants, command = one.variants(), options.get("command", ())
+    # Bad settings are found before anything is written.
+    tasks = make_tasks(variants, images.listed(), one.batch_size, read=images.describe()["size"], cut=True)
     with Store.open(out, command) as store:
-        tasks = make_tasks(variants, images.listed(), one.batch_size, read=images.describe()["size"], cut=True)
         plan = Plan(
             store=store,
             poses=(Pose(),),

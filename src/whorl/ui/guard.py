@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from whorl.ui.picture import MAX_BYTES
+from whorl.ui.image import MAX_BYTES
 
 _API = "/gradio_api"
 _READ = {"/", "/config", "/favicon.ico", "/theme.css", f"{_API}/queue/data", f"{_API}/upload_progress"}

@@ -9,8 +9,8 @@ from typing import Any
 
 from whorl.errors import missing_extra
 from whorl.models.zoo import PAPER
-from whorl.ui import drawing
-from whorl.ui.crafting import Settings, pairs
+from whorl.ui import fragments
+from whorl.ui.pair import PairSettings, pairs
 from whorl.ui.playground import Offer, Playground
 
 _HEADING = """
@@ -18,9 +18,9 @@ _HEADING = """
 <p>Craft an adversarial image twice, without and with the affine-invariant gradient. Then turn, scale and move it, and
 see which version still fools the network.</p></header>
 """
-NO_TILES = drawing.empty("Craft first; then the three versions appear here, and you can turn, scale and move them.")
-NO_WHORLS = drawing.empty("The perturbations.")
-NO_MAPS = drawing.empty("A map over angle and scale.")
+NO_TILES = fragments.empty("Craft first; then the three versions appear here, and you can turn, scale and move them.")
+NO_WHORLS = fragments.empty("The perturbations.")
+NO_MAPS = fragments.empty("A map over angle and scale.")
 # A click on a button inside tells Python which one it was.
 _ON_CLICK = """
 element.addEventListener("click", (event) => {
@@ -29,10 +29,11 @@ element.addEventListener("click", (event) => {
 });
 """
 _THUMBNAIL = (72, 72)
+_TICK = 0.3  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PageParts:
     """The controls that do something, each a component of gradio's."""
 
     sent: Any
@@ -55,6 +56,8 @@ class Parts:
     maps: Any
     order: Any
     """Hidden: the number of the job that was ordered last."""
+    clock: Any
+    """Hidden: ticks while an attack runs."""
 
     @property
     def pose(self) -> list[Any]:
@@ -74,27 +77,27 @@ def library() -> Any:
         raise missing_extra("the playground", "gradio", extra="ui") from error
 
 
-def lay_out(playground: Playground) -> Parts:
+def lay_out(playground: Playground) -> PageParts:
     """Put the controls onto the ``gradio.Blocks`` that is open."""
     gr = library()
     parts: dict[str, Any] = {}
     _still(_HEADING)
     with gr.Row(elem_id="whorl"):
         with gr.Column(scale=4, min_width=300, elem_id="whorl-choose"):
-            parts |= _picture(gr, playground) | _attack(gr, playground)
+            parts |= _image(gr, playground) | _attack(gr, playground)
         with gr.Column(scale=8, min_width=320, elem_id="whorl-see"):
             parts |= _pose(gr) | _findings(gr)
-    return Parts(**parts, order=gr.Number(0, visible=False, precision=0))
+    return PageParts(**parts, order=gr.Number(0, visible=False, precision=0), clock=gr.Timer(_TICK, active=False))
 
 
-def _picture(gr: Any, playground: Playground) -> dict[str, Any]:
+def _image(gr: Any, playground: Playground) -> dict[str, Any]:
     _still("<h2>1 · Choose an image</h2>")
     return {
         "sent": gr.File(
             label="Drop a photograph, or choose one", file_types=["image"], height=140, elem_id="whorl-upload"
         ),
         "samples": gr.HTML(_samples(playground), js_on_load=_ON_CLICK, elem_id="whorl-samples"),
-        "picked": _still(drawing.notice(playground.trouble, bad=True), "whorl-picked"),
+        "picked": _still(fragments.notice(playground.trouble, bad=True), "whorl-picked"),
     }
 
 
@@ -106,13 +109,13 @@ def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
         label="Network",
     )
     attack = gr.Dropdown(
-        [(f"{drawing.title(name)} and {drawing.title(f'ai-{name}')}", name) for name in pairs()],
-        value=Settings().attack,
+        [(f"{fragments.title(name)} and {fragments.title(f'ai-{name}')}", name) for name in pairs()],
+        value=PairSettings().attack,
         label="Attack, plain and affine-invariant",
     )
     with gr.Row():
-        eps = gr.Slider(1, 32, value=round(Settings().eps * 255), step=1, label="ε, of 255", min_width=130)
-        steps = gr.Slider(1, 50, value=Settings().steps, step=1, label="Steps", min_width=130)
+        eps = gr.Slider(1, 32, value=round(PairSettings().eps * 255), step=1, label="ε, of 255", min_width=130)
+        steps = gr.Slider(1, 50, value=PairSettings().steps, step=1, label="Steps", min_width=130)
     with gr.Row():
         start = gr.Button("Craft", variant="primary", elem_id="whorl-craft", min_width=130)
         stop = gr.Button("Stop", elem_id="whorl-stop", min_width=90)
@@ -164,8 +167,8 @@ def _describe(offer: Offer) -> str:
 
 def _samples(playground: Playground) -> str:
     buttons = "".join(
-        f'<button type="button" data-sample="{place}" title="{escape(picture.name)}">'
-        f'<img alt="{escape(picture.name)}" src="{drawing.data_uri(picture.pixels(_THUMBNAIL)[0])}"></button>'
-        for place, picture in enumerate(playground.samples)
+        f'<button type="button" data-sample="{place}" title="{escape(image.name)}">'
+        f'<img alt="{escape(image.name)}" src="{fragments.image_uri(image.pixels(_THUMBNAIL)[0])}"></button>'
+        for place, image in enumerate(playground.samples)
     )
     return f'<p class="w-or">or take one of these:</p><div class="w-samples">{buttons}</div>' if buttons else ""

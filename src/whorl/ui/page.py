@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
-from whorl.ui import drawing
-from whorl.ui.crafting import Crafted, Settings, Step, craft
-from whorl.ui.layout import NO_MAPS, NO_TILES, NO_WHORLS, Parts, lay_out, library
-from whorl.ui.looking import look, success_map, whorls
-from whorl.ui.picture import Picture, upload
-from whorl.ui.playground import Playground
-from whorl.ui.visits import Visit
+from whorl.ui import fragments
+from whorl.ui.image import ChosenImage, upload
+from whorl.ui.layout import NO_MAPS, NO_TILES, NO_WHORLS, PageParts, lay_out, library
+from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, craft, predict, success_map, whorls
+from whorl.ui.playground import PairJob, Playground, Visit
 
 Changes = dict[Any, Any]
 """Which controls change, and to what."""
+
+
+class _UnwantedError(Exception):
+    """Nobody waits for the attack any longer."""
 
 
 def style() -> str:
@@ -44,7 +46,7 @@ def build(playground: Playground) -> Any:
 
 
 def _connect(page: Any, do: Handlers) -> None:
-    # Attacks and maps of all visitors wait in one line; a look at a pose is short, and has a line of its own.
+    # Attacks and maps of all visitors wait in one line; a single pose is quick, and has a line of its own.
     heavy: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "craft", "trigger_mode": "multiple"}
     light: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "look", "trigger_mode": "always_last"}
     fetching: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "multiple"}
@@ -53,7 +55,8 @@ def _connect(page: Any, do: Handlers) -> None:
     at_once: dict[str, Any] = {"queue": False, "trigger_mode": "multiple"}
     parts = do.parts
     seen = [parts.tiles, parts.maps]
-    found = [parts.progress, *seen, parts.added]
+    ran = [parts.progress, parts.clock]
+    found = [*ran, *seen, parts.added]
     chosen = [parts.network, parts.attack, parts.eps, parts.steps]
     page.load(_told(do.open), None, [parts.picked, *found], **quiet)
     parts.samples.click(_told(do.sample), None, [parts.picked, *found], **quiet)
@@ -62,6 +65,7 @@ def _connect(page: Any, do: Handlers) -> None:
     # Fetching weights may take minutes, in which others can craft.
     fetched = ordered.then(_told(do.load), [parts.order, parts.network], parts.progress, **fetching, **quiet)
     fetched.then(_told(do.craft), [parts.order, *chosen, *parts.pose], found, **heavy, **quiet)
+    parts.clock.tick(_told(do.tick), None, ran, concurrency_limit=None, trigger_mode="once", **quiet)
     parts.stop.click(_told(do.stop), None, parts.progress, **at_once, **quiet)
     parts.maps.click(_told(do.go_to_cell), None, parts.pose, **at_once, **quiet)
     parts.upright.click(_told(do.go_upright), None, parts.pose, **at_once, **quiet)
@@ -89,7 +93,7 @@ class Handlers:
         parts: the controls.
     """
 
-    def __init__(self, playground: Playground, parts: Parts) -> None:
+    def __init__(self, playground: Playground, parts: PageParts) -> None:
         self.playground, self.parts = playground, parts
 
     def open(self, request: Any) -> Changes:
@@ -113,8 +117,8 @@ class Handlers:
         try:
             return self._pick(visit, upload(Path(path))) | {parts.sent: None}
         except WhorlError as error:
-            kept = drawing.chosen(visit.picture) if visit.picture else ""
-            return {parts.sent: None, parts.picked: drawing.notice(f"Sorry, {error}", bad=True) + kept}
+            kept = fragments.chosen(visit.image) if visit.image else ""
+            return {parts.sent: None, parts.picked: fragments.notice(f"Sorry, {error}", bad=True) + kept}
         finally:
             # Gradio put the file into a folder that is named by the file's hash.
             with suppress(OSError):
@@ -127,7 +131,7 @@ class Handlers:
     def stop(self, request: Any) -> Changes:
         """What runs is no longer wanted."""
         self._visit(request).stop()
-        return {self.parts.progress: drawing.notice("Stopped.")}
+        return {self.parts.progress: fragments.notice("Stopped.")}
 
     def load(self, order: float, network: str, request: Any) -> Iterator[Changes]:
         """A network is needed."""
@@ -135,15 +139,15 @@ class Handlers:
         if not visit.wants(mine):
             yield self._unchanged()
             return
-        yield {self.parts.progress: drawing.notice(f"Loading {network}. Without its weights here, this takes long.")}
+        yield {self.parts.progress: fragments.notice(f"Loading {network}. Without its weights here, this takes long.")}
         try:
             self.playground.network(network)
         except WhorlError as error:
             if visit.wants(mine):
                 visit.stop()  # there is nothing to craft on
-                yield {self.parts.progress: drawing.notice(f"Sorry, {error}", bad=True)}
+                yield {self.parts.progress: fragments.notice(f"Sorry, {error}", bad=True)}
 
-    def craft(
+    def craft(  # wide: gradio fills an argument for each control
         self,
         order: float,
         network: str,
@@ -157,34 +161,46 @@ class Handlers:
         request: Any,
     ) -> Iterator[Changes]:
         """An attack's turn has come."""
-        visit, mine, shown = self._visit(request), int(order), self.parts.progress
-        picture = visit.picture
+        visit, mine = self._visit(request), int(order)
+        shown, clock = self.parts.progress, self.parts.clock
         if not visit.wants(mine):
             yield self._unchanged()
             return
-        if picture is None:
-            yield {shown: drawing.notice("Choose an image first.", bad=True)}
+        if visit.image is None:
+            yield {shown: fragments.notice("Choose an image first.", bad=True)}
             return
-        settings = Settings(attack=attack, eps=levels / 255, steps=int(steps), seed=self.playground.seed)
-        taken: list[Step] = []
-        yield {shown: drawing.progress(settings, taken, "Starting.")}
+        settings = PairSettings(attack=attack, eps=levels / 255, steps=int(steps), seed=self.playground.seed)
+        job = visit.job = PairJob(settings)
+        yield {shown: _progress(job), clock: library().Timer(active=True)}
+
+        def on_step(step: StepTaken) -> None:
+            if not visit.wants(mine):
+                raise _UnwantedError
+            job.taken.append(step)
+            job.state = f"{fragments.title(step.attack)}: step {step.done} of {step.steps}."
+
         try:
-            # Leaving the block ends the attack, wherever it is.
-            with closing(craft(self.playground.network(network), picture, settings)) as events:
-                for event in events:
-                    if not visit.wants(mine):
-                        break
-                    if isinstance(event, Step):
-                        taken.append(event)
-                        words = f"{drawing.title(event.attack)}: step {event.done} of {event.steps}."
-                        yield {shown: drawing.progress(settings, taken, words)}
-                    else:
-                        yield {shown: drawing.progress(settings, taken, "Crafted.")}
-                        yield from self._show(visit, mine, event, _pose(angle, scale, right, down))
+            made = craft(self.playground.network(network), visit.image, settings, on_step=on_step)
+            job.state, job.busy = "Crafted.", False
+            yield {shown: _progress(job)}
+            yield from self._show(visit, mine, made, _pose(angle, scale, right, down))
+        except _UnwantedError:
+            pass
         except WhorlError as error:
-            yield {shown: drawing.notice(f"Sorry, {error}", bad=True)}
+            visit.job = None
+            yield {shown: fragments.notice(f"Sorry, {error}", bad=True), clock: library().Timer(active=False)}
+        finally:
+            job.busy = False
         if visit.stopped:  # otherwise what came next has the word
-            yield {shown: drawing.progress(settings, taken, "Stopped.")}
+            job.state = "Stopped."
+            yield {shown: _progress(job)}
+
+    def tick(self, request: Any) -> Changes:
+        """An attack may have gone on."""
+        job = self._visit(request).job
+        if job is None:
+            return self._unchanged()
+        return {self.parts.progress: _progress(job), self.parts.clock: library().Timer(active=job.busy)}
 
     def look(self, angle: float, scale: float, right: float, down: float, request: Any) -> Changes:
         """A slider was moved."""
@@ -193,9 +209,9 @@ class Handlers:
         if crafted is None:
             return {self.parts.tiles: NO_TILES}
         pose = _pose(angle, scale, right, down)
-        changes: Changes = {self.parts.tiles: drawing.tiles(look(crafted, pose), crafted)}
+        changes: Changes = {self.parts.tiles: fragments.tiles(predict(crafted, pose), crafted)}
         if found is not None and found.complete:
-            changes[self.parts.maps] = drawing.heat_maps(found, crafted, pose)
+            changes[self.parts.maps] = fragments.heat_maps(found, crafted, pose)
         return changes
 
     def go_to_cell(self, event: Any) -> Changes:
@@ -216,26 +232,30 @@ class Handlers:
     def _visit(self, request: Any) -> Visit:
         return self.playground.visits.of(str(request.session_hash))
 
-    def _pick(self, visit: Visit, picture: Picture) -> Changes:
-        shown = drawing.chosen(picture)
+    def _pick(self, visit: Visit, image: ChosenImage) -> Changes:
+        shown = fragments.chosen(image)
         visit.order()  # whatever runs was about another image
-        visit.picture, visit.crafted, visit.map = picture, None, None
+        visit.image, visit.crafted, visit.map = image, None, None
         parts = self.parts
         empty = {parts.progress: "", parts.tiles: NO_TILES, parts.added: NO_WHORLS, parts.maps: NO_MAPS}
-        return {parts.picked: shown, **empty}
+        return {parts.picked: shown, **empty, parts.clock: library().Timer(active=False)}
 
-    def _show(self, visit: Visit, mine: int, crafted: Crafted, pose: Pose) -> Iterator[Changes]:
+    def _show(self, visit: Visit, mine: int, crafted: CraftedPair, pose: Pose) -> Iterator[Changes]:
         parts = self.parts
         visit.crafted, visit.map = crafted, None
         yield {
-            parts.tiles: drawing.tiles(look(crafted, pose), crafted),
-            parts.added: drawing.perturbations(whorls(crafted), crafted.settings),
+            parts.tiles: fragments.tiles(predict(crafted, pose), crafted),
+            parts.added: fragments.perturbations(whorls(crafted), crafted.settings),
         }
         for found in success_map(crafted):
             if not visit.wants(mine):
                 return
             visit.map = found
-            yield {parts.maps: drawing.heat_maps(found, crafted, pose)}
+            yield {parts.maps: fragments.heat_maps(found, crafted, pose)}
+
+
+def _progress(job: PairJob) -> str:
+    return fragments.progress(job.settings, job.taken, job.state)
 
 
 def _pose(angle: float, scale: float, right: float, down: float) -> Pose:

@@ -1,10 +1,10 @@
-"""What the page offers: networks, bundled photographs, and who is looking."""
+"""What the page offers, networks and bundled photographs; and who has it open, held in memory until they leave."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 
@@ -13,12 +13,13 @@ import torch
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models import Classifier, load_model
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.runs.catalog import model_catalog
-from whorl.ui.picture import Picture, sample
-from whorl.ui.visits import Visits
+from whorl.ui.image import ChosenImage, sample
+from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, SuccessMap
 
 _KEPT_NETWORKS = 3
+_MOST_VISITS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,85 @@ def offers(extra: Sequence[str] = ()) -> list[Offer]:
     listed = sorted(model_catalog(), key=lambda entry: not entry.cached)
     asked = [Offer(name=name, here=True) for name in dict.fromkeys(extra)]
     return asked + [Offer(name=entry.name, here=entry.cached) for entry in listed if entry.name not in extra]
+
+
+@dataclass
+class PairJob:
+    """An attack that runs, as far as it is; like a visit, it changes."""
+
+    settings: PairSettings
+    taken: list[StepTaken] = field(default_factory=list)
+    """Steps so far."""
+    state: str = "Starting."
+    """What is going on, in a few words."""
+    busy: bool = True
+    """Whether it still runs."""
+
+
+@dataclass
+class Visit:
+    """One open page. It changes as its owner chooses, so unlike most records it is not frozen."""
+
+    image: ChosenImage | None = None
+    job: PairJob | None = None
+    """The attack that runs, or ran last; None once another is ordered."""
+    crafted: CraftedPair | None = None
+    map: SuccessMap | None = None
+    stopped: bool = False
+    """Whether its owner wants nothing at all; a new job changes that."""
+    _order: int = 0
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def order(self) -> int:
+        """Take a number for a new job. Jobs with an older number are no longer wanted, and stop by themselves."""
+        with self._lock:
+            self._order += 1
+            self.stopped, self.job = False, None
+            return self._order
+
+    def stop(self) -> None:
+        """Want no job at all."""
+        with self._lock:
+            self._order += 1
+            self.stopped = True
+
+    def wants(self, order: int) -> bool:
+        """Whether the job with this number is still wanted."""
+        return self._order == order
+
+
+class Visits:
+    """Open pages by the key that the browser was given; the longest unused is forgotten when there are too many.
+
+    >>> visits = Visits(most=1)
+    >>> first = visits.of("a")
+    >>> visits.of("a") is first, visits.of("b") is first, visits.of("a") is first
+    (True, False, False)
+    """
+
+    def __init__(self, most: int = _MOST_VISITS) -> None:
+        self._most, self._lock = most, Lock()
+        self._open: OrderedDict[str, Visit] = OrderedDict()
+
+    def of(self, key: str) -> Visit:
+        """The visit of one page, new if need be."""
+        with self._lock:
+            visit = self._open.setdefault(key, Visit())
+            self._open.move_to_end(key)
+            while len(self._open) > self._most:
+                _, forgotten = self._open.popitem(last=False)
+                forgotten.stop()
+            return visit
+
+    def leave(self, key: str) -> None:
+        """Forget a page that was closed, and stop what it still waits for."""
+        with self._lock:
+            visit = self._open.pop(key, None)
+        if visit is not None:
+            visit.stop()
+
+    def __len__(self) -> int:
+        return len(self._open)
 
 
 class Playground:
@@ -90,7 +170,7 @@ class Playground:
         return loaded
 
     @cached_property
-    def samples(self) -> tuple[Picture, ...]:
+    def samples(self) -> tuple[ChosenImage, ...]:
         """The bundled photographs; none where they are neither here nor can be fetched."""
         try:
             return tuple(sample(entry, imagenet_labels()) for entry in list_samples())

@@ -16,9 +16,9 @@ from typing import Any
 
 from whorl.errors import WhorlError
 from whorl.ui.guard import Guard, is_loopback
+from whorl.ui.image import MAX_BYTES
 from whorl.ui.layout import library
 from whorl.ui.page import build, style
-from whorl.ui.picture import MAX_BYTES
 from whorl.ui.playground import Playground
 
 LOOPBACK = "127.0.0.1"

@@ -16,8 +16,8 @@ from conftest import pictures
 from whorl.data import MAX_PIXELS, load_image, save_image
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
-from whorl.models.labels import imagenet_labels
-from whorl.ui.picture import MAX_BYTES, sample, upload
+from whorl.models.architectures import imagenet_labels
+from whorl.ui.image import MAX_BYTES, sample, upload
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def header(width: int, height: int) -> bytes:
     ],
     ids=["text", "empty", "postscript", "bomb", "hollow"],
 )
-def test_what_is_no_picture_is_refused_by_its_own_name(tmp_path: Path, content: bytes, message: str) -> None:
+def test_what_is_no_image_is_refused_by_its_own_name(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "fake.png"
     path.write_bytes(content)
     with pytest.raises(WhorlError, match=r"fake\.png") as caught:
@@ -80,7 +80,7 @@ def test_what_is_no_picture_is_refused_by_its_own_name(tmp_path: Path, content: 
     assert not path.exists()
 
 
-def test_a_picture_cut_short_is_refused(photo: Path) -> None:
+def test_an_image_cut_short_is_refused(photo: Path) -> None:
     photo.write_bytes(photo.read_bytes()[:-900])
     with pytest.raises(WhorlError, match=r"my photo\.png: cannot be read"):
         upload(photo)

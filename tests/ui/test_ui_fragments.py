@@ -14,22 +14,21 @@ import torch
 from PIL import Image
 
 from conftest import pictures
-from ui.ui_toys import crafted, picture, toy
+from ui.ui_toys import crafted, image, toy
 from whorl.data.image_files import to_tensor
 from whorl.evaluation import Pose
-from whorl.ui import drawing
-from whorl.ui.crafting import Settings, Step
-from whorl.ui.looking import look, success_map, whorls
+from whorl.ui import fragments
+from whorl.ui.pair import PairSettings, StepTaken, predict, success_map, whorls
 
 EVIL = "<script>alert('1')</script>\"'"
 
 
-def test_a_picture_survives_its_address() -> None:
+def test_an_image_survives_its_address() -> None:
     x = pictures(1, height=9, width=12)[0]
-    kind, _, data = drawing.data_uri(x).partition(",")
+    kind, _, data = fragments.image_uri(x).partition(",")
     assert kind == "data:image/png;base64"
-    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-        assert torch.equal(to_tensor(np.asarray(image)), x)
+    with Image.open(io.BytesIO(base64.b64decode(data))) as decoded:
+        assert torch.equal(to_tensor(np.asarray(decoded)), x)
 
 
 def test_names_stay_text(tmp_path: Path) -> None:
@@ -39,12 +38,12 @@ def test_names_stay_text(tmp_path: Path) -> None:
     *_, found = success_map(made)
     page = "".join(
         (
-            drawing.notice(EVIL, bad=True),
-            drawing.chosen(replace(picture(tmp_path), name=EVIL)),
-            drawing.tiles(look(made, Pose()), made),
-            drawing.heat_maps(found, made),
-            drawing.progress(Settings(), [], EVIL),
-            drawing.empty(EVIL),
+            fragments.notice(EVIL, bad=True),
+            fragments.chosen(replace(image(tmp_path), name=EVIL)),
+            fragments.tiles(predict(made, Pose()), made),
+            fragments.heat_maps(found, made),
+            fragments.progress(PairSettings(), [], EVIL),
+            fragments.empty(EVIL),
         )
     )
     assert "<script" not in page
@@ -54,13 +53,13 @@ def test_names_stay_text(tmp_path: Path) -> None:
 
 def test_frames_marks_and_words_agree(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="mim", eps=24 / 255)
-    view = look(made, Pose())
-    shown = drawing.tiles(view, made)
+    posed = predict(made, Pose())
+    shown = fragments.tiles(posed, made)
     tiles = re.findall(r'<figure class="w-tile (\w+)" data-version="([\w-]+)">(.*?)</figure>', shown)
     assert [version for _, version, _ in tiles] == ["clean", "mim", "ai-mim"]
     assert {kind for kind, _, _ in tiles} == {"right", "wrong"}
     for kind, version, inside in tiles:
-        answer = view.answers[version]
+        answer = posed.answers[version]
         assert (kind == "right") == answer.right
         assert ("M3 8.5l3.5" in inside) == answer.right  # a tick
         assert f"· {kind}<" in inside
@@ -68,15 +67,15 @@ def test_frames_marks_and_words_agree(tmp_path: Path) -> None:
     assert "the network's own answer" in shown
     assert "does not count" not in shown
     moot = replace(made, label=(made.label + 1) % 7)
-    assert "The clean version is wrong here too, so this pose does not count." in drawing.tiles(
-        look(moot, Pose()), moot
+    assert "The clean version is wrong here too, so this pose does not count." in fragments.tiles(
+        predict(moot, Pose()), moot
     )
 
 
 def test_the_map_has_a_button_for_each_pose(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="mim", eps=1 / 255)
     first, *_, found = success_map(made)
-    shown = drawing.heat_maps(found, made, Pose(angle=30, scale=0.7))
+    shown = fragments.heat_maps(found, made, Pose(angle=30, scale=0.7))
     for attack in made.attacks:
         own = shown.split(f'data-attack="{attack}"')[1].split("</table>")[0]
         counts = found.pooled(attack)
@@ -85,14 +84,14 @@ def test_the_map_has_a_button_for_each_pose(tmp_path: Path) -> None:
         assert own.count("w-cell uncounted") == 35 - counts.n_clean_correct
         assert f"{counts.n_success} of {counts.n_clean_correct} poses" in own
         assert re.findall(r' here" data-angle="30" data-scale="0.7"', own) != []
-    early = drawing.heat_maps(first, made)
+    early = fragments.heat_maps(first, made)
     assert early.count("<button") == 2 * 7
     assert "7 of 35 poses" in early
 
 
 def test_progress_is_told_in_numbers() -> None:
-    taken = [Step(attack="pgd", done=done, steps=4, probability=1 / done) for done in (1, 2, 3)]
-    shown = drawing.progress(Settings(steps=4), taken, "At work.")
+    taken = [StepTaken(attack="pgd", done=done, steps=4, probability=1 / done) for done in (1, 2, 3)]
+    shown = fragments.progress(PairSettings(steps=4), taken, "At work.")
     assert 'aria-label="steps of PGD" aria-valuemin="0" aria-valuemax="4" aria-valuenow="3"' in shown
     assert "width:75%" in shown
     assert "label at 33%" in shown
@@ -101,9 +100,9 @@ def test_progress_is_told_in_numbers() -> None:
 
 def test_magnification_is_named(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm", eps=8 / 255)
-    assert "15.9 times magnified" in drawing.perturbations(whorls(made), made.settings)
+    assert "15.9 times magnified" in fragments.perturbations(whorls(made), made.settings)
 
 
 @pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.996, ">99%"), (0.5, "50%"), (1e-9, "<1%"), (0.0, "0%")])
 def test_certainty_is_not_rounded_up_to(share: float, text: str) -> None:
-    assert drawing.percent(share) == text
+    assert fragments.percent(share) == text

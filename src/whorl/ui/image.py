@@ -20,7 +20,7 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class ChosenImage:
     """A chosen image. It is decoded when a network's size is known, so that it is resized once, not twice.
 
     Attributes:
@@ -48,7 +48,7 @@ class Picture:
             return load_image(self.source, size=size)[None]
         # The decoder wants a file. This one is seen by nobody else, and is gone when the block ends.
         with tempfile.TemporaryDirectory(prefix="whorl-") as folder:
-            path = Path(folder, "picture")
+            path = Path(folder, "image")
             path.write_bytes(self.source)
             try:
                 return load_image(path, size=size)[None]
@@ -56,7 +56,7 @@ class Picture:
                 raise WhorlError(str(error).replace(str(path), self.name)) from error
 
 
-def sample(entry: ListedImage, names: Sequence[str]) -> Picture:
+def sample(entry: ListedImage, names: Sequence[str]) -> ChosenImage:
     """Choose a bundled photograph.
 
     Args:
@@ -64,10 +64,10 @@ def sample(entry: ListedImage, names: Sequence[str]) -> Picture:
         names: of ImageNet's classes.
     """
     name = entry.id if entry.label is None else names[entry.label]
-    return Picture(name=name, id=entry.id, label=entry.label, source=entry.path)
+    return ChosenImage(name=name, id=entry.id, label=entry.label, source=entry.path)
 
 
-def upload(path: Path) -> Picture:
+def upload(path: Path) -> ChosenImage:
     """Take a file that somebody sent: its bytes come into memory, and the file is deleted, whatever becomes of it.
 
     Args:
@@ -87,7 +87,7 @@ def upload(path: Path) -> Picture:
                 f"{name}: too large; expected {MAX_BYTES / 2**20:g} MB at most, got {size / 2**20:.1f} MB. "
                 "Make it smaller first."
             )
-        chosen = Picture(name=name, id=None, label=None, source=path.read_bytes())
+        chosen = ChosenImage(name=name, id=None, label=None, source=path.read_bytes())
     except OSError as error:
         raise WhorlError(f"{name}: did not arrive ({error.strerror}). Send it again.") from error
     finally:

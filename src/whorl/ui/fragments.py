@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-import torch
-from PIL import Image
 from torch import Tensor
 
 from whorl.evaluation import Pose, poses
-from whorl.ui.crafting import Crafted, Settings, Step
-from whorl.ui.looking import MAP_ANGLES, MAP_SCALES, Answer, Cell, SuccessMap, View
-from whorl.ui.picture import Picture
+from whorl.report.gallery import CLEAN, data_uri, to_image
+from whorl.ui.image import ChosenImage
+from whorl.ui.pair import MAP_ANGLES, MAP_SCALES, Answer, CraftedPair, PairSettings, PosedPair, StepTaken, SuccessMap
 
 _THUMBNAIL = (96, 96)
 _TICK = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M3 8.5l3.5 3.5L13 4.5"/></svg>'
 _CROSS = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 4l8 8M12 4l-8 8"/></svg>'
 
 
-def data_uri(picture: Tensor) -> str:
-    """A (3, H, W) image in [0, 1] as a PNG inside an address."""
-    pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    file = io.BytesIO()
-    # Level 1 is several times faster than the default, and the file goes no further than this machine.
-    Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+def image_uri(image: Tensor) -> str:
+    """A (3, H, W) image in [0, 1] as an address, every pixel as it is."""
+    return data_uri(to_image(image), side=None)
 
 
 def title(version: str) -> str:
@@ -37,7 +29,7 @@ def title(version: str) -> str:
     >>> title("clean"), title("ai-dim")
     ('Clean', 'AI-DIM')
     """
-    return "Clean" if version == "clean" else version.upper()
+    return "Clean" if version == CLEAN else version.upper()
 
 
 def percent(share: float) -> str:
@@ -58,21 +50,21 @@ def notice(text: str, *, bad: bool = False) -> str:
     return f'<p class="w-notice {kind}" role="{role}">{escape(text)}</p>' if text else ""
 
 
-def chosen(picture: Picture) -> str:
+def chosen(image: ChosenImage) -> str:
     """The image that is chosen, small, with its name."""
-    known = picture.label is not None
+    known = image.label is not None
     truth = "The true label is known." if known else "What the network says of it will count as right."
     return (
-        f'<div class="w-chosen"><img alt="the chosen image" src="{data_uri(picture.pixels(_THUMBNAIL)[0])}">'
-        f"<div><b>{escape(picture.name)}</b><span>{truth}</span></div></div>"
+        f'<div class="w-chosen"><img alt="the chosen image" src="{image_uri(image.pixels(_THUMBNAIL)[0])}">'
+        f"<div><b>{escape(image.name)}</b><span>{truth}</span></div></div>"
     )
 
 
-def progress(settings: Settings, steps: Sequence[Step], state: str) -> str:
+def progress(settings: PairSettings, steps: Sequence[StepTaken], state: str) -> str:
     """How far both attacks are, and how the label's probability falls.
 
     Args:
-        settings: what is crafted.
+        settings: what is pair.
         steps: those taken so far.
         state: a few words on what is going on.
     """
@@ -90,7 +82,7 @@ def progress(settings: Settings, steps: Sequence[Step], state: str) -> str:
     return f'<div class="w-progress">{"".join(rows)}<p role="status">{escape(state)}</p></div>'
 
 
-def _curve(steps: Sequence[Step], total: int) -> str:
+def _curve(steps: Sequence[StepTaken], total: int) -> str:
     places = [(100 * k / max(1, total - 1), 2 + 20 * (1 - step.probability)) for k, step in enumerate(steps)]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return (
@@ -104,61 +96,61 @@ def empty(text: str) -> str:
     return f'<div class="w-empty">{escape(text)}</div>'
 
 
-def tiles(view: View, crafted: Crafted) -> str:
+def tiles(posed: PosedPair, pair: CraftedPair) -> str:
     """All versions in one pose, each with a frame, a mark and the answer."""
-    shown = "".join(_tile(name, view.pictures[name], answer) for name, answer in view.answers.items())
-    whose = "" if crafted.known else " (the network's own answer: nobody told it the label)"
-    moot = "" if view.answers["clean"].right else " The clean version is wrong here too, so this pose does not count."
+    shown = "".join(_tile(name, posed.images[name], answer) for name, answer in posed.answers.items())
+    whose = "" if pair.known else " (the network's own answer: nobody told it the label)"
+    moot = "" if posed.answers[CLEAN].right else " The clean version is wrong here too, so this pose does not count."
     return (
         f'<div class="w-tiles">{shown}</div>'
-        f'<p class="w-caption">Right would be <b>{escape(crafted.label_name)}</b>{whose}. '
-        f"Pose: {escape(str(view.pose))}.{moot} Right and down are in pixels of an image of 299.</p>"
+        f'<p class="w-caption">Right would be <b>{escape(pair.label_name)}</b>{whose}. '
+        f"Pose: {escape(str(posed.pose))}.{moot} Right and down are in pixels of an image of 299.</p>"
     )
 
 
-def _tile(version: str, picture: Tensor, answer: Answer) -> str:
+def _tile(version: str, image: Tensor, answer: Answer) -> str:
     kind, mark = ("right", _TICK) if answer.right else ("wrong", _CROSS)
     alt = f"{title(version)} version, {kind}: {answer.name}"
     return (
         f'<figure class="w-tile {kind}" data-version="{escape(version)}"><div class="w-frame">'
-        f'<img alt="{escape(alt)}" src="{data_uri(picture)}"><span class="w-mark">{mark}</span></div>'
+        f'<img alt="{escape(alt)}" src="{image_uri(image)}"><span class="w-mark">{mark}</span></div>'
         f"<figcaption><b>{title(version)}</b><span class='w-said' title='{escape(answer.name)}'>"
         f"{escape(answer.name)}</span><span class='w-sure'>{percent(answer.probability)} · {kind}</span>"
         "</figcaption></figure>"
     )
 
 
-def perturbations(pictures: Mapping[str, Tensor], settings: Settings) -> str:
+def perturbations(images: Mapping[str, Tensor], settings: PairSettings) -> str:
     """The magnified perturbations side by side."""
     times = 0.5 / max(settings.eps, 0.5 / 255)
     shown = "".join(
         f'<figure class="w-tile plain" data-version="{escape(name)}"><div class="w-frame">'
-        f'<img alt="what {title(name)} adds, magnified" src="{data_uri(picture)}"></div>'
+        f'<img alt="what {title(name)} adds, magnified" src="{image_uri(image)}"></div>'
         f"<figcaption><b>{title(name)}</b></figcaption></figure>"
-        for name, picture in pictures.items()
+        for name, image in images.items()
     )
     return (
         f'<div class="w-tiles two">{shown}</div><p class="w-caption">What each adds, {times:.3g} times magnified.</p>'
     )
 
 
-def heat_maps(found: SuccessMap, crafted: Crafted, pose: Pose | None = None) -> str:
+def heat_maps(found: SuccessMap, pair: CraftedPair, pose: Pose | None = None) -> str:
     """One map an attack: angles across, scales down, a mark in each cell.
 
     Args:
-        found: as far as it is asked.
-        crafted: what it was asked about.
+        found: as far as it is known.
+        pair: what it is about.
         pose: the one that is looked at, which is marked.
     """
-    maps = "".join(_heat_map(found, attack, pose) for attack in crafted.attacks)
-    return f'<div class="w-maps">{maps}</div><p class="w-caption">{_summary(found, crafted)}</p>'
+    maps = "".join(_heat_map(found, attack, pose) for attack in pair.attacks)
+    return f'<div class="w-maps">{maps}</div><p class="w-caption">{_summary(found, pair)}</p>'
 
 
 def _heat_map(found: SuccessMap, attack: str, pose: Pose | None) -> str:
     heads = "".join(f'<th scope="col">{angle:g}°</th>' for angle in MAP_ANGLES)
     rows = "".join(
         f'<tr><th scope="row">×{scale:g}</th>'
-        + "".join(_cell(found.cells.get(place), attack, place, place == pose) for place in _row(scale))
+        + "".join(_cell(found, attack, place, place == pose) for place in _row(scale))
         + "</tr>"
         for scale in MAP_SCALES
     )
@@ -175,12 +167,13 @@ def _row(scale: float) -> Sequence[Pose]:
     return poses(angles=MAP_ANGLES, scales=(scale,))
 
 
-def _cell(cell: Cell | None, attack: str, place: Pose, here: bool) -> str:
-    if cell is None:
+def _cell(found: SuccessMap, attack: str, place: Pose, here: bool) -> str:
+    if place not in found.answers:
         return "<td><span class='w-cell waiting'></span></td>"
-    answer, counts = cell.answers[attack], cell.counts[attack]
+    answers, counts = found.answers[place], found.counts(attack, place)
+    answer = answers[attack]
     if not counts.n_clean_correct:
-        kind, mark, text = "uncounted", "", f"not counted: the clean version is taken for {cell.answers['clean'].name}"
+        kind, mark, text = "uncounted", "", f"not counted: the clean version is taken for {answers[CLEAN].name}"
     elif counts.n_success:
         kind, mark, text = "fooled", _CROSS, f"fooled: {answer.name}, {percent(answer.probability)}"
     else:
@@ -192,10 +185,10 @@ def _cell(cell: Cell | None, attack: str, place: Pose, here: bool) -> str:
     )
 
 
-def _summary(found: SuccessMap, crafted: Crafted) -> str:
+def _summary(found: SuccessMap, pair: CraftedPair) -> str:
     if not found.complete:
-        return f"Asking: {len(found.cells)} of {found.total} poses."
-    right = found.pooled(crafted.attacks[0]).n_clean_correct
+        return f"Evaluating: {len(found.answers)} of {found.total} poses."
+    right = found.pooled(pair.attacks[0]).n_clean_correct
     return (
         f"Red: fooled. Green: recognised. Hatched: not counted, for the clean version is not recognised there either; "
         f"it is in {right} of {found.total} poses. Choose a cell to see its pose."

@@ -1,0 +1,242 @@
+"""An attack and its affine-invariant version on one image, and what a network says of them in a pose or in a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+import whorl
+from whorl.attacks import Followed, GradientAttack, Taken
+from whorl.errors import unknown_name
+from whorl.evaluation import Pose, SuccessRate, poses, predictions, to_8_bits
+from whorl.models import Classifier
+from whorl.models.architectures import imagenet_labels
+from whorl.report.gallery import CLEAN
+from whorl.runs.networks import device_of
+from whorl.ui.image import ChosenImage
+
+MAP_ANGLES = (-45.0, -30.0, -15.0, 0.0, 15.0, 30.0, 45.0)
+MAP_SCALES = (1.5, 1.3, 1.0, 0.7, 0.5)
+
+
+def pairs() -> list[str]:
+    """List the attacks that have an affine-invariant version.
+
+    >>> pairs()
+    ['fgsm', 'pgd', 'mim', 'dim', 'ram']
+    """
+    names = whorl.attack_names("gradient")
+    return [name for name in names if f"ai-{name}" in names]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings:
+    """What to craft.
+
+    >>> [attack.steps for attack in PairSettings(attack="fgsm", steps=20).attacks().values()]
+    [1, 1]
+    """
+
+    attack: str = "pgd"
+    """One of ``pairs()``; its ``ai-`` version is crafted too."""
+    eps: float = 8 / 255
+    """Largest change of any channel of any pixel, in units of the [0, 1] range."""
+    steps: int = 10
+    """Gradient steps; an attack of a single step keeps its one."""
+    seed: int = 0
+
+    def attacks(self) -> dict[str, GradientAttack]:
+        """The two attacks by name, plain first."""
+        if self.attack not in pairs():
+            hint = f"Attacks with an affine-invariant version: {', '.join(pairs())}."
+            raise unknown_name("attack", self.attack, pairs(), hint=hint)
+        made = {}
+        for name in (self.attack, f"ai-{self.attack}"):
+            preset = whorl.attack(name, eps=self.eps)
+            assert isinstance(preset, GradientAttack)  # noqa: S101 - all of that kind are
+            made[name] = preset.with_(steps=1 if preset.steps == 1 else self.steps)
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTaken:
+    """One step that was taken."""
+
+    attack: str
+    done: int
+    """Steps taken, from 1."""
+    steps: int
+    """All steps of this attack."""
+    probability: float
+    """What the network gave the label before this step, on the image as the attack showed it, in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CraftedPair:
+    """An image with its two adversarial versions."""
+
+    model: Classifier = field(repr=False)
+    image: ChosenImage
+    settings: PairSettings
+    label: int
+    """What counts as right."""
+    known: bool
+    """Whether that is the true label, and not what the network said of the clean image."""
+    versions: dict[str, Tensor] = field(repr=False)
+    """"clean" and the two attacks by name, each (1, 3, H, W), in 8 bits, on the network's device."""
+
+    @property
+    def attacks(self) -> tuple[str, str]:
+        """The plain attack's name and the affine-invariant one's."""
+        _, plain, invariant = self.versions
+        return plain, invariant
+
+    @property
+    def label_name(self) -> str:
+        """The label in words."""
+        return str(self.model.labels[self.label])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the network said of one version."""
+
+    label: int
+    name: str
+    """The label in words."""
+    probability: float
+    """In [0, 1]."""
+    right: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosedPair:
+    """All versions in one pose."""
+
+    pose: Pose
+    images: dict[str, Tensor] = field(repr=False)
+    """By version, (3, H, W) in [0, 1], as the network saw them."""
+    answers: dict[str, Answer]
+    """By version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessMap:
+    """Answers by pose and version, as far as they are known; ``total`` is how many poses there will be."""
+
+    answers: dict[Pose, dict[str, Answer]]
+    total: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether all poses are evaluated."""
+        return len(self.answers) == self.total
+
+    def counts(self, attack: str, pose: Pose) -> SuccessRate:
+        """Count the one image: a success, a failure, or not counted because the clean version is wrong."""
+        clean, attacked = (torch.tensor([self.answers[pose][version].right]) for version in (CLEAN, attack))
+        return SuccessRate.counted(clean, attacked)
+
+    def pooled(self, attack: str) -> SuccessRate:
+        """All poses together."""
+        return sum((self.counts(attack, pose) for pose in self.answers), SuccessRate())
+
+
+def craft(
+    model: Classifier,
+    image: ChosenImage,
+    settings: PairSettings,
+    *,
+    on_step: Callable[[StepTaken], None] | None = None,
+) -> CraftedPair:
+    """Attack an image twice, without and with the affine-invariant gradient.
+
+    The result is exactly that of ``whorl.attack(name, ..., fast=False)(model, x, y, seed=...)``: a listener changes
+    nothing.
+
+    Args:
+        model: attacked, and evaluated later.
+        image: shown at the network's own size.
+        settings: what to craft.
+        on_step: called after each step of the plain attack, then of the other; what it raises ends them.
+
+    Raises:
+        WhorlError: the image cannot be read, or the attack refuses its settings.
+    """
+    attacks = settings.attacks()
+    x = image.pixels(model.size).to(device_of(model))
+    label, known = _label(model, image, x)
+    y = torch.tensor([label], device=x.device)
+    versions = {CLEAN: x}
+
+    for name, attack in attacks.items():
+
+        def tell(taken: Taken, name: str = name) -> None:
+            if on_step is None:
+                return
+            probability = float(taken.logits.softmax(1)[0, label])
+            on_step(StepTaken(attack=name, done=taken.index + 1, steps=taken.of, probability=probability))
+
+        ids = None if image.id is None else [image.id]
+        versions[name] = to_8_bits(Followed(attack, tell)(model, x, y, seed=settings.seed, ids=ids))
+    return CraftedPair(model=model, image=image, settings=settings, label=label, known=known, versions=versions)
+
+
+def _label(model: Classifier, image: ChosenImage, x: Tensor) -> tuple[int, bool]:
+    # A sample's label is a class of ImageNet, which means nothing to a network of other classes.
+    if image.label is not None and model.labels == imagenet_labels():
+        return image.label, True
+    return int(predictions({model.name: model}, x).labels), False
+
+
+def predict(pair: CraftedPair, pose: Pose) -> PosedPair:
+    """Put all versions into a pose and evaluate the network on them."""
+    images = {name: pose.apply(x)[0].cpu() for name, x in pair.versions.items()}
+    return PosedPair(pose=pose, images=images, answers=_answers(pair, (pose,))[pose])
+
+
+def success_map(pair: CraftedPair) -> Iterator[SuccessMap]:
+    """Evaluate every pose of a small grid of angles and scales, a row of the map at a time.
+
+    Returns:
+        An iterator over the map as it fills; the last is complete.
+    """
+    found: dict[Pose, dict[str, Answer]] = {}
+    for scale in MAP_SCALES:
+        found |= _answers(pair, poses(angles=MAP_ANGLES, scales=(scale,)))
+        yield SuccessMap(answers=dict(found), total=len(MAP_ANGLES) * len(MAP_SCALES))
+
+
+def _answers(pair: CraftedPair, where: tuple[Pose, ...]) -> dict[Pose, dict[str, Answer]]:
+    """What the network says, by pose and version."""
+    versions = torch.cat(tuple(pair.versions.values()))
+    y = torch.full((len(versions),), pair.label)
+    found = predictions({pair.model.name: pair.model}, versions, where, y=y, ids=list(pair.versions))
+    labels, probabilities = (part[0].tolist() for part in found)
+    return {
+        pose: {
+            name: Answer(
+                label=label,
+                name=str(pair.model.labels[label]),
+                probability=probability,
+                right=label == pair.label,
+            )
+            for name, label, probability in zip(pair.versions, *said, strict=True)
+        }
+        for pose, *said in zip(where, labels, probabilities, strict=True)
+    }
+
+
+def whorls(pair: CraftedPair) -> dict[str, Tensor]:
+    """The two perturbations, magnified until the bound fills the range: gray is no change.
+
+    Returns:
+        By attack, (3, H, W) in [0, 1].
+    """
+    clean = pair.versions[CLEAN][0]
+    # Half a level, for a bound of 0 leaves nothing to magnify.
+    bound = max(pair.settings.eps, 0.5 / 255)
+    return {name: ((pair.versions[name][0] - clean) / (2 * bound) + 0.5).clamp(0, 1).cpu() for name in pair.attacks}
