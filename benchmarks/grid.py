@@ -7,7 +7,7 @@ which must count the same:
 
 - naive: for each attack, pose and target, for each image: read both versions, warp them, predict;
 - naive, in batches: the same loops, a batch of images at a time;
-- whorl: ``whorl.runs.evaluating.evaluate_pictures``, one pass in which every image is read once, warped once a pose,
+- whorl: ``whorl.runs.scores.evaluate_folders``, one pass in which every image is read once, warped once a pose,
   and the clean side is shared by all attacks.
 
 A whole evaluation takes long, so the median is of three rounds.
@@ -28,9 +28,9 @@ from measure import headline, metadata, parser, save, settle, table
 from whorl.bench.clock import Timing, significant, take_turns
 from whorl.data import load_image, save_image
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
-from whorl.runs.evaluating import evaluate_pictures
-from whorl.runs.pairing import PairedPictures
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
+from whorl.runs.pairs import PairedImages
+from whorl.runs.scores import evaluate_folders
 
 ROUNDS = 3
 TARGETS = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
@@ -85,9 +85,9 @@ class Files:
 
     def whorl(self, batch: int, poses: Sequence[Pose]) -> Counts:
         """One pass."""
-        pictures = PairedPictures(self.clean, list(self.attacks.values()), device=self.device, batch_size=batch)
+        pictures = PairedImages(self.clean, list(self.attacks.values()), device=self.device, batch_size=batch)
         targets = [Target(model=name, net=net) for name, net in self.targets.items()]
-        done = evaluate_pictures(pictures, targets, poses=poses)
+        done = evaluate_folders(pictures, targets, poses=poses)
         return {(cell.attack, cell.target, cell.pose): cell.counts for cell in done.cells}
 
 

@@ -20,7 +20,7 @@ import torch
 from measure import headline, metadata, parser, save, settle, table
 from whorl import runs
 from whorl.bench.clock import significant
-from whorl.runs.loading import Networks
+from whorl.runs.networks import Networks
 
 SOURCE, TARGETS, ATTACK = "mobilenet_v2", ("mobilenet_v2",), "ai-fgsm"
 POSES = ({"angles": [30]},)

@@ -32,9 +32,9 @@ from whorl.data import Images
 from whorl.defenses import Defended, load_defense
 from whorl.interop import find_estimator
 from whorl.models.prepared.fold import fold
+from whorl.runs.networks import split_target
 from whorl.runs.query_rows import Table7
 from whorl.runs.query_table import ATTACKS, DEFENDED, NOISE, STARTS, SURROGATES, table7
-from whorl.runs.targets import split_target
 
 BARE = "efficientnet_lite0"
 RANDOM = tuple(f"{BARE}+{name}" for name in ("resize-pad", "randmix"))

@@ -19,7 +19,7 @@ from whorl.physical.simulating import shoot
 import whorl
 from whorl import runs
 from whorl.physical import PRESETS, print_sheet, render_pdf
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 HERE = Path(__file__).parent
 HEIGHT = 720
@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, pdf = Path(folder) / "run", Path(folder) / "sheet.pdf"
         for attack in ("dim", "ai-dim"):
-            runs.craft(attack, net, runs.Pictures(limit=6), run)
+            runs.craft(attack, net, runs.Data(limit=6), run)
         done = print_sheet(run, pdf)
         save_small(next(render_pdf(pdf, dpi=150)), "sheet")
         camera = PRESETS["setting3"].with_(tilt=20.0, tilt_direction=300.0)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import math
 import os
+import platform
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -104,21 +105,39 @@ def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of a file or folder; a second process waits here until the first has finished."""
+def exclusive(path: Path, holder: str = "") -> Iterator[None]:
+    """Hold the lock of a file or folder; a second process says so, and waits here until the first has finished.
+
+    Args:
+        path: what is locked; the lock lies beside it, as ``<path>.lock``.
+        holder: what this process does. It is kept in ``<path>.holder`` with the process's number and machine, so that
+            whoever waits can say for whom.
+    """
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(path.name + ".lock"))
+    lock, note = FileLock(path.with_name(path.name + ".lock")), path.with_name(path.name + ".holder")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        notice(f"waiting for another process that is preparing {path.name}")
+        notice(f"waiting for {_holder(note) or f'another process that is preparing {path.name}'}")
         lock.acquire()
     try:
+        if holder:
+            with atomic_write(note) as file:
+                file.write(f"process {os.getpid()} on {platform.node()}: {holder}".encode())
         yield
     finally:
+        if holder:
+            note.unlink(missing_ok=True)
         lock.release()
+
+
+def _holder(note: Path) -> str:
+    # Gone if the holder has just finished; then the wait is short.
+    with suppress(OSError):
+        return note.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def remove_parts(folder: Path) -> None:

@@ -28,5 +28,8 @@ def whole_application() -> Any:
 
 
 def plain_environment(**more: str) -> dict[str, str]:
-    """The same for another process."""
-    return {name: value for name, value in os.environ.items() if name not in _TERMINAL} | more
+    """The same for another process; it also finds what this one finds by PYTHONPATH."""
+    kept = {name: value for name, value in os.environ.items() if name not in _TERMINAL}
+    if "PYTHONPATH" in more and "PYTHONPATH" in kept:
+        more["PYTHONPATH"] += os.pathsep + kept["PYTHONPATH"]
+    return kept | more

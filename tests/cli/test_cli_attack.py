@@ -20,7 +20,7 @@ from conftest import pictures, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation.outcomes import to_8_bits
 from whorl.models.weights import state_dict_sha256
-from whorl.runs import crafting
+from whorl.runs import store
 
 COUNT = 6
 
@@ -66,7 +66,12 @@ def test_the_manifest_holds_every_setting(data: Path, tmp_path: Path) -> None:
     assert entry["settings"]["estimator"]["type"] == "AffineInvariant"
     assert entry["repr"] == repr(whorl.attack("ai-dim", eps=8 / 255))
     assert entry["seed"] == 7
-    assert entry["models"] == [{"name": "small", "weights_sha256": state_dict_sha256(small_net())}]
+    [model] = entry["models"]
+    assert model == {
+        "name": "small",
+        "weights_sha256": state_dict_sha256(small_net()),
+        "input": [[18, 18], [0.5] * 3, [0.5] * 3, classifier(small_net(), "small").resize],
+    }
     assert entry["versions"].keys() >= {"whorl", "python", "torch"}
     assert entry["command"][:3] == ["whorl", "attack", "AI-DIM"]
     assert entry["data"] == {"folder": str(data), "size": None}
@@ -85,31 +90,33 @@ def test_an_interrupted_run_goes_on(name: str, data: Path, tmp_path: Path, monke
     attack(data, tmp_path / "whole", "--batch-size", "4", name=name)
     saved = 0
 
-    def save_three(path: Path, x: torch.Tensor) -> None:
+    def save_five(path: Path, x: torch.Tensor) -> None:
         nonlocal saved
         saved += 1
-        if saved == 4:
+        if saved == 6:
             raise KeyboardInterrupt
         save_image(path, x)
 
     with monkeypatch.context() as patch:
-        patch.setattr(crafting, "save_image", save_three)
+        patch.setattr(store, "save_image", save_five)
         result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 130
-    assert "interrupted. 3 images are in" in result.stderr
+    assert "interrupted. 4 images are in" in result.stderr
     assert "Run the same command again to go on." in result.stderr
     before = files(tmp_path / "run")
-    assert len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 3
+    assert (
+        len(before) == len(manifest(tmp_path / "run")["crafted"][f"{name}/small"]["images"]) == 4
+    )  # a batch is kept whole or not at all
 
     result = attack(data, tmp_path / "run", "--batch-size", "4", name=name)
     assert result.exit_code == 0
-    assert "6 images, 3 of them from before" in result.stdout
+    assert "6 images, 4 of them from before" in result.stdout
     assert files(tmp_path / "run") == files(tmp_path / "whole")
 
 
 def test_what_is_done_is_not_done_again(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attack(data, tmp_path / "run", "--limit", "4")
-    monkeypatch.setattr(crafting, "save_image", None)
+    monkeypatch.setattr(store, "save_image", None)
     assert "3 images, 3 of them from before" in attack(data, tmp_path / "run", "--limit", "3").stdout
 
 
@@ -117,12 +124,19 @@ def test_a_picture_that_changed_or_vanished_is_made_again(data: Path, tmp_path: 
     attack(data, tmp_path / "run")
     clean = sorted(data.rglob("*.png"))
     save_image(clean[0], 1 - load_image(clean[0]))
-    sorted((tmp_path / "run" / "adv").rglob("*.png"))[1].unlink()
+    assert "6 images, 2 of them from before" in attack(data, tmp_path / "run").stdout  # the batch of four is made anew
+    before = files(tmp_path / "run")
+    made = sorted((tmp_path / "run" / "adv").rglob("*.png"))
+    made[1].unlink()
+    assert "6 images, 2 of them from before" in attack(data, tmp_path / "run").stdout
+    assert files(tmp_path / "run") == before
+    save_image(made[5], torch.zeros(3, 18, 18))  # not what was written
     assert "6 images, 4 of them from before" in attack(data, tmp_path / "run").stdout
+    assert files(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize(
-    ("more", "what"), [(["--eps", "8/255"], "eps"), (["--seed", "1"], "seed"), (["--target", "2"], "target")]
+    ("more", "what"), [(["--eps", "8/255"], "eps"), (["--seed", "1"], "seed"), (["--target-class", "2"], "target")]
 )
 def test_other_settings_are_refused_and_named(more: list[str], what: str, data: Path, tmp_path: Path) -> None:
     attack(data, tmp_path / "run")
@@ -150,8 +164,8 @@ def test_another_version_is_refused(data: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_mistake_does_not_claim_the_folder(data: Path, tmp_path: Path) -> None:
-    assert "must lie in [0, 6]" in attack(data, tmp_path / "run", "--target", "7").stderr
-    assert attack(data, tmp_path / "run", "--target", "6").exit_code == 0
+    assert "must lie in [0, 6]" in attack(data, tmp_path / "run", "--target-class", "7").stderr
+    assert attack(data, tmp_path / "run", "--target-class", "6").exit_code == 0
 
 
 def test_attacks_and_sources_share_a_folder(data: Path, tmp_path: Path) -> None:
@@ -172,7 +186,7 @@ def test_several_models_are_an_ensemble(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_target(data: Path, tmp_path: Path) -> None:
-    result = attack(data, tmp_path / "run", "--target", "2", "--eps", "0.5", "--steps", "20")
+    result = attack(data, tmp_path / "run", "--target-class", "2", "--eps", "0.5", "--steps", "20")
     assert "6 images are taken for the target." in result.stdout
     answers = classifier(small_net(), "small")(torch.stack([load_image(p) for p in (tmp_path / "run").rglob("*.png")]))
     assert answers.argmax(1).tolist() == [2] * COUNT

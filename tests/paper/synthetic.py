@@ -9,8 +9,8 @@ import torch
 
 from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.runs.declaration import Declaration
+from whorl.runs.networks import UNDEFENDED, split_target
 from whorl.runs.results import Cell
-from whorl.runs.targets import UNDEFENDED, split_target
 
 Fooled = Callable[[str, str, str, Pose], int]
 """(attack, source, target, pose) to how many images."""

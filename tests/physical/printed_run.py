@@ -41,7 +41,7 @@ from whorl.physical.homography import pixels_to_box, project
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
 from whorl.physical.simulation import Photograph
-from whorl.runs.targets import Target
+from whorl.runs.networks import Target
 
 PIXELS = (1500, 2000)
 """Width and height of the photographs: a quarter of a phone's, to be quick."""

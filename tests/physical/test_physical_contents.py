@@ -18,7 +18,7 @@ def craft(folder: Path, *attacks: str) -> None:
     for i, picture in enumerate(pictures(3)):
         save_image(folder / "data" / str(i) / f"{i}.png", picture)
     for name in attacks:
-        runs.craft(name, small(), runs.Pictures(folder=folder / "data"), folder / "run")
+        runs.craft(name, small(), runs.Data(folder=folder / "data"), folder / "run")
 
 
 def test_labelled_images_are_printed_as_they_are() -> None:

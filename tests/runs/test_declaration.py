@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import whorl
 from whorl import WhorlError, runs
 from whorl.evaluation import PAPER_POSES, Pose
+from whorl.transforms import DiverseInput, InputChain, RandomAffine
 
 GOOD: dict[str, Any] = {"name": "mine", "sources": ["resnet18"], "attacks": ["dim"], "targets": ["mobilenet_v2"]}
 
@@ -18,7 +21,10 @@ BAD = [
     ({"attacks": []}, "attacks:"),
     ({"attacks": [{"name": "dim", "settings": {"epsilon": 1}}]}, "unknown setting 'epsilon'"),
     ({"attacks": [{"name": "dim", "settings": {"eps": "16"}}]}, "Did you mean 16/255?"),
-    ({"attacks": [{"name": "dim", "settings": {"estimator": {"type": "Afine"}}}]}, "Expected one of AffineInvariant"),
+    (
+        {"attacks": [{"name": "dim", "settings": {"estimator": {"type": "Afine"}}}]},
+        "unknown estimator 'Afine'. Known: AffineInvariant",
+    ),
     (
         {"attacks": [{"name": "dim", "settings": {"estimator": {"type": "AffineInvariant", "size": 3}}}]},
         "does not take",
@@ -94,6 +100,33 @@ def test_several_estimators_go_one_after_the_other() -> None:
     spec = runs.AttackSpec(name="mim", settings={"estimator": chain})
     built: Any = spec.build()
     assert [type(part).__name__ for part in built.estimator.parts] == ["TranslationInvariant", "AffineInvariant"]
+
+
+def test_several_input_transforms_go_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        """
+        name = "mine"
+        sources = ["resnet18"]
+        targets = ["resnet18"]
+        [[attacks]]
+        name = "mim"
+        [[attacks.settings.input]]
+        type = "DiverseInput"
+        [[attacks.settings.input]]
+        type = "RandomAffine"
+        angle = 10.0
+        """
+    )
+    built: Any = runs.read_declaration(path).attacks[0].build()
+    assert built.input == InputChain(DiverseInput(), RandomAffine(angle=10.0))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
+    assert built.with_(steps=2)(net, torch.rand(2, 3, 8, 8), torch.tensor([0, 1])).shape == (2, 3, 8, 8)
+
+
+def test_a_table_elsewhere_is_refused() -> None:
+    with pytest.raises(WhorlError, match="loss takes no table"):
+        runs.declare(**(GOOD | {"attacks": [{"name": "dim", "settings": {"loss": {"type": "AffineInvariant"}}}]}))
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"name = ", "is not TOML"), (b"\xff\xfe", "cannot be read")])

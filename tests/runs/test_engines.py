@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,8 @@ ray = pytest.importorskip("ray")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two workers; the first to meet the network "mortal" after the file given here appears is killed."""
     order = tmp_path_factory.mktemp("orders") / "kill-once"
-    surroundings = {"PYTHONPATH": str(Path(__file__).parents[1]), "WHORL_TEST_KILL": str(order)}
+    paths = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+    surroundings = {"PYTHONPATH": paths, "WHORL_TEST_KILL": str(order)}
     ray.init(
         num_cpus=2,
         include_dashboard=False,

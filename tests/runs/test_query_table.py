@@ -21,10 +21,11 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from whorl import WhorlError
 from whorl.data import Images
-from whorl.runs import query_blocks, query_meter, query_table
+from whorl.runs import query_table, worker
 from whorl.runs.folder import RunFolder
+from whorl.runs.networks import Networks
 from whorl.runs.query_rows import Table7
-from whorl.runs.query_table import NOISE, default_targets, load_target, table7
+from whorl.runs.query_table import NOISE, default_targets, table7
 
 COUNT = 7
 STARTS = ("none", "fgsm", "ai-dim")
@@ -133,7 +134,7 @@ def test_a_limit_on_time_leaves_a_smaller_table(tmp_path: Path, monkeypatch: pyt
     # a clock that goes by what the target has seen: a second for a hundred images
     clock = SimpleNamespace(monotonic=lambda: watched.seen / 100, perf_counter=lambda: watched.seen / 100)
     with monkeypatch.context() as patch:
-        for module in (query_table, query_blocks, query_meter):
+        for module in (query_table, worker):
             patch.setattr(module, "time", clock)
         part = run(tmp_path / "run", {"small": watched}, attacks=["nes"], time_limit=25)
     assert 2500 < watched.seen < 3200
@@ -151,14 +152,19 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import runs.test_query_table as t
+from whorl import Classifier
 
-class Kills(t.Watched):
+class Kills(Classifier):
+    seen = 0
     def forward(self, x):
-        if self.seen > 2500:
+        Kills.seen += len(x)
+        if Kills.seen > 2500:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(x)
 
-t.run(Path(sys.argv[1]), {"small": Kills(t.classifier(t.small_net(), "small"))}, attacks=["nes"])
+small = t.classifier(t.small_net(), "small")
+small.__class__ = Kills
+t.run(Path(sys.argv[1]), {"small": small}, attacks=["nes"])
 """
 
 
@@ -169,12 +175,13 @@ def test_a_killed_table_goes_on(tmp_path: Path) -> None:
     environment = plain_environment(PYTHONPATH=str(Path(__file__).parents[1]), OMP_NUM_THREADS="1")
     command = [sys.executable, "-c", KILLED, str(tmp_path / "run")]
     assert subprocess.run(command, env=environment, check=False).returncode == -9
-    assert 0 < len(records(tmp_path / "run")) < 3 * COUNT
-    with (tmp_path / "run" / "images.jsonl").open("a") as file:
-        file.write('{"attack": "nes", "st')  # as a killed write leaves it
+    cells = [path for path in (tmp_path / "run" / "cells").rglob("*.json") if "_clean" not in path.parts]
+    assert 0 < len(cells) < 3 * 3  # of three starts and three blocks
+    (tmp_path / "run" / ".images.jsonl.0000.part").write_text('{"attack": "nes", "st')  # as a killed write leaves it
     done = run(tmp_path / "run", targets, attacks=["nes"])
     assert records(tmp_path / "run") == records(tmp_path / "whole")
     assert done.discarded_queries > 0
+    assert not list((tmp_path / "run").rglob("*.part"))
 
 
 def test_more_may_be_asked_for_and_nothing_else_changed(tmp_path: Path) -> None:
@@ -202,7 +209,7 @@ def test_bad_input(settings: dict[str, Any], message: str, tmp_path: Path) -> No
 
 def test_targets_by_name() -> None:
     assert set(default_targets()) >= {f"efficientnet_lite0+{name}" for name in whorl.defense_names()}
-    net = load_target("python:cli.toy_networks:small+jpeg", torch.device("cpu"), seed=3)
-    assert net.name == "small+jpeg"
+    net = Networks(torch.device("cpu"), seed=3).target("python:cli.toy_networks:small+jpeg")
+    assert (net.name, net.seed) == ("small+jpeg", 3)
     with pytest.raises(WhorlError, match="unknown defense 'jpg'"):
-        load_target("resnet18+jpg", torch.device("cpu"))
+        Networks(torch.device("cpu")).target("resnet18+jpg")

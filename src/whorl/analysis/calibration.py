@@ -19,8 +19,9 @@ from whorl.files import defined, write_file
 from whorl.models.networks import NETWORKS
 from whorl.progress import Progress, silent
 from whorl.records import Record
-from whorl.runs.declaration import SAMPLES, Data, Declaration, declare
+from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import run
+from whorl.runs.images import SAMPLES, Data
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

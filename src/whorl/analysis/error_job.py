@@ -22,7 +22,7 @@ from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
 from whorl.records import Record
 from whorl.runs.folder import folder_name
-from whorl.runs.pictures import Pictures
+from whorl.runs.images import Data
 
 _PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
@@ -118,7 +118,7 @@ def measure_error(options: ErrorOptions, progress: Progress = silent) -> ErrorMe
     names = (options.model,) if options.source is None else (options.model, options.source)
     network, *other = (load_model(name, device=where).to(dtype) for name in names)
     side = options.size or max(network.size)
-    images = Pictures(folder=options.data, limit=options.limit, size=side)
+    images = Data.of(folder=options.data, limit=options.limit, size=side)
     crafted = None if options.at is None else attack(options.at)  # an unknown name is refused before images are read
     batches = []
     for one in images.batches(options.batch_size or (32 if where.type == "cuda" else 8)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.text import Text
 
@@ -15,11 +14,10 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, table
 from whorl.cli.options import Device, Seed, parse_eps, split_models
 from whorl.errors import WhorlError
+from whorl.files import write_file
 from whorl.interop import find_estimator
-from whorl.runs.pictures import Source
-from whorl.runs.query_attacks import build_query_attack
-from whorl.runs.querying import Queried, query
-from whorl.runs.targets import UNDEFENDED, load_targets, split_target
+from whorl.runs.black_box import build_query_attack
+from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
 
 _EXAMPLES = """
 Example: whorl attack ai-dim --model resnet18 --out runs/mine
@@ -67,7 +65,7 @@ def attack(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="Black-box attacks: the network to ask. Others: as --target-class."),
+        typer.Option(help="Black-box attacks: the network to query, as in resnet18 or resnet18+jpeg."),
     ] = None,
     target_class: Annotated[
         int | None, typer.Option(help="0-based class that all images shall be taken for; untargeted by default.")
@@ -110,52 +108,53 @@ def attack(
     given: dict[str, Any] = {"eps": bound, "steps": steps, "norm": norm, "budget": budget, "samples": samples}
     given["estimator"] = None if estimator is None else find_estimator(estimator)
     settings = {key: value for key, value in given.items() if value is not None}
-    pictures = runs.Pictures(folder=data, limit=limit, size=size, skip_bad=skip_bad)
+    images = runs.Data.of(folder=data, limit=limit, size=size, skip_bad=skip_bad)
     shared: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "overwrite": overwrite, "command": typed(ctx)}
+    _refuse_class(target)
     if by_query:
-        asked = _asked(model, target, defense)
+        queried, layers = _queried(model, target, defense)
         # Everything that can be wrong with the command is checked before a network is loaded, or even downloaded.
         _check_start(name, init, surrogate, settings)
-        pictures.count()
+        images.count()
         where = runs.find_device(device)
-        _query(name, asked, pictures, out, init, surrogate, where, settings, target_class, trace=trace, shared=shared)
-        return
-    goal = _class_of(target, target_class)
-    _refuse_black_box_options(defense=defense, init=init, surrogate=surrogate, trace=trace)
+        net = behind(whorl.load_model(queried, device=where), layers, seed=seed)
+        guide = None if surrogate is None else runs.load_source(split_models(surrogate), where)
+        shared |= {"device": where, "trace": trace, "init": init, "surrogate": guide, "target_class": target_class}
+        with progress_bar() as progress:
+            found = runs.query(name, net, images, out, settings=settings, progress=progress, **shared)
+        return _show_queries(found)
+    _refuse_black_box_options(target=target, defense=defense, init=init, surrogate=surrogate, trace=trace)
     if model is None:
         raise WhorlError(f"{name} follows gradients, so it needs --model, the network to attack.")
     whorl.attack(name, **settings)
-    pictures.count()
+    images.count()
     source = runs.load_source(split_models(model), runs.find_device(device))
     with progress_bar() as progress:
-        done = runs.craft(name, source, pictures, out, settings=settings, target=goal, progress=progress, **shared)
-    _show(done)
+        shared |= {"target": target_class, "progress": progress}
+        done = runs.craft(name, source, images, out, settings=settings, **shared)
+    return _show(done)
 
 
-def _asked(model: str | None, target: str | None, defense: str) -> tuple[str, str]:
-    """The model to ask and what stands before it, from the two options that may name it."""
+def _refuse_class(target: str | None) -> None:
+    if target is not None and target.isdecimal():
+        raise WhorlError(
+            f"--target is the network that a black-box attack queries; got {target}. The class that all "
+            f"images shall be taken for is --target-class {target}."
+        )
+
+
+def _queried(model: str | None, target: str | None, defense: str) -> tuple[str, tuple[str, ...]]:
+    """The network to query and what stands before it, from the options that may name it."""
     named = [name for name in (model, target) if name is not None]
     if len(named) != 1:
         came = "neither" if not named else "both"
         raise WhorlError(
-            f"a black-box attack needs --target, the network to ask (or --model, but not both); got {came}."
+            f"a black-box attack needs --target, the network to query (or --model, but not both); got {came}."
         )
-    if named[0].isdecimal():
-        raise WhorlError(f"--target of a black-box attack is the network to ask; got {named[0]}. Use --target-class.")
     net, layers = split_target(named[0])
     if layers and defense != UNDEFENDED:
         raise WhorlError(f"{named[0]} already names a defence; leave out --defense {defense}.")
-    return net, "+".join(layers) or defense
-
-
-def _class_of(target: str | None, target_class: int | None) -> int | None:
-    if target is None:
-        return target_class
-    if target_class is not None:
-        raise WhorlError("--target and --target-class are the same thing for this attack; give one.")
-    if not target.isdecimal():
-        raise WhorlError(f"--target must be a 0-based class here; got {target!r}. The network to attack is --model.")
-    return int(target)
+    return net, layers or split_defense(defense)
 
 
 def _check_start(name: str, init: str, surrogate: str | None, settings: dict[str, Any]) -> None:
@@ -170,8 +169,11 @@ def _check_start(name: str, init: str, surrogate: str | None, settings: dict[str
     assert made.black_box  # noqa: S101 - or it would not have been made
 
 
-def _refuse_black_box_options(*, defense: str, init: str, surrogate: str | None, trace: bool) -> None:
+def _refuse_black_box_options(
+    *, target: str | None, defense: str, init: str, surrogate: str | None, trace: bool
+) -> None:
     given = {
+        "--target": target is not None,
         "--defense": defense != UNDEFENDED,
         "--init": init != "none",
         "--surrogate": surrogate is not None,
@@ -186,42 +188,8 @@ def _black_box() -> list[str]:
     return [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
 
 
-def _query(
-    name: str,
-    asked: tuple[str, str],
-    pictures: Source,
-    out: Path,
-    init: str,
-    surrogate: str | None,
-    device: torch.device,
-    settings: dict[str, Any],
-    target_class: int | None,
-    *,
-    trace: bool,
-    shared: dict[str, Any],
-) -> None:
-    [net] = load_targets([asked[0]], [asked[1]], device=device, seed=shared["seed"])
-    guide = None if surrogate is None else runs.load_source(split_models(surrogate), device)
-    with progress_bar() as progress:
-        done = query(
-            name,
-            net.net,
-            pictures,
-            out,
-            init=init,
-            surrogate=guide,
-            settings=settings,
-            target_class=target_class,
-            trace=trace,
-            device=device,
-            progress=progress,
-            **shared,
-        )
-    _show_queries(done)
-
-
-def _show(done: runs.Crafted) -> None:
-    headings = ("network", "pictures", "recognised clean", "fooled", "success rate", "95% interval")
+def _show(done: runs.CraftResult) -> None:
+    headings = ("network", "images", "recognised clean", "fooled", "success rate", "95% interval")
     summary = table(*headings, numbers=True)
     for name, counts in done.counts.items():
         low, high = counts.interval()
@@ -237,9 +205,9 @@ def _show(done: runs.Crafted) -> None:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
 
 
-def _show_queries(done: Queried) -> None:
+def _show_queries(done: runs.QueryResult) -> None:
     row = done.row
-    headings = ("target", "pictures", "success", "success rate", "mean queries", "of successes", "most", "in all")
+    headings = ("target", "images", "success", "success rate", "mean queries", "of successes", "most", "in all")
     summary = table(*headings, numbers=True)
     means = ["-" if mean is None else f"{mean:.1f}" for mean in (row.mean_queries_all, row.mean_queries)]
     rate = "-" if row.asr is None else f"{row.asr:.1%}"
@@ -253,7 +221,12 @@ def _show_queries(done: Queried) -> None:
     _show_folder(len(done.ids), done.kept, done.folder)
     if done.trace is not None:
         console.print(Text(f"trace: {done.trace}"), soft_wrap=True)
-        console.print(Text(f"plot: {done.plot}"), soft_wrap=True)
+        from whorl.report import query_curve  # takes its time to import
+
+        curve = {f"{done.attack} on {done.target}": [(done.queries[i], done.success[i]) for i in done.ids]}
+        plot = done.trace.with_name(f"{done.trace.name}.html")
+        write_file(plot, query_curve(curve, budget=done.budget).to_html())
+        console.print(Text(f"plot: {plot}"), soft_wrap=True)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
 

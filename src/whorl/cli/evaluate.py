@@ -15,10 +15,10 @@ from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
 from whorl.models.zoo import find_device
-from whorl.runs.evaluating import Evaluated, Summary, evaluate_pictures
-from whorl.runs.pairing import PairedPictures
+from whorl.runs.networks import UNDEFENDED, load_targets
+from whorl.runs.pairs import PairedImages
 from whorl.runs.results import COLUMNS, write_results
-from whorl.runs.targets import UNDEFENDED, load_targets
+from whorl.runs.scores import Evaluated, Summary, evaluate_folders
 
 ABOVE_LIMIT = 1
 _EXAMPLES = """
@@ -78,12 +78,12 @@ def evaluate(
         raise WhorlError(f"expected the path of a CSV file to write, got the folder {out}.")
     where = find_device(device)
     # What can be wrong with the folders is found before a network is loaded, or even downloaded.
-    pictures = PairedPictures(
+    pictures = PairedImages(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
     targets = load_targets(split_models(model), _listed(defense), device=where, seed=seed)
     with progress_bar() as progress:
-        done = evaluate_pictures(pictures, targets, poses=chosen, progress=progress)
+        done = evaluate_folders(pictures, targets, poses=chosen, progress=progress)
     if out is not None:
         write_results(out, done.cells)
     if as_json:

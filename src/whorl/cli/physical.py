@@ -24,7 +24,7 @@ from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
-from whorl.runs.targets import UNDEFENDED, load_targets
+from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 1
 
@@ -148,9 +148,9 @@ def score_(
             sheets,
             targets,
             settings,
-            device=where,
             save=folder / "images" if save_images else None,
             overlays=folder / "overlays" if overlays else None,
+            folder=folder,
             progress=progress,
         )
     files = write_all(done, folder, targets, command=typed(ctx))

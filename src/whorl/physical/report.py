@@ -20,8 +20,8 @@ from whorl.report.content import Content, CutOut, Grouped, Photographs
 from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
 from whorl.report.sheet import save_gallery
+from whorl.runs.networks import Target
 from whorl.runs.results import Cell, write_results
-from whorl.runs.targets import Target
 
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
 _RATES = (

@@ -11,9 +11,8 @@ import torch
 from whorl.evaluation import Comparison, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
-from whorl.runs.evaluating import UnrecordedCell
+from whorl.runs.networks import UNDEFENDED, Target
 from whorl.runs.results import Cell
-from whorl.runs.targets import UNDEFENDED, Target
 
 ANGLE, SCALE, TILT = 5.0, 0.1, 10.0
 """Steps in which rotation (degrees), scale and tilt (degrees) are grouped."""
@@ -107,8 +106,9 @@ def cell_of(
         pose: in which they were seen; none in particular by default.
         spent: gradients and seconds that crafting took; empty where that is not known.
     """
+    known = spent or {}
     model, defense = (target, UNDEFENDED) if isinstance(target, str) else (target.model, target.defense)
-    unrecorded = UnrecordedCell(
+    return Cell(
         attack=item.attack,
         source=item.source,
         target=model,
@@ -116,8 +116,10 @@ def cell_of(
         pose=pose or Pose(),
         eps=item.eps,
         counts=counts,
+        recorded=bool(known),
+        grad_evals=int(known.get("grad_evals", 0)),
+        seconds=known.get("seconds", 0.0),
     )
-    return Cell(**(vars(unrecorded) | dict(spent))) if spent else unrecorded
 
 
 def by_version(captures: Sequence[Capture]) -> dict[str, list[Capture]]:

@@ -8,8 +8,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whorl.data.image_files import checked_size
-from whorl.data.images import collect
 from whorl.evaluation import Comparison, Pose
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
@@ -17,12 +15,9 @@ from whorl.report.content import Content, Photographs, Table
 from whorl.report.export import save_figures
 from whorl.report.gallery import POSES, Gallery, described, examples, telling
 from whorl.report.page import write_report
-from whorl.runs.declaration import SAMPLES
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
-from whorl.runs.loading import Networks
-from whorl.runs.pictures import SAMPLE_SIDE
-from whorl.runs.targets import split_target
+from whorl.runs.networks import Networks, split_target
 
 _SHOWN_ATTACKS, _SHOWN_IMAGES = 3, 3
 
@@ -140,12 +135,10 @@ def run_gallery(
     model: Any = networks.target(target)
     names = attacks or _by_source(done)[source]
     eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
-    listed = {one.entry.id: one.entry for task in done.plan.tasks for one in task.pictures}
-    data = done.declaration.data
-    side = SAMPLE_SIDE if data.folder == SAMPLES and data.size is None else data.size
+    listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
     made = []
     for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
-        x, y, ids = collect([listed[image]], size=checked_size(side))
+        x, y, ids = done.declaration.data.read([listed[image]])
         adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
         x, y = x.to(networks.device), y.to(networks.device)
         made.append(examples(model, x, adversarial, y, ids, poses=poses, eps=eps))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from whorl.evaluation import Pose, SuccessRate
+from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell, mean_rate
-from whorl.runs.targets import UNDEFENDED
 
 AFFINE_INVARIANT = "ai-"
 # The paper's profiles; the nearest that were measured are drawn.

@@ -2,31 +2,31 @@
 
 from whorl import runs, load_model
 
-done = runs.craft("ai-dim", load_model("resnet18"), runs.Images(limit=8), "runs/mine")
+done = runs.craft("ai-dim", load_model("resnet18"), runs.Data(limit=8), "runs/mine")
 print(done.counts["resnet18"].rate)
 """
 
 from whorl.models.zoo import find_device
-from whorl.runs.crafting import Crafted, Interrupted, craft
-from whorl.runs.declaration import AttackSpec, Data, Declaration, Grid, declare, read_declaration
+from whorl.runs.black_box import QueryResult, query
+from whorl.runs.declaration import AttackSpec, Declaration, Grid, declare, read_declaration
+from whorl.runs.engines import Interrupted
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
-from whorl.runs.pictures import Loaded, Pictures
+from whorl.runs.images import Data, Loaded
+from whorl.runs.networks import load_source
 from whorl.runs.query_table import table7
-from whorl.runs.querying import Queried, query
-from whorl.runs.setup import load_source
+from whorl.runs.white_box import CraftResult, craft
 
 __all__ = [
     "AttackSpec",
-    "Crafted",
+    "CraftResult",
     "Data",
     "Declaration",
     "Done",
     "Grid",
     "Interrupted",
     "Loaded",
-    "Pictures",
-    "Queried",
+    "QueryResult",
     "RunFolder",
     "craft",
     "declare",

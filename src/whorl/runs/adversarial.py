@@ -11,8 +11,8 @@ from pathlib import Path
 from whorl.data.image_files import SUFFIXES
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
-from whorl.runs.cells import records_below
 from whorl.runs.folder import Json, RunFolder, folder_name
+from whorl.runs.store import image_facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class AdversarialFolder:
         attack: its name, if a manifest has it; else the folder's.
         source: network that it was crafted on; empty if unknown.
         eps: radius of the ball; None if unknown, or if nothing bounds the attack.
-        crafted: what the manifest says of each image; empty if there is none.
+        crafted: what is known of each image: label, hash of the clean one, cost; empty without a manifest.
     """
 
     path: Path
@@ -59,10 +59,8 @@ def open_adversarial(path: Path) -> AdversarialFolder:
     """
     if not path.is_dir():
         raise WhorlError(f"{path}: no such folder. Expected a folder of adversarial images.")
-    if (path / "images.csv").is_file():
-        files = {entry.id: entry.path for entry in list_images(path)}
-    else:
-        files = _pictures(path)
+    tabled = (path / "images.csv").is_file()
+    files = {entry.id: entry.path for entry in list_images(path)} if tabled else _images(path)
     if not files:
         raise WhorlError(f"{path} holds no images. Expected adversarial ones, named by the clean images' ids.")
     return _with_manifest(AdversarialFolder(path=path, files=files, attack=path.resolve().name))
@@ -82,7 +80,7 @@ def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
     return [replace(folder, attack=str(folder.path)) if labels[folder.label] > 1 else folder for folder in listed]
 
 
-def _pictures(folder: Path) -> dict[str, Path]:
+def _images(folder: Path) -> dict[str, Path]:
     found = (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file())
     names = {path.relative_to(folder): path for path in found if not path.name.startswith(".")}
     stems = Counter(name.with_suffix("").as_posix() for name in names)
@@ -109,16 +107,6 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
                 attack=entry["attack"],
                 source=entry["source"],
                 eps=eps if isinstance(eps, float) else None,
-                crafted=_facts(place.parents[2] / entry["cells"]) if "cells" in entry else entry["images"],
+                crafted=image_facts(place.parents[2], entry, Path(entry["attack"], place.name)),
             )
     return folder
-
-
-def _facts(cells: Path) -> Json:
-    """What an experiment's records say of each image."""
-    facts: Json = {}
-    for record in records_below(cells):
-        each = {"seconds": record["seconds"] / max(1, len(record["ids"]))}
-        spent = record["grad_evals"] or [0] * len(record["ids"])
-        facts |= {name: each | {"grad_evals": count} for name, count in zip(record["ids"], spent, strict=True)}
-    return facts

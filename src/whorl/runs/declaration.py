@@ -15,36 +15,20 @@ from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
 from whorl.runs.folder import attack_label
+from whorl.runs.images import SAMPLES, Data
+from whorl.runs.networks import split_target
 from whorl.runs.settings import build_attack
-from whorl.runs.targets import split_target
 
-SAMPLES = "samples"
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class _Table(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Data(_Table):
-    """Which images.
-
-    Attributes:
-        folder: a data set in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
-        limit: take only the first so many.
-        size: side in pixels to resize to; None leaves data sets as they are, and samples at 224.
-        skip_bad: leave unreadable images out instead of stopping at the first.
-    """
-
-    folder: str = SAMPLES
-    limit: Annotated[int, Field(ge=1)] | None = None
-    size: Annotated[int, Field(ge=1)] | None = None
-    skip_bad: bool = False
-
-
-class Grid(_Table):
+class Grid(_Strict):
     """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel image)."""
 
     angles: tuple[float, ...] = (0.0,)
@@ -56,7 +40,7 @@ class Grid(_Table):
         return poses(angles=self.angles, scales=self.scales, shifts=self.shifts)
 
 
-class AttackSpec(_Table):
+class AttackSpec(_Strict):
     """One attack. In a declaration its name alone will do.
 
     Attributes:
@@ -93,7 +77,7 @@ class AttackSpec(_Table):
         return build_attack(self.name, self.settings)
 
 
-class Declaration(_Table):
+class Declaration(_Strict):
     """A whole experiment.
 
     Attributes:
@@ -182,7 +166,7 @@ def read_declaration(path: str | Path) -> Declaration:
         raise WhorlError(f"{place} is not TOML: {error}.") from error
     declared = _validated(content, str(place))
     folder = declared.data.folder
-    if folder == SAMPLES or Path(folder).is_absolute():
+    if folder is None or folder == SAMPLES or Path(folder).is_absolute():
         return declared
     return declared.model_copy(
         update={"data": declared.data.model_copy(update={"folder": str(place.resolve().parent / folder)})}

@@ -5,30 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
-from whorl.files import exclusive
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.runs.cells import Record
-from whorl.runs.crafting import Interrupted
 from whorl.runs.declaration import Declaration
-from whorl.runs.engines import find_engine
-from whorl.runs.folder import Json, RunFolder, environment
-from whorl.runs.listing import list_pictures
-from whorl.runs.loading import Networks
-from whorl.runs.plan import Plan, Task, Version, make_plan
+from whorl.runs.engines import carry_out, find_engine
+from whorl.runs.folder import Json, as_json, environment
+from whorl.runs.images import HashedImage
+from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
+from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
-from whorl.runs.targets import UNDEFENDED, split_target
-from whorl.runs.worker import Job
+from whorl.runs.store import Chunk, Store
+from whorl.runs.worker import Orders
 
-_CLEAN = Path("_clean")
+# On a CPU a larger batch is no faster, and an interruption costs a batch.
+_CPU_BATCH, _GPU_BATCH = 8, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Done:
     """What came of an experiment.
 
     Attributes:
+        declaration: what was declared.
         plan: all that it consisted of.
         ids: the images that were used, in order.
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
@@ -45,6 +47,7 @@ class Done:
         seconds: how long it took now.
     """
 
+    declaration: Declaration
     plan: Plan
     ids: list[str]
     cells: tuple[Cell, ...]
@@ -52,25 +55,44 @@ class Done:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
-    _outcomes: dict[str, Outcomes] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def declaration(self) -> Declaration:
-        """What was asked for."""
-        return self.plan.declaration
 
     @property
     def folder(self) -> Path:
         """The run folder."""
-        return self.plan.folder
+        return self.plan.store.path
 
     @property
     def results(self) -> Path:
         """The cells as CSV."""
         return self.folder / "results.csv"
 
+    def outcomes(self, source: str) -> Outcomes:
+        """What became of each image under every attack on one source, by their labels; read from the store once.
+
+        Raises:
+            WhorlError: there is no such source, or a chunk is gone.
+        """
+        rows = [row for row, variant in enumerate(self._attacked) if variant.source == source]
+        if not rows:
+            raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
+        labels = tuple(self._attacked[row].label for row in rows)
+        return replace(
+            self._outcomes,
+            attacks=labels,
+            adversarial=self._outcomes.adversarial[rows],
+            distances={label: self.distances[label, source] for label in labels},
+        )
+
+    @property
+    def _attacked(self) -> list[Variant]:
+        return [variant for variant in self.plan.variants if variant.attack is not None]
+
+    @cached_property
+    def _outcomes(self) -> Outcomes:
+        return Outcomes.joined([outcomes for outcomes, _ in _by_chunk(self.plan)])
+
     def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
-        """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.compare``.
+        """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.Outcomes``.
 
         Args:
             first: an attack's label.
@@ -82,20 +104,7 @@ class Done:
         Raises:
             WhorlError: there is no such attack, source, target or pose.
         """
-        poses = self.plan.poses if pose is None else (pose,)
-        if target not in self.plan.targets or not set(poses) <= set(self.plan.poses):
-            raise WhorlError(f"{target!r} was not asked in {list(map(str, poses))}; see the declaration.")
         return self.outcomes(source).compare(first, second, target, pose)
-
-    def outcomes(self, source: str) -> Outcomes:
-        """What became of each image under every attack on one source; read from the records once.
-
-        Raises:
-            WhorlError: there is no such source, or a record is gone.
-        """
-        if source not in self._outcomes:
-            self._outcomes[source] = _outcomes(self.plan, source, self.ids, self.distances)
-        return self._outcomes[source]
 
 
 def run(
@@ -124,129 +133,158 @@ def run(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     start, begun = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    chosen, folder = find_engine(engine), RunFolder(Path(out).absolute())
-    networks = Networks(find_device(device), declaration.seed)
-    try:
-        with exclusive(folder.path / ".run"):
-            progress("reading the data set", 0, 1)
-            pictures = list_pictures(declaration.data, folder.path / ".pictures.json")
-            progress("reading the data set", 1, 1)
-            plan = make_plan(declaration, folder.path, pictures, networks)
-            left = plan.left()
-            _note(folder, plan, networks, command, begun)
-            _forget_strangers(folder, plan)
-            job = Job(
-                folder=plan.folder,
-                data=declaration.data,
-                seed=declaration.seed,
-                target_keys=plan.target_keys,
-                precision=declaration.precision,
-            )
-            _work(chosen(job, left, networks, workers), plan, left, progress)
-            done = _collected(plan, computed=len(left), seconds=time.perf_counter() - start)
-            write_results(done.results, done.cells)
-    except OSError as error:
-        raise WhorlError(
-            f"cannot work in {folder.path} ({error}). Choose a folder that is writable and has space; "
-            "what was finished is kept."
-        ) from error
+    chosen, networks = find_engine(engine), Networks(find_device(device), declaration.seed)
+    with Store.open(out, command) as store:
+        progress("reading the data set", 0, 1)
+        images = declaration.data.listed()
+        progress("reading the data set", 1, 1)
+        plan = make_plan(declaration, store, images, networks)
+        left = plan.left()
+        _note(plan, declaration, environment(networks.device), command, begun)
+        orders = Orders(
+            folder=store.path,
+            images=declaration.data,
+            seed=declaration.seed,
+            target_keys=plan.target_keys,
+            precision=declaration.precision,
+        )
+        stage = f"crafting and evaluating, {len(plan.variants) - 1} attacks"
+        carry_out(plan, left, orders, networks, stage=stage, engine=chosen, workers=workers, progress=progress)
+        done = _collected(declaration, plan, computed=len(left), seconds=time.perf_counter() - start)
+        write_results(done.results, done.cells)
     return done
 
 
-def _work(finished: Iterator[int], plan: Plan, left: list[Task], progress: Progress) -> None:
-    stage, total = f"crafting and asking, {len(plan.versions) - 1} attacks", sum(len(t.pictures) for t in plan.tasks)
-    seen = total - sum(len(task.pictures) for task in left)
-    progress(stage, seen, total)
-    try:
-        for count in finished:
-            seen += count
-            progress(stage, seen, total)
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"What was finished is in {plan.folder}. Run the same command again to go on.") from error
+def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedImage], networks: Networks) -> Plan:
+    """Work out everything that an experiment consists of.
+
+    Args:
+        declaration: the experiment.
+        store: the run folder.
+        images: the data set.
+        networks: loads what is attacked and evaluated, to find out exactly which weights these are.
+    """
+    poses, made_by = declaration.all_poses(), surroundings(networks.device)
+    ask = dict.fromkeys(declaration.targets, poses)
+    variants = [Variant(identity=made_by, ask=ask)]
+    for spec, source in declaration.versions():
+        attack = spec.build()
+        identity = {
+            "attack": spec.name.lower(),
+            "settings": as_json(attack),
+            "source": source,
+            "models": identify(networks.source(source)),
+            "seed": declaration.seed,
+            **made_by,
+        }
+        variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, ask=ask))
+    size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
+    how = {} if declaration.precision == "full" else {"precision": declaration.precision}
+    return Plan(
+        store=store,
+        poses=poses,
+        variants=tuple(variants),
+        targets={name: {"model": identify(networks.target(name)), **how} for name in declaration.targets},
+        tasks=make_tasks(variants, images, size, read=declaration.data.size),
+    )
 
 
-def _note(folder: RunFolder, plan: Plan, networks: Networks, command: Sequence[str], begun: str) -> None:
+def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[str], begun: str) -> None:
     """Put everything that the results depend on into the manifest."""
-    declaration = plan.declaration
+    specs = {(spec.title, source): spec for spec, source in declaration.versions()}
     noted: Json = {
         "experiment": declaration.model_dump(mode="json"),
         "command": list(command),
         "started": begun,
-        "pictures": len({p.entry.id for task in plan.tasks for p in task.pictures}),
+        "images": len({image.entry.id for task in plan.tasks for image in task.images}),
         "targets": dict(plan.targets),
-        **environment(networks.device),
+        **around,
     }
     crafted = {
-        f"{version.spec.title}/{version.source}": {
-            **version.identity,
-            "attack": version.spec.title,
-            "preset": version.spec.name,
-            "repr": repr(version.spec.build()),
+        variant.name: {
+            **variant.identity,
+            "attack": variant.label,
+            "preset": specs[variant.label, variant.source].name,
+            "repr": repr(variant.attack),
+            "data": declaration.data.describe(),
             "images": {},
-            "cells": (Path("cells") / version.place).as_posix(),
+            "cells": (Path("cells") / variant.place).as_posix(),
         }
-        for version in plan.versions
-        if version.spec is not None
+        for variant in plan.variants
+        if variant.attack is not None
     }
 
     def change(manifest: Json) -> None:
         plain = [key for key in crafted if manifest["crafted"].get(key, {}).get("images")]
         if plain:
             raise WhorlError(
-                f"{folder.path} already holds {plain[0]}, made by `whorl attack`. Choose another folder (out)."
+                f"{plan.store.path} already holds {plain[0]}, made by `whorl attack`. Choose another folder (out)."
             )
         manifest.update(noted)
         manifest["crafted"].update(crafted)
 
-    folder.write(change)
+    plan.store.write(change)
 
 
-def _forget_strangers(folder: RunFolder, plan: Plan) -> None:
-    """Remove records that cut the same images into other chunks; those of images beyond the limit stay."""
-    known = {task.record(plan.folder) for task in plan.tasks}
-    count = max(task.number + len(task.pictures) for task in plan.tasks)
-    for version in plan.versions:
-        for path in (folder.path / "cells" / version.place).glob("*.json"):
-            if path not in known and not (path.stem.isdecimal() and int(path.stem) >= count):
-                path.unlink()
+def _by_chunk(plan: Plan) -> Iterator[tuple[Outcomes, list[Chunk]]]:
+    """What became of the images, chunk by chunk, with what is stored of them: clean, then attacked."""
+    attacked = [variant for variant in plan.variants if variant.attack is not None]
+    for start in range(0, len(plan.tasks), len(plan.variants)):
+        chunks: list[Chunk] = []
+        for task in plan.tasks[start : start + len(plan.variants)]:
+            chunk, path = plan.chunk(task), plan.store.cell(task.variant.place, task.key)
+            if chunk is None:
+                raise WhorlError(f"{path} is gone. Run the experiment again.")
+            if chunks and chunk.ids != chunks[0].ids:
+                raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
+            chunks.append(chunk)
+        clean, *rest = (_recognised(chunk, plan) for chunk in chunks)
+        names = tuple(variant.name for variant in attacked)
+        yield (
+            Outcomes(
+                ids=tuple(chunks[0].ids),
+                attacks=names,
+                targets=tuple(plan.targets),
+                poses=plan.poses,
+                clean=clean,
+                adversarial=torch.stack(rest),
+                distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
+            ),
+            chunks,
+        )
 
 
-def _collected(plan: Plan, *, computed: int, seconds: float) -> Done:
-    """Add up the records, chunk by chunk; no more than a chunk's answers are held at a time."""
-    counts: dict[tuple[Path, str, Pose], SuccessRate] = {}
-    spent: dict[Path, tuple[int, float]] = {}
-    distances: dict[Path, Distance] = {}
+def _recognised(chunk: Chunk, plan: Plan) -> Tensor:
+    """(targets, poses, N) bool."""
+    digits = "".join(chunk.recognised(key, pose) for key in plan.target_keys.values() for pose in plan.poses)
+    bits = torch.from_numpy(np.frombuffer(digits.encode(), np.uint8) == ord("1"))
+    return bits.reshape(len(plan.targets), len(plan.poses), len(chunk.ids))
+
+
+def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: float) -> Done:
+    """Add up the chunks, one by one; no more than a chunk's answers are held at a time."""
+    counts: dict[tuple[str, str, Pose], SuccessRate] = {}
+    distances: dict[str, Distance] = {}
+    spent: dict[str, tuple[int, float]] = {}
     ids: list[str] = []
     left_out: list[tuple[str, str]] = []
-    clean: Record | None = None
-    for task in plan.tasks:
-        record = plan.record(task)
-        if record is None:
-            raise WhorlError(f"{task.record(plan.folder)} went missing while the run was at work. Run it again.")
-        place = task.version.place
-        if place == _CLEAN:
-            clean = record
-            ids += record.ids
-            left_out += record.bad
-            continue
-        if clean is None or clean.ids != record.ids:
-            raise WhorlError(f"{task.record(plan.folder)} is about other images than the clean ones. Run it again.")
-        gradients, time_spent = spent.get(place, (0, 0.0))
-        spent[place] = (gradients + sum(record.grad_evals), time_spent + record.seconds)
-        distances[place] = distances.get(place, Distance()) + record.distance
-        for name, key in plan.target_keys.items():
-            for pose in plan.poses:
-                cell = (place, name, pose)
-                one = _count(clean.recognised(key, pose), record.recognised(key, pose))
-                counts[cell] = counts.get(cell, SuccessRate()) + one
+    for outcomes, [clean, *attacked] in _by_chunk(plan):
+        ids += clean.ids
+        left_out += clean.bad
+        counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
+        for name, chunk in zip(outcomes.attacks, attacked, strict=True):
+            gradients, time_spent = spent.get(name, (0, 0.0))
+            spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
+            distances[name] = distances.get(name, Distance()) + chunk.distance
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
-    attacked = [version for version in plan.versions if version.spec is not None]
+    variants = [variant for variant in plan.variants if variant.attack is not None]
     return Done(
+        declaration=declaration,
         plan=plan,
         ids=ids,
-        cells=tuple(_cells(plan, attacked, counts, spent)),
-        distances={(v.spec.title, v.source): distances[v.place] for v in attacked if v.spec is not None},
+        cells=tuple(_cells(plan, variants, counts, spent)),
+        distances={(variant.label, variant.source): distances[variant.name] for variant in variants},
         left_out=left_out,
         computed=computed,
         seconds=seconds,
@@ -255,62 +293,23 @@ def _collected(plan: Plan, *, computed: int, seconds: float) -> Done:
 
 def _cells(
     plan: Plan,
-    versions: Sequence[Version],
-    counts: Mapping[tuple[Path, str, Pose], SuccessRate],
-    spent: Mapping[Path, tuple[int, float]],
+    variants: Sequence[Variant],
+    counts: Mapping[tuple[str, str, Pose], SuccessRate],
+    spent: Mapping[str, tuple[int, float]],
 ) -> Iterator[Cell]:
-    for version in versions:
-        gradients, seconds = spent[version.place]
+    for variant in variants:
+        gradients, seconds = spent[variant.name]
         for name in plan.targets:
             model, layers = split_target(name)
             for pose in plan.poses:
                 yield Cell(
-                    attack=version.spec.title if version.spec else "",
-                    source=version.source,
+                    attack=variant.label,
+                    source=variant.source,
                     target=model,
                     defense="+".join(layers) or UNDEFENDED,
                     pose=pose,
-                    eps=version.eps if version.eps is None or math.isfinite(version.eps) else None,
-                    counts=counts[version.place, name, pose],
+                    eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
+                    counts=counts[variant.name, name, pose],
                     grad_evals=gradients,
                     seconds=seconds,
                 )
-
-
-def _count(clean: str, shown: str) -> SuccessRate:
-    """Count one chunk's answers in one pose.
-
-    >>> _count("1101", "1001")
-    SuccessRate(n=4, n_clean_correct=3, n_success=1, n_adversarial_correct=2)
-    """
-    fooled = sum(before == "1" and after == "0" for before, after in zip(clean, shown, strict=True))
-    return SuccessRate(len(clean), clean.count("1"), fooled, shown.count("1"))
-
-
-def _outcomes(plan: Plan, source: str, ids: Sequence[str], distances: Mapping[tuple[str, str], Distance]) -> Outcomes:
-    versions = {v.spec.title: v for v in plan.versions if v.spec is not None and v.source == source}
-    if not versions:
-        raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
-    clean = next(version for version in plan.versions if version.spec is None)
-    return Outcomes(
-        ids=tuple(ids),
-        attacks=tuple(versions),
-        targets=tuple(plan.targets),
-        poses=plan.poses,
-        clean=_recognised(plan, clean),
-        adversarial=torch.stack([_recognised(plan, version) for version in versions.values()]),
-        distances={attack: distances[attack, source] for attack in versions},
-    )
-
-
-def _recognised(plan: Plan, version: Version) -> torch.Tensor:
-    """(targets, poses, N) bool."""
-    chunks = []
-    for task in (task for task in plan.tasks if task.version == version):
-        record = plan.record(task)
-        if record is None:
-            raise WhorlError(f"{task.record(plan.folder)} is gone. Run the experiment again.")
-        rows = [[record.recognised(plan.target_keys[name], pose) for pose in plan.poses] for name in plan.targets]
-        digits = [[[digit == "1" for digit in row] for row in own] for own in rows]
-        chunks.append(torch.tensor(digits, dtype=torch.bool))
-    return torch.cat(chunks, dim=-1)

@@ -1,10 +1,9 @@
-"""A run folder: adversarial images, and a manifest that says exactly how each came to be.
+"""Where things lie in a run folder, and how settings, images and surroundings are written down in its manifest.
 
     DIR/manifest.json
     DIR/adv/<attack>/<source>/<id>.png
 
-An image counts as done when the manifest lists it, and it is listed after it was written, so that a process killed at
-any point leaves nothing that looks done and is not.
+``whorl.runs.store`` writes there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +25,6 @@ from torch import Tensor
 import whorl
 from whorl.data import load_image
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, exclusive
 
 Json = dict[str, Any]
 
@@ -53,18 +51,18 @@ class RunFolder:
         """The manifest's path."""
         return self.path / "manifest.json"
 
-    def pictures(self, attack: str, source: str) -> Path:
+    def images(self, attack: str, source: str) -> Path:
         """The folder of one attack's images."""
         return self.path / "adv" / attack / folder_name(source)
 
-    def picture(self, attack: str, source: str, name: str) -> Path:
+    def image(self, attack: str, source: str, name: str) -> Path:
         """The path of one image, by its id."""
         # Not with_suffix: ids may hold dots.
-        return self.pictures(attack, source) / f"{name}.png"
+        return self.images(attack, source) / f"{name}.png"
 
     def load(self, attack: str, source: str, ids: Sequence[str]) -> Tensor:
         """Read images back: (N, 3, H, W) float32 in [0, 1]."""
-        return torch.stack([load_image(self.picture(attack, source, name)) for name in ids])
+        return torch.stack([load_image(self.image(attack, source, name)) for name in ids])
 
     def read(self) -> Json:
         """Read the manifest; an empty one where there is none yet."""
@@ -79,26 +77,6 @@ class RunFolder:
         if not isinstance(content, dict) or content.get("format") != FORMAT or "crafted" not in content:
             raise WhorlError(f"{self.manifest} is not a manifest of this version of whorl. Choose another folder.")
         return content
-
-    def write(self, change: Callable[[Json], None]) -> None:
-        """Change the manifest, whole or not at all.
-
-        It is read anew under a lock, so that several processes can add to one folder.
-
-        Args:
-            change: alters the manifest that it is given.
-        """
-        try:
-            with exclusive(self.path / ".manifest"):
-                content = self.read()
-                change(content)
-                text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-                with atomic_write(self.manifest) as file:
-                    file.write(text.encode() + b"\n")
-        except OSError as error:
-            raise WhorlError(
-                f"cannot write {self.manifest} ({error}). Choose a folder that is writable and has space."
-            ) from error
 
 
 def folder_name(source: str) -> str:

@@ -1,43 +1,63 @@
-"""From a declaration to a list of tasks: what is to be made and asked, less what the folder already holds."""
+"""What a run consists of: tasks, each a chunk of images in one variant; less what the store already holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import whorl
+from whorl.attacks import Attack
+from whorl.data import StartFolder
+from whorl.errors import WhorlError
 from whorl.evaluation import Pose
-from whorl.runs.cells import Record, hashed, read_record
-from whorl.runs.declaration import AttackSpec, Declaration
-from whorl.runs.folder import Json, RunFolder, as_json, folder_name
-from whorl.runs.listing import Listed, chunks
-from whorl.runs.loading import Networks
-
-# On a CPU a larger batch is no faster, and an interruption costs a batch.
-_CPU_BATCH, _GPU_BATCH = 8, 64
+from whorl.files import sha256_of
+from whorl.runs.folder import Json, folder_name
+from whorl.runs.images import HashedImage
+from whorl.runs.store import CLEAN, Chunk, Store, hashed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Version:
-    """What is shown of each image: itself, or what an attack on a source made of it.
+class Variant:
+    """What is shown of each image, to whom: the image itself, or what an attack on a source made of it.
 
     Attributes:
-        spec: the attack; None for the clean images.
-        source: network that it is crafted on.
+        attack: None for the clean images.
+        label: what the attack is called in tables and paths.
+        source: network that it is crafted on, or that it queries.
         identity: everything besides the images that the outcome depends on.
+        ask: target's name to the poses in which it is evaluated.
+        target_class: class to reach; None to leave the true one.
+        trace: whether each step of a black-box attack is written down.
+        counting: whether only images are attacked that the source recognises, and what comes out is counted, not kept.
+        limit: take only the first so many images.
+        weight: of each image in the progress.
     """
 
-    spec: AttackSpec | None = None
+    attack: Attack | None = None
+    label: str = ""
     source: str = ""
     identity: Json
+    ask: Mapping[str, tuple[Pose, ...]] = field(default_factory=dict)
+    target_class: int | None = None
+    trace: bool = False
+    counting: bool = False
+    limit: int | None = None
+    weight: int = 1
+
+    @property
+    def name(self) -> str:
+        """What the manifest lists it under."""
+        return f"{self.label}/{self.source}"
 
     @property
     def place(self) -> Path:
-        """Where its records lie, below ``cells``."""
-        return Path("_clean") if self.spec is None else Path(self.spec.title, folder_name(self.source))
+        """Where its chunks lie, below ``cells``."""
+        return CLEAN if self.attack is None else Path(self.label, folder_name(self.source))
 
     @property
     def eps(self) -> float | None:
@@ -45,124 +65,139 @@ class Version:
         eps = self.identity.get("settings", {}).get("eps")
         return float(eps) if isinstance(eps, int | float) else None
 
+    @cached_property
+    def key(self) -> str:
+        """Hash of the identity."""
+        return hashed(self.identity)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A chunk of images in one version: make it if it is not there, and ask who has not been asked.
+    """A chunk of images in one variant: make it if it is not there, and evaluate who has not been evaluated.
 
     Attributes:
-        version: which.
-        number: of the chunk's first image in the data set.
-        pictures: the chunk.
-        key: that the record must carry.
-        ask: target's name to the poses in which it is to be asked.
+        variant: which.
+        images: the chunk.
+        key: that the stored chunk must carry.
+        clean_key: of the same images as they are.
+        cut: whether a limit may have cut the chunk short, so that a longer one serves.
+        ask: target's name to the poses in which it is to be evaluated.
+        make: whether the images are still to be made.
     """
 
-    version: Version
-    number: int
-    pictures: tuple[Listed, ...]
+    variant: Variant
+    images: tuple[HashedImage, ...]
     key: str
+    clean_key: str
+    cut: bool = False
     ask: Mapping[str, tuple[Pose, ...]]
+    make: bool = True
 
-    def record(self, folder: Path) -> Path:
-        """The path of the record."""
-        return folder / "cells" / self.version.place / f"{self.number:08d}.json"
+    @property
+    def weight(self) -> int:
+        """What it counts in the progress."""
+        return self.variant.weight * len(self.images)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that an experiment consists of, done or not.
+    """All that a run consists of, done or not.
 
     Attributes:
-        declaration: what was asked for.
-        folder: the run folder.
+        store: the run folder.
         poses: each once.
-        versions: the clean one first.
+        variants: the clean one first, where there is one.
         targets: name to identity.
-        target_keys: name to the hash that answers are filed under.
-        tasks: a task for each chunk and version, chunk by chunk.
+        tasks: a task for each chunk and variant, chunk by chunk.
     """
 
-    declaration: Declaration
-    folder: Path
-    poses: tuple[Pose, ...]
-    versions: tuple[Version, ...]
-    targets: Mapping[str, Json]
-    target_keys: Mapping[str, str]
+    store: Store
+    poses: tuple[Pose, ...] = ()
+    variants: tuple[Variant, ...]
+    targets: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Task, ...]
 
-    def record(self, task: Task) -> Record | None:
-        """What the folder holds of a task; None if nothing that counts."""
-        return read_record(task.record(self.folder), task.key)
+    @cached_property
+    def target_keys(self) -> Mapping[str, str]:
+        """Name to the hash that answers are filed under."""
+        return {name: hashed(identity) for name, identity in self.targets.items()}
+
+    def chunk(self, task: Task) -> Chunk | None:
+        """What the store holds of a task; None if nothing that counts."""
+        variant, found = task.variant, self.store.get(task.variant.place, task.key)
+        if found is not None or not task.cut:
+            return found
+        wanted = [image.content for image in task.images]
+        for chunk in self.store.chunks(variant.place):
+            whole = all(not chunk.missing(self.target_keys[name], poses) for name, poses in task.ask.items())
+            if chunk.variant == variant.key and chunk.images[: len(wanted)] == wanted and whole:
+                return chunk.first(len(wanted))
+        return None
 
     def left(self) -> list[Task]:
-        """What is still to be done."""
-        folder, left = RunFolder(self.folder), []
+        """What is still to be done: the hash of every file that is there is checked."""
+        left = []
         for task in self.tasks:
-            record = self.record(task)
-            if record is None or not _pictures_there(folder, task.version, record):
+            chunk = self.chunk(task)
+            traced = not task.variant.trace or (chunk is not None and any(n.startswith("trace/") for n in chunk.files))
+            if chunk is None or not traced or not self.store.sound(chunk):
                 left.append(task)
                 continue
-            ask = {name: record.missing(self.target_keys[name], poses) for name, poses in task.ask.items()}
+            ask = {name: chunk.missing(self.target_keys[name], poses) for name, poses in task.ask.items()}
             ask = {name: poses for name, poses in ask.items() if poses}
             if ask:
-                left.append(Task(**(vars(task) | {"ask": ask})))
+                left.append(replace(task, ask=ask, make=False))
         return left
 
 
-def make_plan(declaration: Declaration, folder: Path, pictures: list[Listed], networks: Networks) -> Plan:
-    """Work out everything that an experiment consists of.
+def surroundings(device: torch.device) -> Json:
+    """What an image may depend on besides settings, weights and seed; images of two of these must not be mixed."""
+    return {"whorl_version": whorl.__version__, "torch_version": torch.__version__, "device_type": device.type}
+
+
+def make_tasks(
+    variants: Sequence[Variant], images: Sequence[HashedImage], size: int, *, read: Any = None, cut: bool = False
+) -> tuple[Task, ...]:
+    """Cut a data set into chunks, and make a task of each for every variant.
 
     Args:
-        declaration: the experiment.
-        folder: the run folder.
-        pictures: the data set.
-        networks: loads what is attacked and asked, to find out exactly which weights these are.
+        variants: the clean one first.
+        images: the data set.
+        size: images in a chunk.
+        read: how images are read, as JSON: what else than their files their pixels depend on.
+        cut: whether the last chunk may be served by a longer one that is there.
     """
-    poses = declaration.all_poses()
-    surroundings = {"whorl": whorl.__version__, "torch": torch.__version__, "device": networks.device.type}
-    clean = Version(identity={"size": declaration.data.size, **surroundings})
-    versions = [clean]
-    for spec, source in declaration.versions():
-        identity = {
-            "attack": spec.name.lower(),
-            "settings": as_json(spec.build()),
-            "source": source,
-            "models": networks.identify_source(source),
-            "seed": declaration.seed,
-            **clean.identity,
-        }
-        versions.append(Version(spec=spec, source=source, identity=identity))
-    targets = {name: networks.identify_target(name) for name in declaration.targets}
-    if declaration.precision != "full":
-        targets = {name: {**identity, "precision": declaration.precision} for name, identity in targets.items()}
-    size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
-    ask = dict.fromkeys(targets, poses)
+    if size < 1:
+        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+    clean = next((variant for variant in variants if variant.attack is None), None)
     tasks = []
-    for place, chunk in enumerate(chunks(pictures, size)):
-        content = [[picture.entry.id, picture.entry.label, picture.sha256] for picture in chunk]
-        tasks += [
-            Task(
-                version=version,
-                number=place * size,
-                pictures=chunk,
-                key=hashed({"version": version.identity, "pictures": content}),
-                ask=ask,
+    for start in range(0, len(images), size):
+        for variant in variants:
+            end = start + size if variant.limit is None else min(start + size, variant.limit)
+            chunk = tuple(images[start:end])
+            if not chunk:
+                continue
+            content = {"images": [image.content for image in chunk], "read": read}
+            tasks.append(
+                Task(
+                    variant=variant,
+                    images=chunk,
+                    key=_key(variant, chunk, content),
+                    clean_key=_key(clean, chunk, content) if clean else "",
+                    cut=cut and end >= len(images),
+                    ask=variant.ask,
+                )
             )
-            for version in versions
-        ]
-    return Plan(
-        declaration=declaration,
-        folder=folder,
-        poses=poses,
-        versions=tuple(versions),
-        targets=targets,
-        target_keys={name: hashed(identity) for name, identity in targets.items()},
-        tasks=tuple(tasks),
-    )
+    return tuple(tasks)
 
 
-def _pictures_there(folder: RunFolder, version: Version, record: Record) -> bool:
-    if version.spec is None:
-        return True
-    return all(folder.picture(version.spec.title, version.source, name).is_file() for name in record.ids)
+def start_folder(attack: Attack | None) -> StartFolder | None:
+    """The folder of images that an attack starts from; None if it starts elsewhere."""
+    init = getattr(attack, "init", None)
+    return init if isinstance(init, StartFolder) else None
+
+
+def _key(variant: Variant, chunk: Sequence[HashedImage], content: Json) -> str:
+    folder = start_folder(variant.attack)
+    starts = [] if folder is None else [sha256_of(folder.path(image.entry.id)) for image in chunk]
+    return hashed({"variant": variant.key, "starts": starts, **content})

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from whorl.files import atomic_write
+from whorl.files import write_file
 
-Record = dict[str, Any]
+Facts = dict[str, Any]
 """What is known of an image: whether it counts, and then success, queries, saved_success and seconds."""
 Key = tuple[str, str, str]
 """Attack, start, target."""
@@ -108,7 +108,7 @@ def summarise(key: Key, records: Any) -> QueryRow:
 
 
 def count(
-    done: Mapping[Key, Mapping[str, Record]],
+    done: Mapping[Key, Mapping[str, Facts]],
     cells: Sequence[tuple[str, str]],
     targets: Sequence[str],
     *,
@@ -143,7 +143,7 @@ def count(
 
 
 def _compare(
-    done: Mapping[Key, Mapping[str, Record]], name: str, starts: Sequence[str], target: str
+    done: Mapping[Key, Mapping[str, Facts]], name: str, starts: Sequence[str], target: str
 ) -> dict[str, Any] | None:
     """Hold the starts of an attack on a target against each other, on the images that all of them have."""
     by_start = {start: done.get((name, start, target), {}) for start in starts}
@@ -173,8 +173,7 @@ def write(table: Table7, settings: Mapping[str, Any], about: Mapping[str, Any]) 
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(row) for row in table.rows)
-    with atomic_write(table.folder / "table7.csv") as file:
-        file.write(text.getvalue().encode())
+    write_file(table.folder / "table7.csv", text.getvalue())
     content = {
         "settings": dict(settings),
         **about,
@@ -183,5 +182,4 @@ def write(table: Table7, settings: Mapping[str, Any], about: Mapping[str, Any]) 
         "rows": [asdict(row) for row in table.rows],
         "findings": table.findings,
     }
-    with atomic_write(table.folder / "table7.json") as file:
-        file.write(json.dumps(content, indent=1).encode() + b"\n")
+    write_file(table.folder / "table7.json", json.dumps(content, indent=1) + "\n")

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whorl import evaluation
-from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate
-from whorl.files import atomic_write
+from whorl.files import write_file
 
 COLUMNS = (
     *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
@@ -29,11 +28,12 @@ class Cell:
         source: network that it was crafted on.
         target: network that was asked.
         defense: what stands before the target.
-        pose: how the image was turned, scaled and moved; shifts are in pixels of a 299-pixel image.
+        pose: how the image was rotated, scaled and translated; shifts are in pixels of a 299-pixel image.
         eps: radius of the ball, in units of the [0, 1] range; None if nothing bounds the attack.
         counts: of images.
         grad_evals: input gradients spent on all images, whatever the target and pose.
         seconds: spent on crafting them, likewise.
+        recorded: whether these two are known; they stay empty if not.
     """
 
     attack: str
@@ -43,8 +43,9 @@ class Cell:
     pose: Pose
     eps: float | None
     counts: SuccessRate
-    grad_evals: int
-    seconds: float
+    grad_evals: int = 0
+    seconds: float = 0.0
+    recorded: bool = True
 
     def row(self) -> tuple[str | int | float, ...]:
         """The cell in the order of ``COLUMNS``; what is undefined stays empty."""
@@ -55,7 +56,7 @@ class Cell:
             *(counts.n, counts.n_clean_correct, counts.n_success),
             "" if math.isnan(counts.rate) else round(counts.rate, 6),
             "" if math.isnan(counts.accuracy) else round(counts.accuracy, 6),
-            *(self.grad_evals, round(self.seconds, 3)),
+            *((self.grad_evals, round(self.seconds, 3)) if self.recorded else ("", "")),
         )
 
 
@@ -65,11 +66,7 @@ def write_results(path: Path, cells: Iterable[Cell]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(cell.row() for cell in cells)
-    try:
-        with atomic_write(path) as file:
-            file.write(text.getvalue().encode())
-    except OSError as error:
-        raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
+    write_file(path, text.getvalue())
 
 
 def mean_rate(cells: Iterable[Cell]) -> float:

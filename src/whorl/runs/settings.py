@@ -9,24 +9,18 @@ from typing import Any
 
 import whorl
 from whorl.attacks import Attack
-from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import AffineInvariant, Chain, RotationInvariant, TranslationInvariant
-from whorl.estimators.polar_grids import PolarGridInvariant
-from whorl.transforms import DiverseInput, RandomAffine
+from whorl.errors import WhorlError
+from whorl.estimators import ESTIMATORS, Chain
+from whorl.records import Registry
+from whorl.transforms import TRANSFORMS, InputChain
 
 # Checked before they are worked out: Fraction takes 1e999999999, underscores, and the digits of any script.
 _NUMBER = re.compile(r"([0-9]{1,9}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e-?[0-9]{1,2})?")
 _FRACTIONS = ("eps", "alpha")
-_PARTS: dict[str, Callable[..., Any]] = {
-    part.__name__: part
-    for part in (
-        AffineInvariant,
-        RotationInvariant,
-        TranslationInvariant,
-        PolarGridInvariant,
-        DiverseInput,
-        RandomAffine,
-    )
+# By setting: where its parts are registered, and what applies several one after the other.
+_PARTS: Mapping[str, tuple[Registry[Any], Callable[..., Any]]] = {
+    "input": (TRANSFORMS, InputChain),
+    "estimator": (ESTIMATORS, Chain),
 }
 
 
@@ -56,7 +50,8 @@ def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
     Args:
         name: one of ``whorl.attack_names()``.
         settings: as ``whorl.attack`` takes them. ``eps`` and ``alpha`` may be fractions as text; an estimator or an
-            input transform is a table that names its type, or a list of such tables, one applied after the other.
+            input transform is a table that names its type, as ``ESTIMATORS`` and ``TRANSFORMS`` know it, or a list of
+            such tables, one applied after the other.
 
     Raises:
         WhorlError: an unknown name, or a setting that the attack or its part does not take.
@@ -82,16 +77,18 @@ def _value(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
         return _part(key, value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-        return Chain(*(_part(key, item) for item in value))
+        parts = [_part(key, item) for item in value]
+        return _PARTS[key][1](*parts)
     return value
 
 
 def _part(key: str, table: Mapping[str, Any]) -> Any:
+    if key not in _PARTS:
+        raise WhorlError(f"{key} takes no table; expected one under {' or '.join(_PARTS)} alone. Got {dict(table)!r}.")
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    kind = given.pop("type", None)
-    if kind not in _PARTS:
-        raise unknown_name(f"type of {key}", str(kind), _PARTS, hint=f"Expected one of {', '.join(_PARTS)}.")
+    kind = str(given.pop("type", None))
+    part = _PARTS[key][0].find(kind)
     try:
-        return _PARTS[kind](**given)
+        return part(**given)
     except TypeError as error:
         raise WhorlError(f"{key}: {kind} does not take these settings: {error}.") from error

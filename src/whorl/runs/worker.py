@@ -1,183 +1,281 @@
-"""Does the tasks of an experiment, with the networks kept loaded: what a process, or a machine of a cluster, runs."""
+"""Does the tasks of a run, with the networks kept loaded: what a process, or a machine of a cluster, runs."""
 
 from __future__ import annotations
 
-import hashlib
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from whorl.data import BadImage, Images, load_image, save_image
-from whorl.data.image_files import checked_size
-from whorl.data.images import collect
-from whorl.errors import WhorlError
-from whorl.evaluation import Distance, Pose, to_8_bits
-from whorl.evaluation.prediction import Precision, Predictor
-from whorl.runs.cells import Record, pose_key, read_record, write_record
-from whorl.runs.declaration import SAMPLES, Data
-from whorl.runs.folder import RunFolder
-from whorl.runs.listing import Listed
-from whorl.runs.loading import Networks
-from whorl.runs.pictures import SAMPLE_SIDE
-from whorl.runs.plan import Task, Version
+from whorl.attacks import Attack, TargetError, Trace
+from whorl.attacks.contract import Model
+from whorl.data import Images, load_image, save_image
+from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
+from whorl.runs.folder import folder_name, pixels_sha256
+from whorl.runs.images import THREADS, HashedImage, ImageSource
+from whorl.runs.networks import Networks
+from whorl.runs.plan import Task, Variant, start_folder
+from whorl.runs.store import CLEAN, Chunk, Ledger, Store, pose_key
 
-# Pillow lets other threads run while it packs and unpacks an image.
-_THREADS = 8
+
+class OutOfTime(Exception):  # noqa: N818 - it is no error: somebody set the limit
+    """The time that was given is over."""
+
+
+class Meter(nn.Module):
+    """Passes images on to a target and counts them, whatever the attack says.
+
+    Args:
+        model: the target.
+        on_pass: called with the number of images before each pass.
+        deadline: on the clock of ``time.monotonic``; after it, :class:`OutOfTime` is raised instead of a pass.
+    """
+
+    def __init__(
+        self, model: Model, *, on_pass: Callable[[int], None] | None = None, deadline: float | None = None
+    ) -> None:
+        super().__init__()
+        self.model, self.on_pass, self.deadline = model, on_pass, deadline
+        self.seen = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Count, then query."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise OutOfTime
+        if self.on_pass is not None:
+            self.on_pass(len(x))
+        self.seen += len(x)
+        answer: Tensor = self.model(x)
+        return answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """What all tasks of an experiment share; it can be sent to another process.
+class Orders:
+    """What all tasks of a run share; it can be sent to another process.
 
     Attributes:
         folder: the run folder; absolute, and the same for every worker.
-        data: how images are read.
+        images: how images are read.
         seed: of all randomness.
         target_keys: target's name to the hash that answers are filed under.
         precision: in which targets answer.
+        deadline: when to stop, on the clock of ``time.monotonic``; None for no limit.
     """
 
     folder: Path
-    data: Data
-    seed: int
-    target_keys: Mapping[str, str]
+    images: ImageSource
+    seed: int = 0
+    target_keys: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "full"
+    deadline: float | None = None
 
 
 class Worker:
     """Does tasks one after the other.
 
     Args:
-        job: what they share.
-        networks: loads what is attacked and asked.
+        orders: what they share.
+        networks: loads what is attacked and evaluated.
     """
 
-    def __init__(self, job: Job, networks: Networks) -> None:
-        self.job, self.networks = job, networks
-        self.folder = RunFolder(job.folder)
-        side = SAMPLE_SIDE if job.data.folder == SAMPLES and job.data.size is None else job.data.size
-        self.size = checked_size(side)
-        self._read: tuple[tuple[Listed, ...], Images] | None = None
+    def __init__(self, orders: Orders, networks: Networks) -> None:
+        self.orders, self.networks = orders, networks
+        self.store = Store(orders.folder)
+        self._read: tuple[tuple[HashedImage, ...], Images] | None = None
 
     def do(self, task: Task) -> int:
-        """Do a task and file its record.
+        """Do a task and store its chunk.
 
         Returns:
-            How many images it was about.
-        """
-        path = task.record(self.job.folder)
-        images = self._clean(task.pictures)
-        record = read_record(path, task.key)
-        if task.version.spec is None:
-            shown = images.x
-            record = record or _new_record(task.key, images)
-        else:
-            kept = None if record is None else self._reload(task.version, record)
-            if record is None or kept is None:
-                path.unlink(missing_ok=True)  # before an image is replaced: it never speaks of images that are gone
-                record, shown = self._craft(task, images)
-                write_record(path, record)
-            else:
-                shown = kept
-        if images.ids:
-            self._ask(record, shown, images.y, task.ask)
-        else:
-            self._answer(record, {name: dict.fromkeys(poses, "") for name, poses in task.ask.items()})
-        write_record(path, record)
-        return len(task.pictures)
+            What it counts in the progress.
 
-    def _clean(self, pictures: tuple[Listed, ...]) -> Images:
-        """Decode a chunk; the last one is kept, for its other versions come next."""
-        if self._read is None or self._read[0] != pictures:
+        Raises:
+            OutOfTime: the deadline is over; what the task had done is discarded.
+        """
+        if self.orders.deadline is not None and time.monotonic() > self.orders.deadline:
+            raise OutOfTime
+        place, images = task.variant.place, self._clean(task.images)
+        chunk = None if task.make and task.variant.attack is not None else self.store.get(place, task.key)
+        if chunk is None:
+            chunk = _new_chunk(task, images)
+            if task.variant.attack is not None:
+                return self._attack(task, images, chunk)
+        shown = images.x if task.variant.attack is None or not chunk.ids else self._saved(task.variant, chunk.ids)
+        self._evaluate(chunk, shown, images.y, task.ask)
+        self.store.put(place, chunk)
+        return task.weight
+
+    def _clean(self, images: tuple[HashedImage, ...]) -> Images:
+        """Decode a chunk; the last one is kept, for its other variants come next."""
+        if self._read is None or self._read[0] != images:
             self._read = None
-            with ThreadPoolExecutor(_THREADS) as pool:
-                decoded = list(pool.map(self._decode, pictures))
-            self._read = (pictures, _joined(decoded))
+            self._read = (images, self.orders.images.read(images))
         return self._read[1]
 
-    def _decode(self, picture: Listed) -> Images | BadImage:
-        try:
-            return collect([picture.entry], size=self.size)
-        except WhorlError as error:
-            if not self.job.data.skip_bad:
-                raise
-            return BadImage(path=picture.entry.path, id=picture.entry.id, reason=str(error))
-
-    def _craft(self, task: Task, images: Images) -> tuple[Record, Tensor]:
-        version, record = task.version, _new_record(task.key, images)
-        if version.spec is None or not images.ids:
-            return record, images.x
-        model = self.networks.source(version.source)
-        x, y = images.x.to(self.networks.device), images.y
-        start = time.perf_counter()
-        adv, info = version.spec.build()(model, x, y, seed=self.job.seed, ids=images.ids, return_info=True)
-        adv = to_8_bits(adv)
-        record.distance = Distance.of(x, adv)
-        adv = adv.cpu()  # waits for the device, so that the time is the attack's
-        record.seconds = round(time.perf_counter() - start, 4)
-        record.grad_evals = [] if info.grad_evals is None else info.grad_evals.tolist()
-        record.queries = [] if info.queries is None else info.queries.tolist()
-        places = [self.folder.picture(version.spec.title, version.source, name) for name in images.ids]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            record.files = list(pool.map(_save, places, adv))
-        return record, adv
-
-    def _reload(self, version: Version, record: Record) -> Tensor | None:
-        """Read images back; None if one is gone or is not what was written."""
-        if version.spec is None or not record.ids:
-            return torch.empty(0)
-        places = [self.folder.picture(version.spec.title, version.source, name) for name in record.ids]
-        if not all(place.is_file() for place in places):
-            return None
-        with ThreadPoolExecutor(_THREADS) as pool:
-            if list(pool.map(_file_sha256, places)) != record.files:
-                return None
+    def _saved(self, variant: Variant, ids: Sequence[str]) -> Tensor:
+        """Read adversarial images back as they were saved."""
+        places = [self.store.folder.image(variant.label, variant.source, name) for name in ids]
+        with ThreadPoolExecutor(THREADS) as pool:
             return torch.stack(list(pool.map(load_image, places)))
 
-    def _ask(self, record: Record, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
-        """Transform first, then predict: each pose is warped once for all targets."""
-        predictor = Predictor({name: self.networks.target(name) for name in ask}, precision=self.job.precision)
-        right = predictor.recognised(shown.to(self.networks.device), y, ask, ids=record.ids)
-        found: dict[str, dict[Pose, str]] = {}
-        for (name, pose), row in right.items():
-            found.setdefault(name, {})[pose] = "".join(map(str, row.int().tolist()))
-        self._answer(record, found)
+    # ------------------------------------------------------------------------------------------------------- attack
 
-    def _answer(self, record: Record, found: Mapping[str, Mapping[Pose, str]]) -> None:
-        for name, rows in found.items():
-            known = record.answers.setdefault(self.job.target_keys[name], {})
-            known.update({pose_key(pose): row for pose, row in rows.items()})
+    def _attack(self, task: Task, images: Images, chunk: Chunk) -> int:
+        variant, place = task.variant, task.variant.place
+        if variant.counting:
+            images = self._recognised(task, images)
+            chunk.ids = list(images.ids)
+        if not images.ids:
+            self._evaluate(chunk, images.x, images.y, task.ask)
+            self.store.put(place, chunk)
+            return task.weight
+        attack: Any = variant.attack
+        ledger = self.store.begin(place, variant.key, task.key) if attack.black_box else None
+        try:
+            adv, trace = self._craft(variant, images, chunk, ledger)
+            if variant.counting:
+                self._evaluate(chunk, adv, images.y, task.ask)
+                self.store.put(place, chunk)
+            else:
+                self.store.put(place, chunk, self._files(variant, images.ids, adv, trace))
+        except BaseException as error:  # Ctrl-C above all: whatever cuts a chunk, its queries were spent
+            if ledger is not None:
+                self._cut(error, variant, images.ids, ledger)
+            raise
+        if ledger is not None:
+            self.store.finish(ledger)
+        if not variant.counting and (task.ask or variant.target_class is not None):
+            self._evaluate(chunk, adv, images.y, task.ask)
+            self._reach(variant, chunk, adv)
+            self.store.put(place, chunk)
+        return task.weight
+
+    def _craft(
+        self, variant: Variant, images: Images, chunk: Chunk, ledger: Ledger | None
+    ) -> tuple[Tensor, Trace | None]:
+        """Attack a batch, and write down what it cost; returns the images on the CPU, rounded to 8 bits."""
+        device, source = self.networks.device, self.networks.source(variant.source)
+        attack: Any = variant.attack.with_(trace=True) if variant.trace and variant.attack else variant.attack
+        meter = None if ledger is None else Meter(source, on_pass=ledger.add, deadline=self.orders.deadline)
+        x, y = images.x.to(device), images.y.to(device)
+        goal = {"y": y} if variant.target_class is None else {"target": torch.full_like(y, variant.target_class)}
+        start = time.perf_counter()
+        adv, info = attack(meter or source, x, **goal, seed=self.orders.seed, ids=images.ids, return_info=True)
+        adv = to_8_bits(adv)
+        chunk.distance = Distance.of(x, adv)
+        adv = adv.cpu()  # waits for the device, so that the time is the attack's
+        chunk.seconds = round(time.perf_counter() - start, 4)
+        chunk.clean = [pixels_sha256(image) for image in images.x]
+        chunk.starts = _starts(attack, images)
+        chunk.success = info.success.tolist()
+        chunk.grad_evals = [] if info.grad_evals is None else info.grad_evals.tolist()
+        chunk.queries = [] if info.queries is None else info.queries.tolist()
+        if meter is not None and ledger is not None:
+            chunk.work = ledger.work
+            if sum(chunk.queries) != meter.seen:
+                counted = f"{variant.label} counted {sum(chunk.queries)} queries"
+                raise AssertionError(f"{counted}, its target saw {meter.seen} images")
+        return adv, info.trace
+
+    def _files(
+        self, variant: Variant, ids: Sequence[str], adv: Tensor, trace: Trace | None
+    ) -> dict[Path, Tensor | str]:
+        """What is kept besides the chunk: each image, and its steps if they were asked for."""
+        folder = self.store.folder
+        files: dict[Path, Tensor | str] = {
+            folder.image(variant.label, variant.source, name): image for name, image in zip(ids, adv, strict=True)
+        }
+        if variant.trace and trace is not None:
+            steps = trace_folder(folder.path, variant.label, variant.source)
+            files |= {steps / f"{name}.csv": trace_table(trace, i) for i, name in enumerate(ids)}
+        return files
+
+    def _cut(self, error: BaseException, variant: Variant, ids: Sequence[str], ledger: Ledger) -> None:
+        """Count the queries of work that was cut short, and keep what it had reached."""
+        self.store.discard(ledger)
+        if isinstance(error, TargetError):
+            if isinstance(error.__cause__, OutOfTime):
+                raise OutOfTime from error
+            if error.adv is not None:
+                place = self.store.path / "unfinished" / variant.label / folder_name(variant.source)
+                for name, image in zip(ids, error.adv, strict=True):
+                    save_image(place / f"{name}.png", image)
+
+    def _recognised(self, task: Task, images: Images) -> Images:
+        """Those images that the source recognises as they are; it was evaluated on them before."""
+        clean = self.store.get(CLEAN, task.clean_key)
+        assert clean is not None  # noqa: S101 - its task comes first
+        digits = clean.recognised(self.orders.target_keys[task.variant.source], Pose())
+        rows = [i for i, digit in enumerate(digits) if digit == "1"]
+        return Images(images.x[rows], images.y[rows], [images.ids[i] for i in rows])
+
+    # -------------------------------------------------------------------------------------------------- evaluation
+
+    def _evaluate(self, chunk: Chunk, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
+        """Write down who recognises which image in which pose."""
+        targets = {name: self.networks.target(name) for name in ask} if chunk.ids else {}
+        predictor = Predictor(targets, precision=self.orders.precision)
+        found = predictor.recognised(shown.to(self.networks.device), y, ask, ids=chunk.ids)
+        for (name, pose), row in found.items():
+            known = chunk.answers.setdefault(self.orders.target_keys[name], {})
+            known[pose_key(pose)] = _digits(row)
+
+    def _reach(self, variant: Variant, chunk: Chunk, adv: Tensor) -> None:
+        """Write down which saved images the source takes for the wanted class."""
+        if variant.target_class is None or chunk.queries:
+            return
+        wanted = torch.full((len(chunk.ids),), variant.target_class)
+        source, shown = self.networks.source(variant.source), adv.to(self.networks.device)
+        [[row]] = recognised({variant.source: source}, shown, wanted, ids=chunk.ids)
+        chunk.reached = _digits(row)
 
 
-def _new_record(key: str, images: Images) -> Record:
-    return Record(key=key, ids=list(images.ids), bad=[(bad.id, bad.reason) for bad in images.bad])
+def _digits(row: Tensor) -> str:
+    return "".join(map(str, row.int().tolist()))
 
 
-def _joined(decoded: list[Images | BadImage]) -> Images:
-    good = [item for item in decoded if isinstance(item, Images)]
-    shapes = {item.x.shape[2:]: item.ids[0] for item in good}
-    if len(shapes) > 1:
-        (one, a), (other, b) = list(shapes.items())[:2]
-        raise WhorlError(
-            f"expected images of one size (height, width), got {a!r} of {tuple(one)} and {b!r} of {tuple(other)}. "
-            "Set size to resize them all."
-        )
-    x = torch.cat([item.x for item in good]) if good else torch.empty(0, 3, 1, 1)
-    y = torch.cat([item.y for item in good]) if good else torch.empty(0, dtype=torch.int64)
-    joined = Images(x, y, [item.ids[0] for item in good])
-    joined.bad = tuple(item for item in decoded if isinstance(item, BadImage))
-    return joined
+def trace_folder(run: Path, label: str, source: str) -> Path:
+    """Where the steps of a black-box attack lie."""
+    return run / "trace" / label / folder_name(source)
 
 
-def _save(path: Path, picture: Tensor) -> str:
-    save_image(path, picture)
-    return _file_sha256(path)
+def trace_table(trace: Trace, place: int) -> str:
+    """Write one image's steps as CSV: queries so far, loss (empty where unknown) and distance.
+
+    Args:
+        trace: of a batch.
+        place: of the image in it.
+
+    >>> steps = Trace(torch.tensor([[1], [21], [21]]), torch.tensor([[-1.0], [0.5], [0.5]]), torch.zeros(3, 1))
+    >>> trace_table(steps, 0).split()
+    ['queries,loss,distance', '1,-1,0', '21,0.5,0']
+    """
+    columns = (column[:, place].tolist() for column in (trace.queries, trace.loss, trace.distance))
+    lines, last = ["queries,loss,distance"], None
+    for queries, loss, distance in zip(*columns, strict=True):
+        # An image that is done stays in the batch's trace with its last values: once is enough.
+        if queries != last:
+            lines.append(f"{queries},{'' if math.isnan(loss) else f'{loss:.6g}'},{distance:.6g}")
+        last = queries
+    return "\n".join(lines) + "\n"
 
 
-def _file_sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _new_chunk(task: Task, images: Images) -> Chunk:
+    return Chunk(
+        key=task.key,
+        variant=task.variant.key,
+        images=[image.content for image in task.images],
+        ids=list(images.ids),
+        bad=[(bad.id, bad.reason) for bad in images.bad],
+    )
+
+
+def _starts(attack: Attack, images: Images) -> list[str]:
+    folder = start_folder(attack)
+    return [] if folder is None else [pixels_sha256(start) for start in folder.load(images.x, images.ids)]

@@ -16,8 +16,7 @@ from conftest import pictures
 from network_cases import MEAN, NETS, STD, Block, Overwritten, Shared, stirred
 from whorl.models.architectures import build
 from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, SamePadded, Stem
-from whorl.models.prepared.rewrite import Statistics, rewrite
-from whorl.models.prepared.trace import trace
+from whorl.models.prepared.rewrite import Statistics, rewrite, trace
 
 
 class Normalise(nn.Module):

@@ -7,18 +7,17 @@ sees what lies between the two, and so on. What no rule covers stays as it is.
 from __future__ import annotations
 
 import operator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
-from whorl.models.prepared.concatenations import fuse_concatenations
 from whorl.models.prepared.fold import same_padded
+from whorl.models.prepared.fusions import average_pool, fuse_concatenations, replace_average_pools, replace_max_pools
 from whorl.models.prepared.layers import Convolution, Geometry, OutputPart, SamePadded, Stem
 from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool
-from whorl.models.prepared.pools import average_pool, replace_average_pools, replace_max_pools
-from whorl.models.prepared.trace import trace
 
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 
@@ -222,3 +221,36 @@ def _kind(conv: nn.Module | None) -> type[Convolution] | None:
 def _geometry(conv: nn.Conv2d) -> Geometry:
     stride, padding, dilation = (sure(pair(value)) for value in (conv.stride, conv.padding, conv.dilation))
     return Geometry(stride, padding, dilation, conv.groups)
+
+
+def trace(net: nn.Module) -> fx.GraphModule | None:
+    """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot."""
+    opaque: set[type] = set()
+    while True:
+        tracer = _Tracer(opaque)
+        try:
+            return fx.GraphModule(net, tracer.trace(net))
+        except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
+            if tracer.failed is None or tracer.failed in opaque:
+                return None
+            opaque.add(tracer.failed)
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, opaque: set[type]) -> None:
+        super().__init__()
+        self.opaque = opaque
+        self.failed: type | None = None
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) in self.opaque or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:  # whatever it is, it goes on to whoever traces
+            # The innermost one is asked first.
+            self.failed = self.failed or type(m)
+            raise

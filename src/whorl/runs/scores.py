@@ -12,21 +12,9 @@ from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, SuccessRate, outcomes
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
-from whorl.runs.pairing import PairedPictures
+from whorl.runs.networks import Target
+from whorl.runs.pairs import PairedImages
 from whorl.runs.results import Cell, mean_rate
-from whorl.runs.targets import Target
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnrecordedCell(Cell):
-    """A cell of images without a manifest: what they cost to craft is unknown, and stays empty."""
-
-    grad_evals: int = 0
-    seconds: float = 0.0
-
-    def row(self) -> tuple[str | int | float, ...]:
-        """The cell in the order of ``COLUMNS``."""
-        return (*super().row()[:-2], "", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +79,8 @@ class Evaluated:
         return [summary for summary in self.summaries if 100 * summary.mean > percent]
 
 
-def evaluate_pictures(
-    pictures: PairedPictures,
+def evaluate_folders(
+    images: PairedImages,
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
@@ -101,7 +89,7 @@ def evaluate_pictures(
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
 
     Args:
-        pictures: clean and adversarial ones.
+        images: clean and adversarial ones.
         targets: networks to ask, on the images' device.
         poses: in which to show the images.
         progress: called with each batch.
@@ -109,8 +97,8 @@ def evaluate_pictures(
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
-    folders, asked = pictures.folders, {target.name: target.net for target in targets}
-    done = outcomes(pictures.batches(progress), asked, poses)
+    folders, asked = images.folders, {target.name: target.net for target in targets}
+    done = outcomes(images.batches(progress), asked, poses)
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:
@@ -126,7 +114,7 @@ def evaluate_pictures(
         cells=tuple(cells),
         summaries=tuple(summaries),
         comparisons={names: done.compare(*names) for names in compared},
-        left_out=pictures.left_out,
+        left_out=images.left_out,
     )
 
 
@@ -138,7 +126,7 @@ def _cell(
     done: Outcomes,
 ) -> Cell:
     grad_evals, seconds = spent
-    unrecorded = UnrecordedCell(
+    return Cell(
         attack=folder.attack,
         source=folder.source,
         target=target.model,
@@ -146,10 +134,10 @@ def _cell(
         pose=pose,
         eps=folder.eps,
         counts=done.counts[folder.label, target.name, pose],
+        grad_evals=int(grad_evals or 0),
+        seconds=seconds or 0.0,
+        recorded=grad_evals is not None and seconds is not None,
     )
-    if grad_evals is None or seconds is None:
-        return unrecorded
-    return Cell(**(vars(unrecorded) | {"grad_evals": int(grad_evals), "seconds": seconds}))
 
 
 def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Outcomes) -> Summary:

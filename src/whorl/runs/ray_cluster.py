@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from whorl.errors import WhorlError, missing_extra
-from whorl.runs.loading import Networks
+from whorl.runs.networks import Networks
 from whorl.runs.plan import Task
-from whorl.runs.worker import Job, Worker
+from whorl.runs.worker import Orders, Worker
 
 RETRIES = 4
 """How often a task is given to a new worker when the one that had it died."""
@@ -22,16 +22,16 @@ RETRIES = 4
 class _Actor:
     """A worker in a process of its own."""
 
-    def __init__(self, job: Job, device: str, seed: int, threads: int) -> None:
+    def __init__(self, orders: Orders, device: str, seed: int, threads: int) -> None:
         # As many as the process that planned the run: how sums are split among threads can change how they round.
         torch.set_num_threads(threads)
-        self._worker = Worker(job, Networks(torch.device(device), seed))
+        self._worker = Worker(orders, Networks(torch.device(device), seed))
 
     def do(self, task: Task) -> int:
         return self._worker.do(task)
 
 
-def run_on_ray(job: Job, tasks: Sequence[Task], networks: Networks, workers: int | None) -> Iterator[int]:
+def run_on_ray(orders: Orders, tasks: Sequence[Task], networks: Networks, workers: int | None) -> Iterator[int]:
     """Do the tasks on the workers of a cluster; see ``Engine``.
 
     The cluster is that of ``RAY_ADDRESS``, or of a ``ray.init`` that was called before; else one is started on this
@@ -58,7 +58,7 @@ def run_on_ray(job: Job, tasks: Sequence[Task], networks: Networks, workers: int
         needs: dict[str, Any] = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
         actor = ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(_Actor)
         threads = torch.get_num_threads()
-        pool = ActorPool([actor.remote(job, device, networks.seed, threads) for _ in range(count)])
+        pool = ActorPool([actor.remote(orders, device, networks.seed, threads) for _ in range(count)])
         yield from pool.map_unordered(lambda worker, task: worker.do.remote(task), list(tasks))
     except RayTaskError as error:
         if isinstance(error.cause, WhorlError):

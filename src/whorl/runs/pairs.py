@@ -14,14 +14,14 @@ from whorl.errors import WhorlError
 from whorl.evaluation import AttackedImages
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
-from whorl.runs.pictures import SAMPLE_SIDE
+from whorl.runs.images import SAMPLE_SIDE
 
 # On a CPU a larger batch is no faster; on a GPU it fills the device.
 _CPU_BATCH, _GPU_BATCH = 8, 64
 _NAMED = 3  # how many images an error names
 
 
-class PairedPictures:
+class PairedImages:
     """Batches for ``whorl.evaluation.outcomes``; attacks go by the labels of their folders.
 
     Settings, and which images are there, are checked at once; images as they are reached.
@@ -111,8 +111,8 @@ class PairedPictures:
             read = self._read_all(name, images.x[i])
             if read is not None:
                 good.append(i)
-                for label, picture in read.items():
-                    versions[label].append(picture)
+                for label, image in read.items():
+                    versions[label].append(image)
         stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items() if column}
         x, y = images.x[good].to(self.device), images.y[good].to(self.device)
         return AttackedImages(x, stacked, y, [images.ids[i] for i in good])
@@ -134,13 +134,13 @@ class PairedPictures:
     def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
         if name not in folder.files:
             raise WhorlError(f"{folder.path}: there is no image {name!r}.")
-        picture = load_image(folder.files[name], size=self.size)
-        if picture.shape != clean.shape:
+        image = load_image(folder.files[name], size=self.size)
+        if image.shape != clean.shape:
             raise WhorlError(
                 f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean image; got "
-                f"{tuple(picture.shape[1:])}. Resize both (size) to what the attack worked at."
+                f"{tuple(image.shape[1:])}. Resize both (size) to what the attack worked at."
             )
-        return picture
+        return image
 
 
 def _some(names: Sequence[str]) -> str:
