@@ -17,9 +17,8 @@ from whorl.analysis.error_job import ErrorMeasurement, ErrorOptions, measure_err
 from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_json, table
+from whorl.cli.console import output, progress_bar, show_files, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_eps, split_models
-from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Precision
 from whorl.models.zoo import find_device

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers
-from whorl.cli.outcome import show_files
 from whorl.errors import WhorlError
 from whorl.files import write_file
 from whorl.paper.comparison import Compared, ComparedTable

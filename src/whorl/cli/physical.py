@@ -148,9 +148,9 @@ def score_(
             sheets,
             targets,
             settings,
-            device=where,
             save=folder / "images" if save_images else None,
             overlays=folder / "overlays" if overlays else None,
+            folder=folder,
             progress=progress,
         )
     files = write_all(done, folder, targets, command=typed(ctx))
