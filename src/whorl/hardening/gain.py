@@ -19,6 +19,7 @@ from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.progress import Progress, silent
+from whorl.runs.networks import device_of
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
@@ -159,7 +160,7 @@ def gain_on_folder(
         seed: of the attacks.
         progress: called with how many images are done.
     """
-    device = next(source.net.parameters()).device
+    device = device_of(source)
     listed = len(list_images(folder))
     total = listed if limit is None else min(listed, limit)
     images = iter_images(folder, batch_size=8 if device.type == "cpu" else 64, limit=limit, size=pair[0].size)

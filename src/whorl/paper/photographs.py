@@ -68,8 +68,8 @@ def reproduce_photographs(
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=options.seed)
-    noted: dict[str, Any] = {"notes": out / "photographs", "workers": options.workers or 1, "progress": progress}
-    done = table5(sheet, targets, Rehearsal(seed=options.seed), device=where, **noted)
+    how = Rehearsal(seed=options.seed)
+    done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}

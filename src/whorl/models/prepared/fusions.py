@@ -27,10 +27,10 @@ _MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "retur
 
 
 def replace_average_pools(work: NetworkGraph) -> None:
-    """Average pools: those that reach beyond the image, and where own kernels are used the others too."""
+    """Average pools, as layers with own kernels."""
     for node in list(work.graph.nodes):
         pool = average_pool(work, node)
-        if pool is not None and (work.hand or pool.padding != (0, 0)):
+        if pool is not None:
             work.replace(node, AveragePool(pool), (node.args[0],), ())
 
 
