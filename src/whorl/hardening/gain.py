@@ -203,7 +203,7 @@ def draw(gain: HardeningGain, path: Path) -> None:
         gain: what to draw.
         path: an HTML file, which appears whole or not at all.
     """
-    from whorl.report import Content, Drawing, bars, write_report  # needs packages that a training does not
+    from whorl.report import Drawing, bars, write_chart  # needs packages that a training does not
 
     def pair(rates: tuple[float, float]) -> dict[str, float]:
         return dict(zip((gain.original, gain.hardened), rates, strict=True))
@@ -217,4 +217,4 @@ def draw(gain: HardeningGain, path: Path) -> None:
     about = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
     alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
     chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
-    write_report(path, Content(title=title, about=about, charts=(chart,)))
+    write_chart(path, chart, title=title, about=about)
