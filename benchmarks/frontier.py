@@ -28,7 +28,7 @@ from torch import nn
 
 import whorl
 from frontier_candidates import Make, chosen
-from frontier_drawing import draw, summary
+from frontier_figure import draw, summary
 from frontier_judge import Judge, joined, measure
 from judge import Data
 from measure import metadata, save

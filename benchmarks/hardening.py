@@ -30,7 +30,7 @@ from hardening_images import ATTACKS, OTHER_SOURCE, POOL_SOURCE, craft, craft_al
 from hardening_jobs import Job, decoded, settings_of, train
 from hardening_limits import Verdict, check
 from hardening_networks import networks
-from hardening_shipping import ship
+from hardening_package import ship
 from judge import Data
 from measure import metadata, save, table
 from whorl.models.defended.entries import HERE

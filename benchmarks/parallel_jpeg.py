@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whorl.defenses.checks import at_least_single
+from whorl.defenses.defended import at_least_single
 from whorl.defenses.jpeg import Jpeg, coded, jpeg
 from whorl.errors import WhorlError
 from whorl.records import Record

@@ -94,7 +94,7 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
             ticks.append(time.perf_counter())
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
-        done = score([Path(place) / "photos"], [sheet], targets, device=device, progress=watch)
+        done = score([Path(place) / "photos"], [sheet], targets, progress=watch)
     each = [1e3 * (later - earlier) for earlier, later in pairwise(ticks)]
     timing, warm = Timing.of(each, each[0]), min(len(peaks) - 1, 10)
     images, seconds = len(done.captures), ticks[-1] - ticks[0]
@@ -127,9 +127,8 @@ def measure_table5(arguments: argparse.Namespace) -> dict[str, Any]:
         sheet,
         targets,
         Rehearsal(size=(arguments.pixels[0], arguments.pixels[1]), seed=arguments.seed),
-        device=device,
         workers=arguments.workers,
-        notes=arguments.notes,
+        folder=arguments.folder,
         progress=show,
     )
     rows: list[dict[str, Any]] = []
@@ -180,7 +179,9 @@ def show_table5(results: dict[str, Any]) -> str:
     for target in dict.fromkeys(row["target"] for row in results["rows"]):
         own = {(row["images"], row["setting"]): row for row in results["rows"] if row["target"] == target}
         order = ["clean", *paper.load("table5").rows]
-        versions = sorted({name for name, _ in own}, key=lambda name: order.index(name.partition(" ")[0]))
+        # In the paper's order; what it does not have comes last.
+        places = {name: place for place, name in enumerate(order)}
+        versions = sorted({name for name, _ in own}, key=lambda name: (places.get(name.partition(" ")[0], 99), name))
         titles = [f"{target}, n = {results['images']}", *SETTINGS, *(f"{setting} success" for setting in SETTINGS)]
         cells = [
             [name]
@@ -203,7 +204,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--run", type=Path, help="for table5: run folder with the attacks")
     parser.add_argument("--clean", type=Path, help="for table5: the clean images, if they moved")
     parser.add_argument("--limit", type=int, help="for table5: take the first so many images")
-    parser.add_argument("--notes", type=Path, help="for table5: folder that lets it go on where it stopped")
+    parser.add_argument("--folder", type=Path, help="for table5: folder that lets it go on where it stopped")
     parser.add_argument("--workers", type=int, default=1, help="for table5: processes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from whorl import Classifier
 from whorl.hardening import TrainingImages
 
 CLASSES, SIDE, SIZE = 7, 20, 16
+TINY: dict[str, Any] = {"steps": 8, "batch": 12, "held_out": 10, "reports": 2, "checkpoints": 2, "device": "cpu"}
 
 
 def toy_images(count: int = 70, *, seed: int = 0) -> TrainingImages:

@@ -55,7 +55,7 @@ def _counts(digits: str) -> Tensor:
 def main() -> None:
     """Draw both, and print the distances."""
     sys.path.insert(0, str(BENCHMARKS))
-    from frontier_drawing import draw
+    from frontier_figure import draw
 
     for source, title in SOURCES.items():
         late = json.loads((RESULTS / f"frontier-{source}.json").read_text(encoding="utf-8"))["late"]

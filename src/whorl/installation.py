@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -36,15 +36,15 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        section: what it belongs to.
-        name: what was looked at.
+        section: what it belongs to; :func:`examine` fills it in.
+        name: what was examined.
         state: "ok"; "missing" if it is not there and need not be; "broken" if it must be; "note" for what is worth
             knowing.
         detail: what was found.
         fix: one line that puts it right; empty if there is nothing to do.
     """
 
-    section: str
+    section: str = ""
     name: str
     state: State
     detail: str
@@ -87,7 +87,7 @@ def examine() -> list[Finding]:
     found: list[Finding] = []
     for part in (programs, packages, extras, devices, cache, figures):
         try:
-            found += part()
+            found += [replace(finding, section=part.__name__) for finding in part()]
         except Exception as error:  # noqa: BLE001 - whatever is broken here is what the user wants to read about
             said = f"could not be looked at: {type(error).__name__}: {error}"
             found.append(Finding(section=part.__name__, name=part.__name__, state="broken", detail=said))
@@ -103,13 +103,8 @@ def programs() -> Iterator[Finding]:
     """Python and whorl itself."""
     import whorl
 
-    section = "programs"
-    yield Finding(
-        section=section, name="whorl", state="ok", detail=f"{whorl.__version__} in {Path(whorl.__file__).parent}"
-    )
-    yield Finding(
-        section=section, name="python", state="ok", detail=f"{platform.python_version()} on {platform.platform()}"
-    )
+    yield Finding(name="whorl", state="ok", detail=f"{whorl.__version__} in {Path(whorl.__file__).parent}")
+    yield Finding(name="python", state="ok", detail=f"{platform.python_version()} on {platform.platform()}")
 
 
 def packages(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
@@ -118,10 +113,9 @@ def packages(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
     Args:
         requirements: as package metadata has them; None for those of the installed whorl.
     """
-    section, needed = "packages", list(_requirements(requirements))
+    needed = list(_requirements(requirements))
     if not needed:
         yield Finding(
-            section=section,
             name="whorl",
             state="note",
             detail="runs from a source tree that is not installed, so what it needs is not recorded",
@@ -129,8 +123,8 @@ def packages(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
         )
     for requirement in needed:
         if not requirement.extra:
-            yield _package(section, requirement)
-    yield from _imports(section)
+            yield _package(requirement)
+    yield from _imports()
 
 
 def extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
@@ -148,11 +142,10 @@ def extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
         lacking = [requirement for requirement in listed if _lacks(requirement)]
         shown = ", ".join(f"{r.package} {_installed(r.package)}" for r in listed if r not in lacking)
         if not lacking:
-            yield Finding(section="extras", name=extra, state="ok", detail=shown)
+            yield Finding(name=extra, state="ok", detail=shown)
             continue
         missing = "without " + ", ".join(f"{r.package}{r.wanted}" for r in lacking)
         yield Finding(
-            section="extras",
             name=extra,
             state="missing",
             detail=f"{missing}; with {shown}" if shown else missing,
@@ -162,49 +155,45 @@ def extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
 
 def devices() -> Iterator[Finding]:
     """Where torch can compute."""
-    section = "devices"
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - a broken torch raises anything, and is reported with the packages
-        yield Finding(section=section, name="torch", state="note", detail=f"unknown, torch does not import ({error})")
+        yield Finding(name="torch", state="note", detail=f"unknown, torch does not import ({error})")
         return
     detail = f"{torch.get_num_threads()} threads, {os.cpu_count()} cores"
-    yield Finding(section=section, name="cpu", state="ok", detail=detail)
+    yield Finding(name="cpu", state="ok", detail=detail)
     for place in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(place)
         detail = f"{about.name}, {about.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
-        yield Finding(section=section, name=f"cuda:{place}", state="ok", detail=detail)
+        yield Finding(name=f"cuda:{place}", state="ok", detail=detail)
     if torch.cuda.is_available():
         return
     if shutil.which("nvidia-smi"):
         yield Finding(
-            section=section,
             name="cuda",
             state="note",
             detail=f"there is an NVIDIA driver, but torch {torch.__version__} cannot use it",
             fix="pip install --force-reinstall torch torchvision   # a build for your CUDA version, see pytorch.org",
         )
     else:
-        yield Finding(section=section, name="cuda", state="note", detail="no GPU that torch can use")
+        yield Finding(name="cuda", state="note", detail="no GPU that torch can use")
 
 
 def cache() -> Iterator[Finding]:
     """What was downloaded, what was cut short, and how much room there is."""
-    section, home = "cache", cache_home()
+    home = cache_home()
     size = sum(path.stat().st_size for path in _files(home))
     writable = _writable(home)
     yield Finding(
-        section=section,
         name="folder",
         state="ok" if writable else "note",
         detail=f"{home}, {_megabytes(size)}" + ("" if writable else ", cannot be written to"),
         fix="" if writable else "export WHORL_HOME=FOLDER   # one that can be written to",
     )
-    yield from _weights(section, home)
+    yield from _weights(home)
     unfinished = [*home.rglob("incoming-*"), *home.rglob(".*.part"), *home.rglob("download.whl")]
     if unfinished:
         yield Finding(
-            section=section,
             name="unfinished",
             state="note",
             detail=f"{len(unfinished)} left by downloads that were cut short, or that go on right now",
@@ -213,7 +202,6 @@ def cache() -> Iterator[Finding]:
     free = shutil.disk_usage(next(part for part in (home, *home.parents) if part.exists())).free
     low = free < LOW_DISK
     yield Finding(
-        section=section,
         name="disk",
         state="note" if low else "ok",
         detail=f"{free / 1e9:.1f} GB free",
@@ -228,10 +216,9 @@ def figures() -> Iterator[Finding]:
         filter(None, map(shutil.which, BROWSERS)), None
     )
     if found:
-        yield Finding(section="figures", name="browser", state="ok", detail=found)
+        yield Finding(name="browser", state="ok", detail=found)
     else:
         yield Finding(
-            section="figures",
             name="browser",
             state="missing",
             detail="no Chrome or Chromium; reports and tables need none, figures as PNG and PDF files do",
@@ -261,17 +248,17 @@ def _expanded(
                 yield from _expanded(other, wanted, seen | {extra})
 
 
-def _package(section: str, requirement: Requirement) -> Finding:
+def _package(requirement: Requirement) -> Finding:
     installed, fix = _installed(requirement.package), f"pip install '{requirement.package}{requirement.wanted}'"
     if installed is None:
-        return Finding(section=section, name=requirement.package, state="broken", detail="not installed", fix=fix)
+        return Finding(name=requirement.package, state="broken", detail="not installed", fix=fix)
     if _lacks(requirement):
         detail = f"{installed}, but whorl needs {requirement.wanted}"
-        return Finding(section=section, name=requirement.package, state="broken", detail=detail, fix=f"{fix} --upgrade")
-    return Finding(section=section, name=requirement.package, state="ok", detail=installed)
+        return Finding(name=requirement.package, state="broken", detail=detail, fix=f"{fix} --upgrade")
+    return Finding(name=requirement.package, state="ok", detail=installed)
 
 
-def _imports(section: str) -> Iterator[Finding]:
+def _imports() -> Iterator[Finding]:
     """What is compiled may be there and still not load."""
     loaders: dict[str, Callable[[], object]] = {
         "torch": lambda: import_module("torch"),
@@ -287,7 +274,6 @@ def _imports(section: str) -> Iterator[Finding]:
         except Exception as error:  # noqa: BLE001 - a package that does not import may raise anything
             said = str(error).strip().partition("\n")[0] or type(error).__name__
             yield Finding(
-                section=section,
                 name=name,
                 state="broken",
                 detail=f"does not import: {said}",
@@ -324,12 +310,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def _weights(section: str, home: Path) -> Iterator[Finding]:
+def _weights(home: Path) -> Iterator[Finding]:
     folders = sorted((home / "weights").glob("*/*.safetensors"))
     sizes = {path.stem: path.stat().st_size for path in folders}
     shown = ", ".join(f"{name} {_megabytes(size)}" for name, size in sizes.items())
     yield Finding(
-        section=section,
         name="weights",
         state="ok" if sizes else "note",
         detail=shown or "none yet; each network's are fetched when it is first loaded",

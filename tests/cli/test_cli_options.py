@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whorl.cli.options import parse_eps, split_models
+from whorl.cli.options import split_models
 from whorl.errors import WhorlError
+from whorl.runs.settings import parse_eps
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from PIL import Image
 
 from cli.invoking import plain_environment
 from whorl import WhorlError
-from whorl.demo.story import POSES, demo_declaration
+from whorl.demo import POSES, demo_declaration
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.runs.results import COLUMNS, Cell, mean_rate, write_results
 

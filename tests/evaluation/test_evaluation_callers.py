@@ -5,6 +5,7 @@ A network that answers NaN would otherwise count as one that always says class 0
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable
@@ -143,3 +144,24 @@ def test_is_refused(caller: str, kind: str, tmp_path: Path, monkeypatch: pytest.
         assert "finite" in str(refused.value)
     if kind == WRONG_LABELS:
         assert "labels must lie in [0, 6]" in str(refused.value)
+
+
+ELSEWHERE = {
+    "attacks/objectives.py": "an attack's own goal, for which it refuses bad labels and answers itself",
+    "bench/sections.py": "labels to attack, which nothing is counted of",
+    "defenses/randmix.py": "the nearest of a few colours",
+}
+"""Where something else than a network's answer, or an attack's goal, has a largest column."""
+
+
+def test_an_answer_becomes_a_label_in_one_place() -> None:
+    source = HERE.parents[1] / "src" / "whorl"
+    found = set()
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "argmax":
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                # Along the classes, without keeping the axis: what one does with logits.
+                if len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value == 1:
+                    found.add(path.relative_to(source).as_posix())
+    assert found == {"evaluation/prediction.py", *ELSEWHERE}

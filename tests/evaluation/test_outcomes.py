@@ -28,7 +28,7 @@ from whorl.evaluation import (
     poses,
     success_rates,
 )
-from whorl.evaluation.outcomes import from_bits, to_8_bits, to_bits
+from whorl.evaluation.outcomes import to_8_bits
 
 
 def test_rates_are_what_evaluating_one_by_one_gives() -> None:
@@ -257,12 +257,6 @@ def test_bits_hold_everything(whole: Outcomes) -> None:
     assert same(Outcomes.from_bits(bits, **names), whole)
     with pytest.raises(WhorlError, match="bytes for outcomes of shape"):
         Outcomes.from_bits(bits + b"\0", **names)
-
-
-@given(st.lists(st.booleans(), max_size=40))
-def test_rows_go_to_bits_and_back(row: list[bool]) -> None:
-    values = torch.tensor(row, dtype=torch.bool)
-    assert from_bits(to_bits(values), (len(row),)).tolist() == row
 
 
 @given(made_up())

@@ -37,8 +37,8 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def data(tmp_path: Path) -> Path:
     x = pictures(4)
     labels = classifier(small_net(), "small")(x).argmax(1).tolist()
-    for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
-        save_image(tmp_path / "data" / str(label) / f"{i}.png", picture)
+    for i, (image, label) in enumerate(zip(x, labels, strict=True)):
+        save_image(tmp_path / "data" / str(label) / f"{i}.png", image)
     return tmp_path / "data"
 
 

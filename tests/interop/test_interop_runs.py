@@ -29,8 +29,8 @@ def _library() -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Two small images in folders of their classes."""
-    for label, picture in zip((3, 5), pictures(2), strict=True):
-        save_image(tmp_path / "data" / str(label) / f"image{label}.png", picture)
+    for label, image in zip((3, 5), pictures(2), strict=True):
+        save_image(tmp_path / "data" / str(label) / f"image{label}.png", image)
     return tmp_path / "data"
 
 
@@ -56,7 +56,7 @@ def test_the_command_stores_it(data: Path) -> None:
     assert entry["settings"]["eps"] == 8 / 255
     assert entry["settings"]["estimator"]["type"] == "AffineInvariant"
     assert entry["settings"]["version"] == interop.peer(NAME).version
-    assert [picture["grad_evals"] for picture in entry["images"].values()] == [12, 12]  # N + 1 gradients a step
+    assert [image["grad_evals"] for image in entry["images"].values()] == [12, 12]  # N + 1 gradients a step
     x, y, ids = whorl.load_images(data)
     saved = runs.RunFolder(out).load(entry["attack"], entry["source"], ids)
     made = interop.peer(NAME, estimator="ai", steps=2, eps=8 / 255)(whorl.load_model(TOY), x, y, ids=ids)
@@ -66,8 +66,8 @@ def test_the_command_stores_it(data: Path) -> None:
 
 def test_on_real_weights_and_through_the_poses(tmp_path: Path) -> None:
     """As the documentation has it, on a photograph: crafted on resnet18, stored, and asked of another network."""
-    [picture], [label], [name] = whorl.load_samples(1, size=112)
-    save_image(tmp_path / "data" / str(int(label)) / f"{name}.png", picture)
+    [image], [label], [name] = whorl.load_samples(1, size=112)
+    save_image(tmp_path / "data" / str(int(label)) / f"{name}.png", image)
     asked = ("--model", "resnet18", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "run"), "--device", "cpu")
     done = invoke("attack", NAME, "--estimator", "ai", *asked, "--steps", "3")
     assert done.exit_code == 0, done.stderr

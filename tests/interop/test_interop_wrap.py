@@ -74,10 +74,10 @@ def photographs(clf: whorl.Classifier) -> tuple[Tensor, Tensor]:
 def literal_step(net: nn.Module, x: Tensor, y: Tensor, estimator: whorl.Estimator) -> Tensor:
     """Fast gradient sign by its definition, one image at a time."""
     steps = []
-    for picture, label in zip(x.split(1), y.split(1), strict=True):
-        seen = picture.clone().requires_grad_()
+    for image, label in zip(x.split(1), y.split(1), strict=True):
+        seen = image.clone().requires_grad_()
         [gradient] = torch.autograd.grad(F.cross_entropy(net(seen), label), seen)
-        steps.append((picture + EPS * estimator(gradient).sign()).clamp(0, 1))
+        steps.append((image + EPS * estimator(gradient).sign()).clamp(0, 1))
     return torch.cat(steps)
 
 

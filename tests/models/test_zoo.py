@@ -15,7 +15,7 @@ from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.models import _torchvision, load_model, model_names
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.models.networks import NETWORKS
 from whorl.models.zoo import PAPER
 

@@ -42,6 +42,7 @@ def test_several_scores_become_one() -> None:
 
 
 def test_what_came_of_a_photograph_is_read_back_from_json() -> None:
+    sheets = {sheet().name: sheet()}
     for photographed in (*scored().photographed, Photographed(photo="wall.jpg", reason="no markers", unbalanced=True)):
-        content = json.loads(json.dumps(photographed.to_json(sheet())))
-        assert replace(photographed, captures=[*photographed.captures]) == Photographed.from_json(content, sheet())
+        content = json.loads(json.dumps(photographed.to_json(sheets)))
+        assert replace(photographed, captures=[*photographed.captures]) == Photographed.from_json(content, sheets)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import whorl
 from physical.printed_run import sheet
 from whorl.physical import PageLayout, Rehearsal, arrange, table5
-from whorl.physical.captures import SHOWN, Photographed
-from whorl.physical.rehearsal import SETTINGS, SIMULATED, VERSION, Notes
+from whorl.physical.captures import SHOWN
+from whorl.physical.rehearsal import SETTINGS, SIMULATED
 from whorl.runs.networks import Target
 
 
@@ -45,7 +45,7 @@ def test_workers_change_nothing() -> None:
 
 
 def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    notes = tmp_path / "new" / "notes"
+    folder = tmp_path / "new" / "run"
     where = Rehearsal(settings=("setting3",), size=(600, 900))
     small = PageLayout(width=100, height=150, image=38)
     pages = arrange([[item] for item in sheet().prints if item.attack == "clean"], small)
@@ -53,29 +53,21 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert first < pages.pages - 1
     whole = table5(pages, [Target(model="mean", net=Mean())], where)
     with pytest.raises(KeyboardInterrupt):
-        table5(pages, [Target(model="mean", net=Mean(calls_left=pages.pages - 1))], where, notes=notes)
-    (notes / ".note.json.0a1b2c3d.part").write_text('{"photo": "setti')  # of a process that is killed as it writes
+        table5(pages, [Target(model="mean", net=Mean(calls_left=pages.pages - 1))], where, folder=folder)
+    part = folder / "cells" / ".0123.json.0a1b2c3d.part"
+    part.write_text('{"photo": "setti')  # as a process leaves it that is killed as it writes
     counting = Mean()
-    again = table5(pages, [Target(model="mean", net=counting)], where, notes=notes)
+    again = table5(pages, [Target(model="mean", net=counting)], where, folder=folder)
     for setting, scored in again.scored.items():
         assert scored.captures == whole.scored[setting].captures
         assert scored.shown.keys() == whole.scored[setting].shown.keys()
         assert (scored.photos, scored.unread) == (pages.pages, [])
+    assert not part.exists()
     assert counting.calls == first + 1  # and the last page, which was never done
     for other in (where.with_(seed=1), where.with_(size=(660, 990))):
         counting = Mean()
-        table5(pages, [Target(model="mean", net=counting)], other, notes=notes)
+        table5(pages, [Target(model="mean", net=counting)], other, folder=folder)
         assert counting.calls == pages.pages  # another run
-
-
-def test_another_version_of_the_simulation_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = Rehearsal(settings=("setting3",), size=(600, 900))
-    pages = arrange([[item] for item in sheet().prints[:3]], PageLayout(width=100, height=150, image=38))
-    rehearsed = [Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where) for _ in range(2)]
-    rehearsed[0].write(0, "setting3", Photographed(photo="one", reason="nothing seen"))
-    assert rehearsed[1].read(0) == {"setting3": Photographed(photo="one", captures=[], reason="nothing seen")}
-    monkeypatch.setattr("whorl.physical.rehearsal.VERSION", VERSION + 1)
-    assert Notes(tmp_path, pages, [Target(model="mean", net=Mean())], where).read(0) == {}
 
 
 class Mean(nn.Module):

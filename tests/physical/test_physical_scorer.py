@@ -8,6 +8,7 @@ import struct
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 
 from physical.printed_run import Knows, photos, scored, sheet, shoot, small, target
 from whorl import WhorlError
-from whorl.physical import PRESETS, Camera, PageLayout, PrintedSheet, Scorer, ViewSettings, score
+from whorl.physical import PRESETS, Camera, PageLayout, PrintedSheet, Scored, Scorer, ViewSettings, score
 from whorl.physical.report import photographs
+from whorl.physical.scorer import VERSION
 
 
 def test_networks_are_evaluated_on_every_image_in_both_views() -> None:
@@ -118,6 +120,30 @@ def test_partly_visible_pages_say_so(tmp_path: Path) -> None:
     Image.fromarray(shot.photo[140:330]).save(tmp_path / "part.png")
     [unread] = score([tmp_path], [sheet()], [target()]).unread
     assert "in part" in unread.reason
+
+
+def test_photographs_are_not_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scored_by(net: Knows, **options: Any) -> Scored:
+        return score([photos()], [sheet()], [target(net)], folder=tmp_path / "score", **options)
+
+    first, again = Knows(), Knows()
+    whole = scored_by(first)
+    assert scored_by(again).captures == whole.captures
+    # The contact sheet shows images of the first photograph, so that it is read again.
+    assert sum(again.sizes) == sum(first.sizes) / 2
+    for change in (
+        {"save": tmp_path / "cut"},
+        {"overlays": tmp_path / "over"},
+        {"settings": ViewSettings(surroundings="photo")},
+        {"settings": ViewSettings(offset=3.0)},
+    ):
+        fresh = Knows()
+        scored_by(fresh, **change)
+        assert sum(fresh.sizes) == sum(first.sizes)
+    monkeypatch.setattr("whorl.physical.scorer.VERSION", VERSION + 1)
+    fresh = Knows()
+    scored_by(fresh)
+    assert sum(fresh.sizes) == sum(first.sizes)
 
 
 class Broken(nn.Module):

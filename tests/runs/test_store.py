@@ -20,7 +20,7 @@ from whorl.files import has_sha256
 from whorl.runs import store as module
 from whorl.runs.store import CLEAN, Chunk, Ledger, Store, hashed, image_facts
 
-PLACE = Path("nes", "small")
+PLACE, PHOTOGRAPHS = Path("nes", "small"), Path("_photographs")
 KEY, VARIANT = hashed("key"), hashed("variant")
 TESTS = Path(__file__).parents[1]
 
@@ -66,13 +66,8 @@ def test_facts_of_each_image(tmp_path: Path) -> None:
 def test_the_first_images_of_a_longer_chunk() -> None:
     whole = chunk(answers={"t": {"p": "10"}}, queries=[7, 1], success=[True, False], reached="01")
     cut = whole.first(2)
-    assert (cut.ids, cut.bad, cut.queries, cut.reached, cut.answers) == (
-        ["a"],
-        [("b", "torn")],
-        [7],
-        "0",
-        {"t": {"p": "1"}},
-    )
+    assert (cut.ids, cut.bad, cut.answers) == (["a"], [("b", "torn")], {"t": {"p": "1"}})
+    assert (cut.queries, cut.success, cut.reached) == ([7], [True], "0")
     assert (cut.images, cut.seconds) == (whole.images[:2], 1.5)
     assert whole.first(3) == whole
 
@@ -176,6 +171,37 @@ def test_what_a_killed_process_left_half_written_goes(tmp_path: Path) -> None:
         assert not part.exists()
 
 
+def test_a_record_comes_back_by_its_key(tmp_path: Path) -> None:
+    key, content = hashed({"photo": "one"}), {"captures": [1, 2.5, None], "reason": "É"}
+    with Store.open(tmp_path / "run") as store:
+        assert store.record(PHOTOGRAPHS, key) is None
+        store.put_record(PHOTOGRAPHS, key, content)
+    with Store.open(tmp_path / "run") as store:
+        assert store.record(PHOTOGRAPHS, key) == content
+        assert store.record(PHOTOGRAPHS, hashed({"photo": "two"})) is None
+        # Of another key that begins alike, and so has the same file.
+        assert store.record(PHOTOGRAPHS, key[:40] + hashed("other")[:24]) is None
+
+
+@pytest.mark.parametrize("part", ["content", "key", "sha256", "format"])
+def test_a_record_that_was_changed_does_not_count(tmp_path: Path, part: str) -> None:
+    key = hashed("photo")
+    with Store.open(tmp_path) as store:
+        store.put_record(PHOTOGRAPHS, key, [1, 2])
+        file = store.cell(PHOTOGRAPHS, key)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {part: "changed"}))
+        assert store.record(PHOTOGRAPHS, key) is None
+
+
+def test_a_record_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    key = hashed("photo")
+    with Store.open(tmp_path) as store:
+        store.put_record(PHOTOGRAPHS, key, [1, 2])
+        store.cell(PHOTOGRAPHS, key).write_text("{")
+        with pytest.raises(WhorlError, match="Remove it"):
+            store.record(PHOTOGRAPHS, key)
+
+
 HOLD = """
 import sys
 from whorl.runs.store import Store
@@ -239,10 +265,8 @@ def test_two_attacks_at_once_on_one_folder(tmp_path: Path) -> None:
 
 def test_two_attacks_at_once_with_other_settings(tmp_path: Path) -> None:
     data, out, slow = save_pictures(tmp_path / "data"), tmp_path / "run", "python:cli.toy_networks:slow"
-    with (
-        attack(data, out, "--eps", "8/255", model=slow) as one,
-        attack(data, out, "--eps", "4/255", model=slow) as other,
-    ):
+    wide, narrow = (attack(data, out, "--eps", eps, model=slow) for eps in ("8/255", "4/255"))
+    with wide as one, narrow as other:
         said = [process.communicate() for process in (one, other)]
     assert sorted([one.returncode, other.returncode]) == [0, 2], said
     assert sum("already holds pgd/slow, made with another eps" in error for _, error in said) == 1
@@ -254,15 +278,6 @@ def test_two_attacks_at_once_with_other_settings(tmp_path: Path) -> None:
 
 
 def identity(entry: dict[str, Any]) -> dict[str, Any]:
-    names = (
-        "attack",
-        "settings",
-        "source",
-        "models",
-        "target",
-        "seed",
-        "whorl_version",
-        "torch_version",
-        "device_type",
-    )
+    names = ["attack", "settings", "source", "models", "target", "seed"]
+    names += ["whorl_version", "torch_version", "device_type"]
     return {name: entry[name] for name in names}

@@ -16,7 +16,7 @@ from conftest import pictures
 from whorl.data import MAX_PIXELS, load_image, save_image
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.ui.image import MAX_BYTES, sample, upload
 
 

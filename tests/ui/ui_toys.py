@@ -15,7 +15,7 @@ from conftest import CLASSES, pictures, small_net
 from whorl import Classifier
 from whorl.data import save_image
 from whorl.errors import WhorlError
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.ui.image import ChosenImage
 from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, craft
 from whorl.ui.playground import Offer, Playground

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from whorl.analysis.cross_validation import Answers, Chosen, choose, family
+from whorl.analysis.cross_validation import Answers, Chosen, choose, families_of, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes
@@ -190,10 +190,7 @@ def _check(source: str, targets: Sequence[str], seeds: Sequence[int]) -> None:
             f"a kernel is chosen by success on other networks, but {', '.join(related)} is of the source's family "
             f"({source}). Leave it out of the targets."
         )
-    if len({family(name) for name in targets}) < 2:
-        raise WhorlError(
-            f"expected targets of two families at least, to choose on one and judge on the other; got {list(targets)}."
-        )
+    families_of(targets)
 
 
 def as_json(done: Calibrated) -> dict[str, Any]:

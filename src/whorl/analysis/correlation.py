@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.statistics import percentile_interval
 from whorl.files import defined
 from whorl.runs.results import COLUMNS
 
@@ -110,12 +111,13 @@ def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) 
         pair[group] -= pair[group].mean(0)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randint(len(points), (resamples, len(points)), generator=generator)
+    drawn = torch.tensor([(_pearson(pair[rows]), _pearson(_ranks(pair[rows]))) for rows in chosen], dtype=pair.dtype)
     return Correlation(
         points=tuple(points),
         pearson=_pearson(pair),
         spearman=_pearson(_ranks(pair)),
-        pearson_interval=_interval([_pearson(pair[rows]) for rows in chosen]),
-        spearman_interval=_interval([_pearson(_ranks(pair[rows])) for rows in chosen]),
+        pearson_interval=percentile_interval(drawn[:, 0]),
+        spearman_interval=percentile_interval(drawn[:, 1]),
     )
 
 
@@ -157,10 +159,3 @@ def _ranks(pair: Tensor) -> Tensor:
     below = (pair[None] < pair[:, None]).sum(1)
     level = (pair[None] == pair[:, None]).sum(1)
     return below + (level - 1) / 2
-
-
-def _interval(values: list[float]) -> tuple[float, float]:
-    found = sorted(value for value in values if not math.isnan(value))
-    if not found:
-        return (math.nan, math.nan)
-    return found[int(0.025 * len(found))], found[min(len(found) - 1, int(0.975 * len(found)))]

@@ -59,6 +59,20 @@ def family(network: str) -> str:
     return found[0] if found else network
 
 
+def families_of(targets: Sequence[str]) -> list[str]:
+    """The family of each target.
+
+    Raises:
+        WhorlError: they are all of one.
+    """
+    families = [family(target) for target in targets]
+    if len(set(families)) < 2:
+        raise WhorlError(
+            f"expected targets of two families at least, to choose on one and judge on the other; got {list(targets)}."
+        )
+    return families
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """How the choice does on one network whose whole family it was made without.
@@ -142,11 +156,7 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
     Raises:
         WhorlError: the networks are of one family, or there are fewer images than folds.
     """
-    families = [family(target) for target in answers.targets]
-    if len(set(families)) < 2:
-        raise WhorlError(
-            f"expected targets of two families at least, to choose on one and judge on the other; got {families}."
-        )
+    families = families_of(answers.targets)
     if not 2 <= folds <= answers.images:
         raise WhorlError(f"folds must lie between 2 and the number of images, {answers.images}; got {folds}.")
     generator = torch.Generator().manual_seed(seed)

@@ -63,24 +63,15 @@ class BenchSize:
 
 SECTIONS = ("attacks", "eot", "estimator")
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim")
+_CPU = BenchSize(
+    network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
+)
 SIZES = {
     "cuda": BenchSize(
         network="torchvision:inception_v3", side=299, batch=64, steps=10, eot_batch=8, eot_steps=2, draws=50, repeats=20
     ),
-    "cpu": BenchSize(
-        network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
-    ),
-    "quick": BenchSize(
-        network="torchvision:resnet18",
-        side=32,
-        batch=2,
-        steps=2,
-        eot_batch=1,
-        eot_steps=1,
-        draws=2,
-        repeats=2,
-        quick=True,
-    ),
+    "cpu": _CPU,
+    "quick": replace(_CPU, side=32, batch=2, steps=2, draws=2, repeats=2, quick=True),
 }
 
 

@@ -17,13 +17,13 @@ from whorl.analysis.error_job import ErrorMeasurement, ErrorOptions, measure_err
 from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, parse_eps, split_models
-from whorl.cli.outcome import show_files
+from whorl.cli.console import output, progress_bar, show_files, show_json, table
+from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, split_models, split_names, split_numbers
 from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Precision
 from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
+from whorl.runs.settings import parse_eps
 
 commands = typer.Typer(
     no_args_is_help=True, help="Measure the estimator's approximations, or choose its kernel for a network."
@@ -90,8 +90,8 @@ def error_(
         data=data,
         limit=limit,
         size=size,
-        ranges=tuple(_numbers("ranges", ranges)),
-        kernels=tuple(_listed(kernels)),
+        ranges=tuple(split_numbers("ranges", ranges)),
+        kernels=tuple(split_names(kernels)),
         draws=draws,
         loss=loss,
         source=source,
@@ -155,7 +155,7 @@ def calibrate_(
         data=data,
         limit=limit,
         size=size,
-        seeds=[int(seed) for seed in _numbers("seeds", seeds)],
+        seeds=[int(seed) for seed in split_numbers("seeds", seeds)],
         folds=folds,
         batch_size=batch_size,
         precision=precision or ("bf16" if find_device(device).type == "cuda" else "full"),
@@ -253,14 +253,3 @@ def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
         console.print(shown)
         console.print(Text(one.about, style="dim"), soft_wrap=True)
     show_files(files)
-
-
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in _listed(text)]
-    except ValueError as error:
-        raise WhorlError(f"--{option} must be numbers joined by commas, such as 0.1,1; got {text!r}.") from error

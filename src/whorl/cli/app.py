@@ -35,10 +35,6 @@ class Commands(TyperGroup):
         named = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
         self.commands = {**named, **self.registered}
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
-        """All names, in the order of the table."""
-        return list(self.commands)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is about to run, or to be completed."""
         name = args[0] if args else ""

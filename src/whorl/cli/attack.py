@@ -12,12 +12,13 @@ import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, table
-from whorl.cli.options import Device, Seed, parse_eps, split_models
+from whorl.cli.options import Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.files import write_file
 from whorl.interop import find_estimator
 from whorl.runs.black_box import build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
+from whorl.runs.settings import parse_eps
 
 _EXAMPLES = """
 Example: whorl attack ai-dim --model resnet18 --out runs/mine

@@ -12,7 +12,7 @@ from rich.text import Text
 from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench, size_for
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device
+from whorl.cli.options import AsJson, Device, split_names
 from whorl.files import write_file
 from whorl.models.zoo import find_device
 
@@ -53,8 +53,8 @@ def bench_command(
         made = bench(
             where,
             size,
-            sections=[name.strip() for name in sections.split(",")],
-            attacks=[name.strip() for name in attacks.split(",")],
+            sections=split_names(sections),
+            attacks=split_names(attacks),
             progress=progress,
         )
     if out is not None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from whorl.progress import Progress  # which would bring torch, and `whorl --help` needs none
+if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
+    from whorl.progress import Progress
+    from whorl.runs.experiment import Done
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0
@@ -86,3 +90,38 @@ def _lines(console: Console) -> Progress:
             last = (stage, now)
 
     return show
+
+
+def show_means(done: Done) -> None:
+    """Print the mean success rate of an experiment over its poses, a row an attack and a column a target."""
+    declared, console = done.declaration, output()
+    sources = list(dict.fromkeys(source for _, source in declared.versions()))
+    for source in sources:
+        asked = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
+        shown = table("attack", *asked, numbers=True)
+        for spec in (spec for spec, crafted_on in declared.versions() if crafted_on == source):
+            shown.add_row(spec.title, *(_percent(done, spec.title, source, target) for target in declared.targets))
+        poses = len(done.plan.poses)
+        heading = (
+            f"Crafted on {source}: mean success rate (%) over {poses} pose{'s' * (poses != 1)}, n = {len(done.ids)}"
+        )
+        console.print(Text(heading, style="bold"))
+        console.print(shown)
+    for name, reason in done.left_out:
+        messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
+
+
+def show_files(files: Mapping[str, Path]) -> None:
+    """Print where things lie, a line each."""
+    for what, path in files.items():
+        output().print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
+
+
+def _percent(done: Done, attack: str, source: str, target: str) -> str:
+    from whorl.runs.networks import split_target
+    from whorl.runs.results import mean_rate
+
+    model, layers = split_target(target)
+    wanted = (attack, source, model, "+".join(layers) or "none")
+    rate = mean_rate(cell for cell in done.cells if (cell.attack, cell.source, cell.target, cell.defense) == wanted)
+    return "–" if math.isnan(rate) else f"{100 * rate:.1f}"

@@ -9,9 +9,8 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar
+from whorl.cli.console import output, progress_bar, show_files, show_means
 from whorl.cli.options import Device, Figures, Seed
-from whorl.cli.outcome import show_files, show_means
 from whorl.demo import demo as run_demo
 
 _NEXT = """\

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, Seed, split_models
+from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
 from whorl.models.zoo import find_device
@@ -81,7 +81,7 @@ def evaluate(
     pictures = PairedImages(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
-    targets = load_targets(split_models(model), _listed(defense), device=where, seed=seed)
+    targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
     with progress_bar() as progress:
         done = evaluate_folders(pictures, targets, poses=chosen, progress=progress)
     if out is not None:
@@ -100,23 +100,12 @@ def evaluate(
         raise typer.Exit(ABOVE_LIMIT)
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _poses(angles: str | None, scales: str | None, shifts: str | None, name: str | None) -> tuple[Pose, ...]:
     given = {"angles": angles, "scales": scales, "shifts": shifts}
-    grid = {option: _numbers(option, text) for option, text in given.items() if text is not None}
+    grid = {option: split_numbers(option, text) for option, text in given.items() if text is not None}
     if name is not None and (grid or name.lower() != "paper"):
         raise WhorlError(f"expected --poses paper, or --angles, --scales and --shifts instead; got --poses {name}.")
     return poses(**grid) if grid else PAPER_POSES
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in _listed(text)]
-    except ValueError as error:
-        raise WhorlError(f"--{option} must be numbers joined by commas, such as 0,30; got {text!r}.") from error
 
 
 def _show(done: Evaluated, out: Path | None) -> None:

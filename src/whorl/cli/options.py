@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from whorl.runs.settings import parse_eps
-
-__all__ = ["AsJson", "Device", "EngineName", "Figures", "Seed", "Workers", "parse_eps", "split_models"]
+from whorl.errors import WhorlError
 
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
@@ -20,6 +18,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 # The rest of a list of numbers inside an address, as in mean=0.5,0.5,0.5&std=...
 _CONTINUED = re.compile(r"[-+.0-9][-+.0-9e]*(&.*)?")
+
+
+def split_names(text: str | None) -> list[str]:
+    """Split a list of names at its commas; none where there is no text.
+
+    >>> split_names("jpeg, bitdepth,"), split_names(None)
+    (['jpeg', 'bitdepth'], [])
+    """
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def split_numbers(option: str, text: str) -> list[float]:
+    """Split a list of numbers at its commas.
+
+    Raises:
+        WhorlError: one is no number.
+
+    >>> split_numbers("angles", "0,30")
+    [0.0, 30.0]
+    """
+    try:
+        return [float(part) for part in split_names(text)]
+    except ValueError as error:
+        raise WhorlError(f"--{option} must be numbers joined by commas, such as 0,30; got {text!r}.") from error
 
 
 def split_models(text: str) -> list[str]:

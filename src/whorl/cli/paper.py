@@ -13,9 +13,8 @@ from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers
-from whorl.cli.outcome import show_files
+from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
+from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers, split_names
 from whorl.errors import WhorlError
 from whorl.files import write_file
 from whorl.paper.comparison import Compared, ComparedTable
@@ -95,7 +94,7 @@ def paper(
     items = [suite.load(name) for name in names]
     # Everything that can be wrong with the command is said before the first table has taken its hour.
     suite.load_profile(profile)
-    chosen = rows_of_each(items, _split(attacks), _split(without))
+    chosen = rows_of_each(items, split_names(attacks), split_names(without))
     options = suite.PaperOptions(
         profile=profile,
         data=data,
@@ -165,7 +164,3 @@ def _table(block: ComparedTable) -> Table:
     for line in block.lines:
         shown.add_row(line.attack, *(text_of(value, block.digits) for value in line.values))
     return shown
-
-
-def _split(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(part.strip() for part in text.split(",") if part.strip())

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, Seed, split_models
+from whorl.cli.options import AsJson, Device, Seed, split_models, split_names
 from whorl.errors import WhorlError
 from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
@@ -70,7 +70,7 @@ def print_(
     """
     width, height = page_size(page)
     layout = PageLayout(width=width, height=height, image=image_mm, marker=marker_mm, margin=margin_mm)
-    names = [name.strip().lower() for name in (attack or "").split(",") if name.strip()]
+    names = [name.lower() for name in split_names(attack)]
     with progress_bar() as progress:
         done = print_sheet(
             folder, out, layout=layout, clean=clean, attacks=names, limit=limit, size=size, progress=progress
@@ -139,8 +139,7 @@ def score_(
     )
     sheets = read_sheets(run)
     where = find_device(device)
-    defenses = [part.strip() for part in defense.split(",") if part.strip()]
-    targets = load_targets(split_models(model), defenses, device=where, seed=seed)
+    targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
     folder = out or _default_folder(run)
     with progress_bar() as progress:
         done = score(
@@ -148,9 +147,9 @@ def score_(
             sheets,
             targets,
             settings,
-            device=where,
             save=folder / "images" if save_images else None,
             overlays=folder / "overlays" if overlays else None,
+            folder=folder,
             progress=progress,
         )
     files = write_all(done, folder, targets, command=typed(ctx))
@@ -182,8 +181,7 @@ def simulate_(
     seed: Seed = 0,
 ) -> None:
     """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one thing."""
-    names = [name.strip() for name in camera.split(",") if name.strip()]
-    cameras = sweep({name: preset(name) for name in names}, change or [])
+    cameras = sweep({name: preset(name) for name in split_names(camera)}, change or [])
     if pages is not None and pages < 1:
         raise WhorlError(f"--pages must be a whole number from 1; got {pages}.")
     with progress_bar() as progress:

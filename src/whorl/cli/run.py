@@ -10,9 +10,8 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_json
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
-from whorl.cli.outcome import show_files, show_means
 from whorl.runs.results import COLUMNS
 
 _EXAMPLES = """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from whorl.defenses.checks import at_least_single, require_images, require_whole, straight_through
+from whorl.defenses.defended import at_least_single, require_images, require_whole, straight_through
 from whorl.defenses.registry import DEFENSES
 from whorl.records import Record
 

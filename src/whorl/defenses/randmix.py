@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.defenses.checks import at_least_single, require_images, require_number, require_whole
+from whorl.defenses.defended import at_least_single, require_images, require_number, require_whole
 from whorl.defenses.registry import DEFENSES
 from whorl.randomness import normal, substream, uniform
 from whorl.records import Record

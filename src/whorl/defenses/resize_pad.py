@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.defenses.checks import require_images, require_number
+from whorl.defenses.defended import require_images, require_number
 from whorl.defenses.registry import DEFENSES
 from whorl.randomness import uniform
 from whorl.records import Record

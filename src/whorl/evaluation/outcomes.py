@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -176,7 +177,8 @@ class Outcomes:
 
     def to_bits(self) -> bytes:
         """Pack clean and adversarial outcomes, a bit each; ``from_bits`` needs the names beside them."""
-        return to_bits(torch.cat((self.clean[None], self.adversarial)))
+        both = torch.cat((self.clean[None], self.adversarial))
+        return np.packbits(both.flatten().numpy()).tobytes()
 
     @classmethod
     def from_bits(
@@ -194,7 +196,12 @@ class Outcomes:
         Raises:
             WhorlError: there are more or fewer bits than the names call for.
         """
-        both = from_bits(bits, (1 + len(attacks), len(targets), len(poses), len(ids)))
+        shape = (1 + len(attacks), len(targets), len(poses), len(ids))
+        count = math.prod(shape)
+        if len(bits) != (count + 7) // 8:
+            raise WhorlError(f"expected {(count + 7) // 8} bytes for outcomes of shape {shape}; got {len(bits)}.")
+        unpacked = np.unpackbits(np.frombuffer(bits, np.uint8), count=count).astype(bool)
+        both = torch.from_numpy(unpacked).reshape(shape)
         return cls(
             ids=tuple(ids),
             attacks=tuple(attacks),
@@ -210,30 +217,6 @@ class Outcomes:
             known = [(a, t) for a in self.attacks for t in self.targets]
             raise WhorlError(f"there is no attack {attack!r} on a target {target!r}; got {known}.")
         return self.attacks.index(attack), self.targets.index(target)
-
-
-def to_bits(values: Tensor) -> bytes:
-    r"""Pack yes and no, of any shape, a bit each.
-
-    >>> to_bits(torch.tensor([True, False, True]))
-    b'\xa0'
-    """
-    return np.packbits(values.flatten().numpy()).tobytes()
-
-
-def from_bits(bits: bytes, shape: tuple[int, ...]) -> Tensor:
-    r"""Unpack what ``to_bits`` packed, into a bool tensor of a shape.
-
-    Raises:
-        WhorlError: there are more or fewer bits than the shape calls for.
-
-    >>> from_bits(b"\xa0", (3,)).tolist()
-    [True, False, True]
-    """
-    count = int(np.prod(shape, dtype=np.int64))
-    if len(bits) != (count + 7) // 8:
-        raise WhorlError(f"expected {(count + 7) // 8} bytes for outcomes of shape {shape}; got {len(bits)}.")
-    return torch.from_numpy(np.unpackbits(np.frombuffer(bits, np.uint8), count=count).astype(bool)).reshape(shape)
 
 
 def to_8_bits(x: Tensor) -> Tensor:

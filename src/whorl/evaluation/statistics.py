@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A paired comparison of two attacks: only images that tell them apart count.
+    """A paired comparison of two attacks: only images on which they differ count.
 
     >>> clear = Comparison(n=100, b=9, c=1)
     >>> round(clear.p_value, 4), clear.differs()
@@ -42,7 +42,7 @@ class Comparison:
         return min(1.0, 2 * tail / (1 << trials))
 
     def differs(self, alpha: float = 0.05) -> bool:
-        """Whether the difference is real, at a level of significance."""
+        """Whether the difference is significant at a level."""
         return self.p_value < alpha
 
 

@@ -23,7 +23,7 @@ from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.settings import Setup, Training
 from whorl.hardening.student import make_student, put
-from whorl.hardening.trainer import NotFiniteError, Trainer
+from whorl.hardening.trainer import Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
@@ -191,7 +191,7 @@ class _TrainingRun:
             while trainer.step < trainer.training.steps:
                 trainer.advance()
                 self._after_step()
-        except NotFiniteError as error:
+        except WhorlError as error:
             kept = "Nothing was saved before that."
             if self.folder is not None and self.saved:
                 kept = f"The last good checkpoint, after step {self.saved}, is {self.folder / FILE}."

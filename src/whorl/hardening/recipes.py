@@ -5,7 +5,6 @@ A recipe is a line: a composition of parts, not a class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.errors import WhorlError, unknown_name
+from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Estimator, identity
-from whorl.records import Record
+from whorl.records import Record, Registry
 from whorl.transforms import DiverseInput, InputTransform, RandomAffine, plain
 
 Makers = Literal["pool", "student", "both"]
@@ -114,11 +113,12 @@ DIVERSE = _few_steps.with_(input=DiverseInput())
 # The wider kernel of the paper's authors: such examples fool hardened networks more often.
 _affine_invariant = _few_steps.with_(estimator=AffineInvariant(sigma="reference"))
 
-RECIPES: Mapping[str, Recipe] = {
+RECIPES: Registry[Recipe] = Registry("recipe")
+for _recipe in (
     # Single-step examples from a pool of static networks and the student.
-    "ens-at": Recipe(name="ens-at", examples=(Examples(),)),
+    Recipe(name="ens-at", examples=(Examples(),)),
     # Few-step examples on the student; clean and adversarial logits are paired.
-    "alp": Recipe(
+    Recipe(
         name="alp",
         # Half come from the pool, so that what transfers is not forgotten for what the student's own gradient finds.
         # The student's radius is small: at 8/255 a small network that sees few images unlearns the clean ones.
@@ -132,9 +132,9 @@ RECIPES: Mapping[str, Recipe] = {
         ramp=0.3,
     ),
     # Few-step examples on the student, and nothing else.
-    "pgd-at": Recipe(name="pgd-at", examples=(_steps_on_student,), clean=0.0, ramp=0.3),
+    Recipe(name="pgd-at", examples=(_steps_on_student,), clean=0.0, ramp=0.3),
     # Clean accuracy plus agreement on few-step examples.
-    "trades": Recipe(
+    Recipe(
         name="trades",
         examples=(_steps_on_student.with_(loss="kl"),),
         objective="trades",
@@ -142,7 +142,7 @@ RECIPES: Mapping[str, Recipe] = {
         ramp=0.3,
     ),
     # Affine-invariant examples from the pool, seen rotated, scaled and translated.
-    "ai-at": Recipe(
+    Recipe(
         name="ai-at",
         examples=(
             _affine_invariant.with_(input=DiverseInput()),
@@ -153,7 +153,8 @@ RECIPES: Mapping[str, Recipe] = {
         pose=RandomAffine(),
         posed=0.5,
     ),
-}
+):
+    RECIPES.add(_recipe)
 
 
 def recipe(name: str, /, **settings: Any) -> Recipe:
@@ -166,10 +167,8 @@ def recipe(name: str, /, **settings: Any) -> Recipe:
     >>> recipe("PGD-AT", ramp=0.5).ramp
     0.5
     """
-    found = RECIPES.get(name.lower().replace("_", "-"))
-    if found is None:
-        raise unknown_name("recipe", name, RECIPES, hint="`whorl harden --help` lists all.")
-    return found.with_(**settings)
+    plain = name.lower().replace("_", "-")
+    return RECIPES.find(plain if plain in RECIPES else name).with_(**settings)
 
 
 def recipe_names() -> tuple[str, ...]:

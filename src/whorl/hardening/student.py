@@ -14,7 +14,7 @@ from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
 from whorl.hardening.settings import NormLearning, Training
 from whorl.models.classifier import Classifier
-from whorl.models.defended.tensors import overlay
+from whorl.models.defended.entries import overlay
 from whorl.models.prepared.fold import fold
 from whorl.models.weights import StateDict
 

@@ -42,10 +42,6 @@ _CROP, _EXAMPLE, _POSE, _POSED, _WATCH, _MIX = 0, 1, 2, 3, 4, 5
 _CHECK_EVERY = 20
 
 
-class NotFiniteError(WhorlError):
-    """The loss became NaN or infinite; the last checkpoint is from before that."""
-
-
 class Inputs(NamedTuple):
     """What differs from step to step, in tensors that stay where they are: a recorded step reads them there."""
 
@@ -280,7 +276,7 @@ class Trainer:
         """The mean loss since the last check, over all processes.
 
         Raises:
-            NotFiniteError: it is NaN or infinite, or a weight is.
+            WhorlError: it is NaN or infinite, or a weight is.
         """
         mean = float(self.group.mean(self.total)) / max(1, self.counted)
         self.total.zero_()
@@ -289,7 +285,7 @@ class Trainer:
         sound = bool(torch.stack([tensor.isfinite().all() for tensor in self.parameters]).all())
         if not math.isfinite(mean) or not sound:
             what = f"the loss is {mean}" if not math.isfinite(mean) else "a weight is NaN or infinite"
-            raise NotFiniteError(
+            raise WhorlError(
                 f"{what} after step {self.step}. Lower the learning rate (lr), or the radius of the examples."
             )
         return mean

@@ -1,9 +1,10 @@
-"""Networks without weights, from timm and torchvision, and what they expect as input."""
+"""Networks without weights, from timm and torchvision, what they expect as input, and the names of their classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -74,3 +75,19 @@ def check_torchvision_name(name: str) -> None:
     if name not in known:
         hint = "`torchvision.models.list_models(module=torchvision.models)` lists all."
         raise unknown_name("torchvision model", name, known, hint=hint)
+
+
+@cache
+def imagenet_labels() -> tuple[str, ...]:
+    """Return the 1,000 English class names in the order of the logits, as torchvision publishes them.
+
+    >>> imagenet_labels()[0]
+    'tench'
+    """
+    weights = _torchvision.torchvision().models.ResNet18_Weights.DEFAULT
+    return tuple(weights.meta["categories"])
+
+
+def labels_for(num_classes: int) -> tuple[str, ...] | None:
+    """Return the names for a network trained on ImageNet-1k, or None for any other number of classes."""
+    return imagenet_labels() if num_classes == 1000 else None

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from whorl.artifacts import Artifact, fetch
-from whorl.models.architectures import Input, build
+from whorl.models.architectures import Input, build, imagenet_labels
 from whorl.models.classifier import Classifier
-from whorl.models.labels import imagenet_labels
 from whorl.models.weights import StateDict, converted, load_strict, read_pickled_state_dict, read_state_dict
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

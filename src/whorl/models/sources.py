@@ -20,9 +20,8 @@ from torch import nn
 from whorl.errors import WhorlError, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
-from whorl.models.architectures import Input, build, check_torchvision_name, timm_input, torchvision_input
+from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, Resize, count_classes
-from whorl.models.labels import labels_for
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import load_strict, read_state_dict, state_dict_sha256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from whorl.evaluation import Comparison
 from whorl.paper.item import Item
@@ -13,6 +13,8 @@ from whorl.paper.item import Item
 Verdict = Literal["agrees", "differs", "level", "unprinted", "undefined"]
 MARKS: dict[Verdict, str] = {"agrees": "✓", "differs": "✗", "level": "~", "unprinted": "", "undefined": "?"}
 """What a table shows beside the first row of a pair."""
+Figures = tuple[float | None, float | None]
+"""Of two rows; None where there is none."""
 LEVEL_ABOVE = 0.05
 """Two attacks are distinguished if the paired test's p-value is below this."""
 
@@ -38,6 +40,30 @@ class Ordering:
     printed: float | None
     comparison: Comparison | None
     verdict: Verdict
+
+    @classmethod
+    def of(
+        cls, pair: tuple[str, str], where: str, *, ours: Figures, printed: Figures, comparison: Comparison | None
+    ) -> Self:
+        """Hold one row against another.
+
+        Args:
+            pair: the labels of the two.
+            where: the column, in words.
+            ours: a figure of each; the more the first is above the second, the better it does.
+            printed: likewise the paper's.
+            comparison: of the two on the same images.
+        """
+        gap = difference(*printed)
+        return cls(
+            first=pair[0],
+            second=pair[1],
+            where=where,
+            ours=difference(*ours),
+            printed=gap,
+            comparison=comparison if comparison is not None and comparison.n else None,
+            verdict=judge(gap, comparison),
+        )
 
     @property
     def direction(self) -> int:
@@ -205,6 +231,14 @@ def summarise(orderings: Iterable[Ordering]) -> str:
             + ". The paper printed no figures."
         )
     return " ".join(lines)
+
+
+def marks_of(orderings: Iterable[Ordering]) -> dict[tuple[str, str], str]:
+    """By first row and column, a mark for each ordering, in their order."""
+    found: dict[tuple[str, str], str] = {}
+    for one in orderings:
+        found[one.first, one.where] = found.get((one.first, one.where), "") + MARKS[one.verdict]
+    return found
 
 
 def difference(first: float | None, second: float | None) -> float | None:

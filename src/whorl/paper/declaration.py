@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,6 +145,22 @@ def row_of(label: str) -> str:
     ('eot', 'ai-dim')
     """
     return label.removesuffix(QUICK_SUFFIX)
+
+
+def not_run(item: Item, labels: Iterable[str]) -> Iterator[str]:
+    """Say which rows of a table were left out, and which were run with fewer gradients.
+
+    >>> from whorl.paper import load
+    >>> next(not_run(load("table4"), ["ai-dim"]))
+    'Not run: eot.'
+    """
+    run = list(labels)
+    rows = {row_of(label) for label in run}
+    missing = [row for row in item.rows if row not in rows]
+    if missing:
+        yield f"Not run: {', '.join(missing)}."
+    if any(label.endswith(QUICK_SUFFIX) for label in run):
+        yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
 
 
 def chosen_rows(item: Item, attacks: Sequence[str], without: Sequence[str]) -> list[AttackSpec]:

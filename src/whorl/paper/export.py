@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from whorl.files import write_file
+from whorl import files
 from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, Cost, Value
 from whorl.paper.item import spaced
 from whorl.report.content import Table
@@ -112,12 +110,7 @@ def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
 
 def write_csv(path: str | Path, several: Iterable[Compared]) -> None:
     """Write comparisons as CSV in long form; the file appears whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for compared in several:
-        writer.writerows(csv_rows(compared))
-    write_file(Path(path), text.getvalue())
+    files.write_csv(Path(path), [CSV_COLUMNS, *(row for compared in several for row in csv_rows(compared))])
 
 
 def as_json(compared: Compared) -> dict[str, Any]:

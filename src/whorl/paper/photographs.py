@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from whorl.evaluation import SuccessRate
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
-from whorl.paper.declaration import QUICK_SUFFIX, PaperOptions, row_of
+from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Ordering, Value, marks_of
+from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
-from whorl.paper.item import Item
+from whorl.paper.item import Item, PaperNetwork
 from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures
@@ -67,8 +67,8 @@ def reproduce_photographs(
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
     names = tuple(dict.fromkeys(name for _, name in who.targets))
     targets = load_targets(names, device=where, seed=options.seed)
-    noted: dict[str, Any] = {"notes": out / "photographs", "workers": options.workers or 1, "progress": progress}
-    done = table5(sheet, targets, Rehearsal(seed=options.seed), device=where, **noted)
+    how = Rehearsal(seed=options.seed)
+    done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
@@ -128,61 +128,59 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         who: who stands for the paper's networks.
         profile: its name.
     """
-    from whorl.physical.rehearsal import SETTINGS, SIMULATED
+    from whorl.physical.rehearsal import SETTINGS
     from whorl.physical.sheet import CLEAN
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}
     orderings = tuple(_orderings(item, done, versions, who))
-    marks: dict[tuple[str, str], str] = {}
-    for one in orderings:
-        marks[one.first, one.where] = marks.get((one.first, one.where), "") + MARKS[one.verdict]
-    printed = item.printed[part.role]
-    blocks = []
-    for target_part, target in who.targets:
+    marks, printed = marks_of(orderings), item.printed[part.role]
 
-        def value(row: str, place: int, target: str = target) -> Value:
-            setting = SETTINGS[place]
-            counts = done.counts(setting, versions.get(row, row), target)
-            return Value(
-                ours=100 * counts.accuracy,
-                printed=printed[row_of(row)][place][0] if row_of(row) in printed else None,
-                interval=_accuracy_interval(counts),
-                n=counts.n,
-                marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
-            )
-
-        blocks.append(
-            ComparedTable(
-                title=f"recognition accuracy, %: {part.heading} → {source}, asked of {target_part.heading} → {target}",
-                source=source,
-                targets=(target,) * len(SETTINGS),
-                columns=tuple(pose.label for pose in item.poses),
-                lines=tuple(
-                    ComparedRow(attack=row, values=tuple(value(row, place) for place in range(len(SETTINGS))))
-                    for row in (CLEAN, *rows)
-                ),
-            )
+    def value(row: str, place: int, target: str) -> Value:
+        counts = done.counts(SETTINGS[place], versions.get(row, row), target)
+        return Value(
+            ours=100 * counts.accuracy,
+            printed=printed[row_of(row)][place][0] if row_of(row) in printed else None,
+            interval=_accuracy_interval(counts),
+            n=counts.n,
+            marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
         )
-    found = min(done.identified(setting) for setting in SETTINGS)
-    share = "All prints" if found == 1 else f"At least {found:.1%} of the prints"
-    stood_for = {row_of(row) for row in rows}
-    missing = [row for row in item.rows if row not in stood_for]
-    notes = [SIMULATED, *who.notes, f"{share} were identified in each setting."]
-    notes += ["Rows are held against each other by accuracy, lower being better: +1 is a point lower."]
-    notes += [f"Not run: {', '.join(missing)}."] if missing else []
-    if any(row.endswith(QUICK_SUFFIX) for row in rows):
-        notes.append("eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's.")
+
+    def table(asked: PaperNetwork, target: str) -> ComparedTable:
+        places = range(len(SETTINGS))
+        return ComparedTable(
+            title=f"recognition accuracy, %: {part.heading} → {source}, shown to {asked.heading} → {target}",
+            source=source,
+            targets=(target,) * len(SETTINGS),
+            columns=tuple(pose.label for pose in item.poses),
+            lines=tuple(
+                ComparedRow(attack=row, values=tuple(value(row, place, target) for place in places))
+                for row in (CLEAN, *rows)
+            ),
+        )
+
     return Compared(
         item=item,
         profile=profile,
         images=done.counts(SETTINGS[0], CLEAN, who.targets[0][1]).n,
         players=tuple(who.lines()),
-        blocks=tuple(blocks),
+        blocks=tuple(table(*one) for one in who.targets),
         orderings=orderings,
         costs=(),
-        notes=tuple(notes),
+        notes=tuple(_notes(item, done, rows, who)),
     )
+
+
+def _notes(item: Item, done: Table5, rows: Sequence[str], who: Cast) -> Iterator[str]:
+    from whorl.physical.rehearsal import SETTINGS, SIMULATED
+
+    yield SIMULATED
+    yield from who.notes
+    found = min(done.identified(setting) for setting in SETTINGS)
+    share = "All prints" if found == 1 else f"At least {found:.1%} of the prints"
+    yield f"{share} were identified in each setting."
+    yield "Rows are held against each other by accuracy, lower being better: +1 is a point lower."
+    yield from not_run(item, rows)
 
 
 def _versions(rows: Sequence[Sequence[Print]], specs: Sequence[AttackSpec]) -> list[Print]:
@@ -201,18 +199,15 @@ def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) ->
                 continue
             one, other = versions[labels[first]], versions[labels[second]]
             for place, setting in enumerate(SETTINGS):
-                counts = [done.counts(setting, version, target) for version in (one, other)]
-                comparison = done.compared(setting, one, other, target)
-                said = [printed[row][place][0] if row in printed else None for row in (first, second)]
-                gap = difference(said[1], said[0])
-                yield Ordering(
-                    first=labels[first],
-                    second=labels[second],
-                    where=f"{item.poses[place].label}, {target}",
-                    ours=difference(100 * counts[1].accuracy, 100 * counts[0].accuracy),
-                    printed=gap,
-                    comparison=comparison if comparison.n else None,
-                    verdict=judge(gap, comparison),
+                accuracy = {version: 100 * done.counts(setting, version, target).accuracy for version in (one, other)}
+                said = {row: printed[row][place][0] if row in printed else None for row in (first, second)}
+                yield Ordering.of(
+                    (labels[first], labels[second]),
+                    f"{item.poses[place].label}, {target}",
+                    # The lower the accuracy, the better the attack.
+                    ours=(accuracy[other], accuracy[one]),
+                    printed=(said[second], said[first]),
+                    comparison=done.compared(setting, one, other, target),
                 )
 
 

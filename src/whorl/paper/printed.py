@@ -10,8 +10,8 @@ from typing import Protocol
 
 from whorl.evaluation import Comparison, Pose
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value, difference, judge
-from whorl.paper.declaration import QUICK_SUFFIX, row_of
+from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value
+from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, PaperNetwork, SurfaceCut
 from whorl.runs.declaration import Declaration
 from whorl.runs.networks import UNDEFENDED
@@ -212,22 +212,14 @@ class _Lookup:
         return self._known[key]
 
     def _judged(self, first: str, second: str, column: _Column) -> Ordering:
-        ours = difference(*(100 * mean_rate(self._found(row, column)) for row in (first, second)))
-        printed = difference(*(self._printed(row, column) for row in (first, second)))
+        pair = self.labels[first], self.labels[second]
+        ours = 100 * mean_rate(self._found(first, column)), 100 * mean_rate(self._found(second, column))
         comparison = None
-        if ours is not None:
+        if not any(map(math.isnan, ours)):
             pose = column.poses[0] if len(column.poses) == 1 else None
-            pair = self.labels[first], self.labels[second]
             comparison = self.done.compare(*pair, column.source[1], column.target[1], pose)
-        return Ordering(
-            first=self.labels[first],
-            second=self.labels[second],
-            where=column.where,
-            ours=ours,
-            printed=printed,
-            comparison=comparison,
-            verdict=judge(printed, comparison),
-        )
+        printed = self._printed(first, column), self._printed(second, column)
+        return Ordering.of(pair, column.where, ours=ours, printed=printed, comparison=comparison)
 
     def _printed(self, row: str, column: _Column) -> float | None:
         return self.item.printed_value(column.source[0].role, row, column.target[0].role, column.place)
@@ -255,12 +247,7 @@ def _along(cut: SurfaceCut, column: _Column) -> _Column:
 
 
 def _remarks(item: Item, declared: Declaration, images: int) -> Iterator[str]:
-    rows = {row_of(spec.title) for spec in declared.attacks}
-    missing = [row for row in item.rows if row not in rows]
-    if missing:
-        yield f"Not run: {', '.join(missing)}."
-    if any(spec.title.endswith(QUICK_SUFFIX) for spec in declared.attacks):
-        yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
+    yield from not_run(item, (spec.title for spec in declared.attacks))
     if images:
         yield f"{images} images; the paper has {_PAPER_IMAGES:,}."
     if 0 < images < _FEW:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
@@ -187,11 +187,6 @@ def preset(name: str) -> Camera:
     return PRESETS[plain]
 
 
-def setting_names() -> list[str]:
-    """Every setting of a camera by name."""
-    return [field.name for field in fields(Camera)]
-
-
 def sweep(base: Mapping[str, Camera], changes: Iterable[str]) -> dict[str, Camera]:
     """Vary settings of cameras.
 
@@ -219,22 +214,18 @@ def sweep(base: Mapping[str, Camera], changes: Iterable[str]) -> dict[str, Camer
 def _parse(change: str) -> tuple[str, list[Any]]:
     setting, equals, text = change.partition("=")
     setting = setting.strip().replace("-", "_")
-    known = [name for name in setting_names() if name != "paper"]
     if not equals or not text.strip():
         raise WhorlError(f"expected a setting with its values, such as tilt=0,20,40; got {change!r}.")
+    known = [field.name for field in fields(Camera) if field.name != "paper"]
     if setting not in known:
         raise unknown_name("setting", setting, known, hint=f"A camera has: {', '.join(known)}.")
-    kinds: dict[str, Callable[[str], Any]] = {
-        "width": int,
-        "height": int,
-        "jpeg": int,
-        "mosaic": lambda v: bool(int(v)),
-    }
-    kind = kinds.get(setting, float)
+    kind = type(getattr(Camera, setting))
     try:
-        return setting, [kind(value.strip()) for value in text.split(",")]
+        # Whole numbers stay whole; all others, the direction of tilt that may be None among them, are floating ones.
+        numbers = [int(value) if kind in (int, bool) else float(value) for value in text.split(",")]
     except ValueError as error:
         raise WhorlError(f"{setting} must be numbers joined by commas, such as {setting}=0,1; got {text!r}.") from error
+    return setting, [bool(number) if kind is bool else number for number in numbers]
 
 
 def printed(page: Pixels, layout: PageLayout, camera: Camera) -> Linear:

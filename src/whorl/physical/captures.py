@@ -63,11 +63,12 @@ class Photographed:
     reason: str = ""
     unbalanced: bool = False
 
-    def to_json(self, sheet: PrintedSheet) -> dict[str, Any]:
-        """Give all of it as plain JSON; every capture must be of one sheet."""
+    def to_json(self, sheets: Mapping[str, PrintedSheet]) -> dict[str, Any]:
+        """Give all of it as plain JSON, prints by their numbers on their sheets."""
         captures = [
             {
-                "number": sheet.number(capture.item),
+                "sheet": capture.sheet,
+                "number": sheets[capture.sheet].number(capture.item),
                 "appearance": asdict(capture.appearance),
                 "misfit": capture.misfit,
                 "predictions": [[*key, prediction] for key, prediction in capture.predictions.items()],
@@ -77,13 +78,13 @@ class Photographed:
         return vars(self) | {"captures": captures}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], sheet: PrintedSheet) -> Self:
+    def from_json(cls, content: Mapping[str, Any], sheets: Mapping[str, PrintedSheet]) -> Self:
         """Read what ``to_json`` gave."""
         captures = [
             Capture(
                 photo=content["photo"],
-                sheet=sheet.name,
-                item=sheet.by_number[capture["number"]],
+                sheet=capture["sheet"],
+                item=sheets[capture["sheet"]].by_number[capture["number"]],
                 appearance=_appearance(**capture["appearance"]),
                 misfit=capture["misfit"],
                 predictions={(view, target): prediction for view, target, prediction in capture["predictions"]},

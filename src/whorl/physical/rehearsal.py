@@ -6,34 +6,31 @@ numbers say how attacks fare with the camera of :mod:`whorl.physical.camera`, an
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import torch
 
-import whorl
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, SuccessRate
-from whorl.files import sha256_of, write_file
+from whorl.files import sha256_of
 from whorl.physical.camera import PRESETS, Camera
 from whorl.physical.captures import SHOWN, Photographed, Scored, View, ViewSettings
 from whorl.physical.libraries import opencv
 from whorl.physical.scorer import Scorer, Views, extract
 from whorl.physical.sheet import PrintedSheet
-from whorl.physical.simulation import shoot
+from whorl.physical.simulation import shoot, title
 from whorl.physical.summary import VersionSummary, compared, summarise
 from whorl.progress import Progress, silent
 from whorl.records import Record
 from whorl.runs.folder import as_json
-from whorl.runs.networks import Target, identify
+from whorl.runs.networks import Target
+from whorl.runs.store import Store
 
 SETTINGS = ("setting1", "setting2", "setting3")
 OFFSET = 20.0
@@ -43,10 +40,6 @@ SIMULATED = (
     "and the numbers do not replace the paper's."
 )
 WIDTH, HEIGHT = 3000, 4000  # twelve megapixels, as phones have: a printed pixel is 2.3 of the photograph's
-VERSION = 1
-"""Of the simulated photographs and of what is cut out of them. Raise it with every change of ``layout``, ``pdf``,
-``camera``, ``simulation``, ``detection``, ``extraction`` or ``scorer`` that changes a pixel or a measured number: what
-was noted before then no longer counts."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -104,66 +97,13 @@ class Table5:
         return self.lines(setting)[version, target].counts
 
 
-class Notes:
-    """What came of simulated photographs, a file each, so that a run that was interrupted goes on where it stopped.
-
-    Args:
-        folder: of the files; None keeps none.
-        sheet: what is photographed.
-        targets: networks that are evaluated.
-        rehearsal: how.
-    """
-
-    def __init__(
-        self, folder: Path | None, sheet: PrintedSheet, targets: Sequence[Target], rehearsal: Rehearsal
-    ) -> None:
-        self.folder, self.sheet, self.rehearsal = folder, sheet, rehearsal
-        self._about: dict[str, Any] = {}
-        if folder is not None:
-            prints = [
-                [item.id, item.label, item.version, item.size, sheet.number(item), sha256_of(item.file)]
-                for item in sheet.prints
-            ]
-            self._about = {
-                "version": VERSION,
-                "whorl": whorl.__version__,
-                "layout": as_json(sheet.layout),
-                "prints": prints,
-                "targets": {target.name: identify(target.net) for target in targets},
-                "views": as_json(rehearsal.views),
-                "seed": rehearsal.seed,
-            }
-
-    def read(self, page: int) -> dict[str, Photographed]:
-        """What was noted of a page, by the camera's setting; nothing unless all of it was."""
-        noted: dict[str, Photographed] = {}
-        for setting in self.rehearsal.settings if self.folder is not None else ():
-            try:
-                content = json.loads(self._file(page, setting).read_text(encoding="utf-8"))
-            except FileNotFoundError:
-                return {}
-            noted[setting] = Photographed.from_json(content, self.sheet)
-        return noted
-
-    def write(self, page: int, setting: str, photographed: Photographed) -> None:
-        """Note what came of the photograph of one page."""
-        if self.folder is not None:
-            write_file(self._file(page, setting), json.dumps(photographed.to_json(self.sheet)))
-
-    def _file(self, page: int, setting: str) -> Path:
-        key = self._about | {"page": page, "camera": as_json(self.rehearsal.cameras[setting]), "setting": setting}
-        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-        return Path(self.folder or "") / f"{digest}.json"
-
-
 def table5(
     sheet: PrintedSheet,
     targets: Sequence[Target],
     rehearsal: Rehearsal | None = None,
     *,
-    device: torch.device | None = None,
     workers: int = 1,
-    notes: Path | None = None,
+    folder: Path | None = None,
     progress: Progress = silent,
 ) -> Table5:
     """Print (in effect) a sheet, photograph it under each setting, and score what comes back.
@@ -173,33 +113,48 @@ def table5(
     Args:
         sheet: clean and attacked images, interleaved.
         targets: networks to evaluate; the paper evaluates the one that was attacked.
-        rehearsal: cameras, view and seed; the paper's if None.
-        device: of the networks.
+        rehearsal: cameras and seed; the paper's if None.
         workers: processes that photograph and cut out; networks are evaluated by this one. The result is the same.
-        notes: folder for what came of each photograph; with it, a run that was interrupted goes on where it stopped.
+        folder: keeps what came of each photograph; with it, a run that was interrupted goes on where it stopped.
         progress: called with each page.
     """
     if workers < 1:
         raise WhorlError(f"workers must be a whole number from 1; got {workers}.")
     rehearsal = rehearsal or Rehearsal()
-    scorers = {name: Scorer([sheet], targets, rehearsal.views, device=device) for name in rehearsal.settings}
-    known = Notes(notes, sheet, targets, rehearsal)
-    # The first pages are photographed again: a contact sheet shows images of them, and images are not noted.
+    total = sheet.pages * len(rehearsal.settings)
+    progress("photographing and scoring", 0, total)
+    # The first pages are photographed again: a contact sheet shows images of them, and images are not stored.
     shown = list(dict.fromkeys(item.id for item in sheet.prints))[:SHOWN]
     again = {item.page for item in sheet.prints if item.id in shown}
-    noted = {page: {} if page in again else known.read(page) for page in range(sheet.pages)}
-    total = sheet.pages * len(scorers)
-    progress("photographing and scoring", 0, total)
-    with _pool(workers) as spread:
-        fresh = iter(spread(partial(_photograph, sheet, rehearsal), [page for page, own in noted.items() if not own]))
-        for page, own in noted.items():
+    with nullcontext() if folder is None else Store.open(folder) as store, _pool(workers) as spread:
+        scorers = {name: Scorer([sheet], targets, rehearsal.views, store=store) for name in rehearsal.settings}
+        origins = [{} if store is None else _origins(sheet, rehearsal, page) for page in range(sheet.pages)]
+        stored = [{} if page in again else _stored(sheet, page, scorers, origins[page]) for page in range(sheet.pages)]
+        left = [page for page, own in enumerate(stored) if not own]
+        fresh = iter(spread(partial(_photograph, sheet, rehearsal), left))
+        for page, own in enumerate(stored):
             for setting, photographed in own.items():
                 scorers[setting].result.photographed.append(photographed)
             for setting, (photographed, images) in {} if own else next(fresh).items():
-                known.write(page, setting, scorers[setting].evaluate(photographed, images))
+                scorers[setting].evaluate(photographed, images, origins[page].get(setting))
             progress("photographing and scoring", (page + 1) * len(scorers), total)
     results = {name: scorer.result for name, scorer in scorers.items()}
     return Table5(scored=results, printed=len(sheet.prints))
+
+
+def _origins(sheet: PrintedSheet, rehearsal: Rehearsal, page: int) -> dict[str, object]:
+    """Give all that decides the pixels of each photograph of a page, by the camera's setting."""
+    files = [sha256_of(item.file) for item in sheet.on_page(page)]
+    return {setting: [as_json(camera), rehearsal.seed, files] for setting, camera in rehearsal.cameras.items()}
+
+
+def _stored(
+    sheet: PrintedSheet, page: int, scorers: Mapping[str, Scorer], origins: Mapping[str, object]
+) -> dict[str, Photographed]:
+    """Read what came of a page earlier, by the camera's setting; nothing unless all of it is there."""
+    found = {name: scorer.stored(title(sheet, page, name), origins.get(name)) for name, scorer in scorers.items()}
+    whole = {name: own for name, own in found.items() if own is not None}
+    return whole if len(whole) == len(scorers) else {}
 
 
 _Cut = dict[str, tuple[Photographed, list[Views]]]

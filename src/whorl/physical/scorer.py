@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+import whorl
 from whorl.data import save_image
 from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
@@ -21,12 +23,20 @@ from whorl.physical.libraries import opencv
 from whorl.physical.photos import list_photos, read_photo, save_overlay
 from whorl.physical.sheet import PrintedSheet
 from whorl.progress import Progress, silent
-from whorl.runs.networks import Target
+from whorl.runs.folder import as_json
+from whorl.runs.networks import Target, device_of, identify
+from whorl.runs.store import Store, hashed
 
 Views = dict[View, Pixels]
 """One image as it was cut out, (h, w, 3) uint8, by the way of cutting it out."""
 
+VERSION = 1
+"""Of photographs and what is read in them. Raise it with every change of ``layout``, ``pdf``, ``camera``,
+``simulation``, ``detection``, ``extraction`` or this module that changes a pixel or a measured number: what a store
+holds of photographs from before then no longer counts."""
+
 _BATCH = 32
+_PLACE = Path("_photographs")
 
 
 def extract(
@@ -95,10 +105,10 @@ class Scorer:
 
     Args:
         sheets: that may be in the photographs.
-        targets: networks to evaluate.
+        targets: networks to evaluate, on one device.
         settings: how to cut images out.
-        device: of the networks.
         save: folder for the images that are cut out; None keeps none.
+        store: keeps what came of each photograph, for the next time; None keeps nothing.
     """
 
     def __init__(
@@ -107,37 +117,50 @@ class Scorer:
         targets: Sequence[Target],
         settings: ViewSettings | None = None,
         *,
-        device: torch.device | None = None,
         save: Path | None = None,
+        store: Store | None = None,
     ) -> None:
         if not targets:
             raise WhorlError("expected at least one network to evaluate, got none. `whorl models` lists all.")
-        self.sheets, self.save = sheets, save
+        self.sheets, self.save, self.store = {sheet.name: sheet for sheet in sheets}, save, store
         self._predictor = Predictor({target.name: target.net for target in targets})
-        self.device = device or torch.device("cpu")
+        self.device = device_of(targets[0].net)
         self.result = Scored(settings=settings or ViewSettings(), targets=tuple(target.name for target in targets))
+        self._about = "" if store is None else _about(sheets, targets, self.result.settings)
 
-    def add(self, photo: Pixels, name: str) -> Findings:
+    def add(self, photo: Pixels, name: str, origin: object = None) -> Findings:
         """Score one photograph.
 
         Args:
             photo: (H, W, 3) RGB, uint8.
             name: of the photograph.
+            origin: see ``evaluate``.
         """
-        photographed, images, found = extract(photo, name, self.sheets, self.result.settings)
-        self.evaluate(photographed, images)
+        photographed, images, found = extract(photo, name, list(self.sheets.values()), self.result.settings)
+        self.evaluate(photographed, images, origin)
         return found
+
+    def stored(self, name: str, origin: object) -> Photographed | None:
+        """Read what came of a photograph earlier, of the same sheets, networks and settings; None if nothing did.
+
+        Args:
+            name: of the photograph.
+            origin: what decides its pixels, as JSON: the hash of its file, or every setting of the simulation.
+        """
+        content = None if self.store is None else self.store.record(_PLACE, self._key(name, origin))
+        return None if content is None else Photographed.from_json(content, self.sheets)
 
     def skip(self, name: str, reason: str) -> None:
         """Note a photograph that cannot be scored."""
         self.result.photographed.append(Photographed(photo=name, reason=reason))
 
-    def evaluate(self, photographed: Photographed, images: Sequence[Views]) -> Photographed:
+    def evaluate(self, photographed: Photographed, images: Sequence[Views], origin: object = None) -> None:
         """Evaluate the networks on the images of one photograph, and keep what they predict.
 
         Args:
             photographed: as ``extract`` gives it.
             images: of its captures.
+            origin: what decides its pixels, for the store; see ``stored``.
 
         Raises:
             WhorlError: a network's answer cannot be trusted, or a label is none of its classes; see
@@ -164,7 +187,11 @@ class Scorer:
             self._keep(capture, views)
         whole = replace(photographed, captures=captures)
         self.result.photographed.append(whole)
-        return whole
+        if self.store is not None:
+            self.store.put_record(_PLACE, self._key(whole.photo, origin), whole.to_json(self.sheets))
+
+    def _key(self, name: str, origin: object) -> str:
+        return hashed([self._about, name, origin])
 
     def _keep(self, capture: Capture, views: Views) -> None:
         photo, item, shown = capture.photo, capture.item, self.result.shown
@@ -183,9 +210,9 @@ def score(
     targets: Sequence[Target],
     settings: ViewSettings | None = None,
     *,
-    device: torch.device | None = None,
     save: Path | None = None,
     overlays: Path | None = None,
+    folder: Path | None = None,
     progress: Progress = silent,
 ) -> Scored:
     """Score photographs, one in memory at a time. What cannot be scored is listed, and the others go on.
@@ -195,36 +222,57 @@ def score(
         sheets: that they may show; ``sheet.read_sheets`` finds those of a run.
         targets: networks to evaluate.
         settings: how to cut images out.
-        device: of the networks.
         save: folder for the images that are cut out; None keeps none.
         overlays: folder for small copies of the photographs with what was found drawn in; None keeps none.
+        folder: keeps what came of each photograph: one that was scored before, by the same networks in the same way, is
+            not scored again, unless its images are to be shown or kept. None keeps nothing.
         progress: called with each photograph.
 
     Raises:
         WhorlError: nothing to score.
     """
-    paths = list_photos(photos)
-    names = _names(paths)
-    scorer = Scorer(sheets, targets, settings, device=device, save=save)
-    known: dict[str, str] = {}
-    for done, (path, name) in enumerate(zip(paths, names, strict=True)):
-        progress("scoring photographs", done, len(paths))
-        try:
-            digest = sha256_of(path)
+    paths, known = list_photos(photos), dict[str, str]()
+    with nullcontext() if folder is None else Store.open(folder) as store:
+        scorer = Scorer(sheets, targets, settings, save=save, store=store)
+        for done, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
+            progress("scoring photographs", done, len(paths))
+            try:
+                digest = sha256_of(path)
+            except OSError as error:
+                scorer.skip(name, str(error))
+                continue
             if digest in known:
                 scorer.skip(name, f"the same photograph as {known[digest]}, which counts once.")
                 continue
-            photo = read_photo(path)
-        except (WhorlError, OSError) as error:
-            scorer.skip(name, str(error).removeprefix(f"{path}: "))
-            continue
-        known[digest] = name
-        found = scorer.add(photo, name)
-        if overlays is not None:
-            save_overlay(overlays / f"{done + 1:04d}-{path.stem}.jpg", photo, found)
-        del photo  # or two would be in memory while the next is read
+            # Images are not stored: where they are to be shown or kept, they are cut out again.
+            fresh = save is not None or overlays is not None or len(scorer.result.shown) < SHOWN
+            stored = None if fresh else scorer.stored(name, digest)
+            if stored is not None:
+                known[digest] = name
+                scorer.result.photographed.append(stored)
+                continue
+            try:
+                photo = read_photo(path)
+            except WhorlError as error:
+                scorer.skip(name, str(error).removeprefix(f"{path}: "))
+                continue
+            known[digest] = name
+            found = scorer.add(photo, name, digest)
+            if overlays is not None:
+                save_overlay(overlays / f"{done + 1:04d}-{path.stem}.jpg", photo, found)
+            del photo  # or two would be in memory while the next is read
     progress("scoring photographs", len(paths), len(paths))
     return scorer.result
+
+
+def _about(sheets: Sequence[PrintedSheet], targets: Sequence[Target], settings: ViewSettings) -> str:
+    """Hash all that what comes of any photograph depends on, besides the photograph."""
+    prints = [
+        [item.id, item.label, item.version, item.size, sheet.number(item)] for sheet in sheets for item in sheet.prints
+    ]
+    networks = {target.name: identify(target.net) for target in targets}
+    layouts = [as_json(sheet.layout) for sheet in sheets]
+    return hashed([VERSION, whorl.__version__, layouts, prints, networks, as_json(settings)])
 
 
 def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from whorl.data.image_files import Pixels
 from whorl.files import write_file
-from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of, setting_names
+from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of
 from whorl.physical.homography import Matrix, pixels_to_box, project
 from whorl.physical.layout import Box, PageLayout, Points
 from whorl.physical.libraries import opencv
@@ -62,6 +62,11 @@ class Photograph:
         return bool(inside) and not _overlap(self.cover, points)
 
 
+def title(sheet: PrintedSheet, page: int, camera: str) -> str:
+    """Name the photograph of a page, from 0, by a camera."""
+    return f"{sheet.name}-{page + 1:03d}-{camera}"
+
+
 def shoot(
     sheet: PrintedSheet, cameras: Mapping[str, Camera], *, seed: int = 0, pages: Sequence[int] | None = None
 ) -> Iterator[tuple[str, int, Photograph]]:
@@ -80,14 +85,14 @@ def shoot(
     for page, pixels in zip(wanted, render_pages(sheet, wanted, dpi=RENDERED), strict=True):
         made: tuple[tuple[Any, ...], Linear] | None = None
         for name, camera in cameras.items():
-            title = f"{sheet.name}-{page + 1:03d}-{name}"
             ink = tuple(
                 getattr(camera, part)
                 for part in ("dot_gain", "saturation", "black", "paper", "ink_blur", "width", "height", "scale")
             )
             if made is None or made[0] != ink:
                 made = (ink, printed(pixels, sheet.layout, camera))
-            yield title, page, photograph(made[1], sheet.layout, camera, name=title, seed=seed)
+            photo = title(sheet, page, name)
+            yield photo, page, photograph(made[1], sheet.layout, camera, name=photo, seed=seed)
 
 
 def simulate(
@@ -123,7 +128,7 @@ def simulate(
             files.append(file)
             truth[file.name] = {"sheet": sheet.name, "page": page + 1, **_true(sheet, page, shot)}
             progress("photographing", len(files), total)
-    settings = {name: {key: getattr(camera, key) for key in setting_names()} for name, camera in cameras.items()}
+    settings = {name: asdict(camera) for name, camera in cameras.items()}
     write_file(out / TRUTH, json.dumps({"seed": seed, "cameras": settings, "photos": truth}, indent=1) + "\n")
     return files
 

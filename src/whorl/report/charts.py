@@ -99,6 +99,24 @@ def percent(share: float) -> float | None:
     return None if math.isnan(share) else round(100 * share, 4)
 
 
+def thinned(values: Sequence[float], most: int = 9) -> list[float]:
+    """So many ticks at most, each at a measured value."""
+    return list(values[:: math.ceil(len(values) / most)])
+
+
+def decades(lowest: float, highest: float) -> list[float]:
+    """Round numbers between two powers of ten, given by their exponents; the fewer decades, the more of them."""
+    steps = (1,) if highest - lowest > 2 else (1, 2, 5)
+    every = [step * 10.0**k for k in range(math.floor(lowest), math.ceil(highest) + 1) for step in steps]
+    return [tick for tick in every if lowest <= math.log10(tick) <= highest]
+
+
+def mixed(colour: str, share: float) -> str:
+    """A colour with white, ``share`` of it the colour's own."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - share * (255 - part)):02x}" for part in parts)
+
+
 def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
     """Shares as bars: a panel for each group, side by side, with a row for each name and a bar for each series.
 

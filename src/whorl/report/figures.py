@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from whorl.errors import WhorlError
 from whorl.evaluation import SuccessRate
-from whorl.report.charts import COLOURS, DASHES, INK, PAIR, blank, error_bars, figure_text, percent
+from whorl.report.charts import (
+    COLOURS,
+    DASHES,
+    INK,
+    PAIR,
+    blank,
+    decades,
+    error_bars,
+    figure_text,
+    mixed,
+    percent,
+    thinned,
+)
 from whorl.report.content import Drawing
 from whorl.report.series import (
     Series,
@@ -175,7 +187,7 @@ def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject:
             showscale=False,
             cmin=0,
             cmax=100,
-            colorscale=[[0, _mixed(colour, 0.45)], [1, colour]],
+            colorscale=[[0, mixed(colour, 0.45)], [1, colour]],
             opacity=0.9,
             contours={axis: {"highlight": False} for axis in "xyz"},
         )
@@ -183,8 +195,8 @@ def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject:
     figure.update_layout(
         margin={"l": 0, "r": 0, "t": 36, "b": 0},
         scene={
-            "xaxis": {"title": {"text": "scale"}, "tickvals": _thinned(scales), "zeroline": False},
-            "yaxis": {"title": {"text": "angle (°)"}, "tickvals": _thinned(angles), "zeroline": False},
+            "xaxis": {"title": {"text": "scale"}, "tickvals": thinned(scales), "zeroline": False},
+            "yaxis": {"title": {"text": "angle (°)"}, "tickvals": thinned(angles), "zeroline": False},
             "zaxis": {"title": {"text": "success rate (%)"}, "range": [0, 100], "zeroline": False},
             "aspectmode": "manual",
             "aspectratio": {"x": 1.1, "y": 1.1, "z": 0.8},
@@ -215,7 +227,7 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
             hovertemplate="%{text}<extra></extra>",
         )
     words = {"angle": "angle (°)", "scale": "scale", "shift": "shift right and down (pixels of 299)"}
-    figure.update_xaxes(title=words[sweep.axis], tickvals=_thinned(sweep.values))
+    figure.update_xaxes(title=words[sweep.axis], tickvals=thinned(sweep.values))
     return figure
 
 
@@ -259,7 +271,7 @@ def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
     spread = highest - lowest
     # Room on the right for the last one's name.
     reach = [lowest - max(0.15 * spread, 0.1), highest + max(0.3 * spread, 0.25)]
-    ticks = _decades(*reach)
+    ticks = decades(*reach)
     figure.update_xaxes(
         type="log",
         title="input gradients an image",
@@ -314,18 +326,6 @@ def _interval_words(rate: float, interval: tuple[float, float]) -> str:
     return f"{100 * rate:.1f}% (95% interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}%)"
 
 
-def _thinned(values: Sequence[float], most: int = 9) -> list[float]:
-    """So many ticks at most, each at a measured value."""
-    return list(values[:: math.ceil(len(values) / most)])
-
-
-def _decades(lowest: float, highest: float) -> list[float]:
-    """Round numbers between two powers of ten, given by their exponents; the fewer decades, the more of them."""
-    steps = (1,) if highest - lowest > 2 else (1, 2, 5)
-    every = [step * 10.0**k for k in range(math.floor(lowest), math.ceil(highest) + 1) for step in steps]
-    return [tick for tick in every if lowest <= math.log10(tick) <= highest]
-
-
 def _add_mesh(
     figure: Figure,
     scales: Sequence[float],
@@ -355,9 +355,3 @@ def _add_mesh(
         opacity=0.6,
         hoverinfo="skip",
     )
-
-
-def _mixed(colour: str, share: float) -> str:
-    """A colour with white, ``share`` of it the colour's own."""
-    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - share * (255 - part)):02x}" for part in parts)

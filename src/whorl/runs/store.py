@@ -3,6 +3,7 @@
     DIR/manifest.json                               every setting, weight hashes, versions, seed
     DIR/cells/<attack>/<source>/<key>.json          a chunk of the data set, attacked
     DIR/cells/_clean/<key>.json                     a chunk as it is
+    DIR/cells/_photographs/<key>.json               a record of something else: what a photograph showed
     DIR/cells/<attack>/<source>/*.queries           a chunk in hand: what its target was shown for it so far
     DIR/cells/<attack>/<source>/*.discarded         what was shown for work that was cut short
 
@@ -250,6 +251,20 @@ class Store:
                     file.unlink(missing_ok=True)
             raise
 
+    def record(self, place: Path, key: str) -> Any:
+        """Read what ``put_record`` wrote; None if there is nothing of this key, or something else by now.
+
+        Raises:
+            WhorlError: the file is there but cannot be read.
+        """
+        found = _read_json(self.cell(place, key)) or {}
+        return found["content"] if found.get("key") == key and found.get("sha256") == hashed(found["content"]) else None
+
+    def put_record(self, place: Path, key: str, content: Any) -> None:
+        """Write any JSON value under a key that is a hash of everything that it depends on, whole or not at all."""
+        whole = {"format": _FORMAT, "key": key, "sha256": hashed(content), "content": content}
+        write_file(self.cell(place, key), json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
+
     def forget(self, place: Path, files: Iterable[Path] = ()) -> None:
         """Remove all chunks of a place, and then all files below some folders."""
         shutil.rmtree(self.path / "cells" / place, ignore_errors=True)
@@ -323,14 +338,19 @@ def image_facts(folder: Path, entry: Json, place: Path) -> Json:
     return facts
 
 
-def _read_chunk(path: Path) -> Chunk | None:
+def _read_json(path: Path) -> Json | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise WhorlError(f"{path} cannot be read ({error}). Remove it to have its images made again.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+    return content if isinstance(content, dict) and content.pop("format", None) == _FORMAT else None
+
+
+def _read_chunk(path: Path) -> Chunk | None:
+    content = _read_json(path)
+    if content is None:
         return None
     content["distance"] = Distance(**content["distance"])
     content["bad"] = [(name, reason) for name, reason in content["bad"]]

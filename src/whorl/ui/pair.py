@@ -13,7 +13,7 @@ from whorl.attacks import Followed, GradientAttack, Taken
 from whorl.errors import unknown_name
 from whorl.evaluation import Pose, SuccessRate, poses, predictions, to_8_bits
 from whorl.models import Classifier
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.report.gallery import CLEAN
 from whorl.runs.networks import device_of
 from whorl.ui.image import ChosenImage

@@ -13,7 +13,7 @@ import torch
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models import Classifier, load_model
-from whorl.models.labels import imagenet_labels
+from whorl.models.architectures import imagenet_labels
 from whorl.runs.catalog import model_catalog
 from whorl.ui.image import ChosenImage, sample
 from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, SuccessMap

@@ -13,7 +13,7 @@ from conftest import pictures
 from network_cases import MEAN, NETS, STD, stirred
 from whorl.models.prepared import network
 from whorl.models.prepared.layers import Convolution
-from whorl.models.prepared.network import Preparation, Prepared
+from whorl.models.prepared.network import Prepared
 from whorl.models.prepared.rewrite import rewrite
 
 
@@ -28,17 +28,11 @@ def test_a_prepared_classifier_answers_as_it_did(side: int) -> None:
     clf, x = classifier(), pictures(3, height=side, width=side)
     expected = clf(x)
     spread = float(expected.abs().max())
-    exact = Prepared(clf, Preparation(dtype=torch.float32))
+    exact = Prepared(clf, torch.float32)
     torch.testing.assert_close(exact(x), expected, rtol=1e-4, atol=1e-5)
-    for recipe in (
-        Preparation(),
-        Preparation(fold=False),
-        Preparation(stem=False, merge=False),
-        Preparation(hand=False),
-    ):
-        answer = Prepared(clf, recipe)(x)
-        assert answer.dtype == torch.float32
-        assert float((answer - expected).abs().max()) < 0.05 * spread
+    answer = Prepared(clf)(x)
+    assert answer.dtype == torch.float32
+    assert float((answer - expected).abs().max()) < 0.05 * spread
     assert torch.equal(clf(x), expected)  # the classifier itself is as it was
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ from conftest import pictures
 from network_cases import MEAN, NETS, STD, Block, Overwritten, Shared, stirred
 from whorl.models.architectures import build
 from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, SamePadded, Stem
-from whorl.models.prepared.rewrite import Statistics, rewrite
-from whorl.models.prepared.trace import trace
+from whorl.models.prepared.rewrite import Statistics, rewrite, trace
 
 
 class Normalise(nn.Module):
@@ -45,8 +43,8 @@ def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
     torch.manual_seed(0)
     net, x = stirred(NETS[name]()), pictures(2, height=side, width=side + 3).double()
     expected = both(nn.Sequential(Normalise(MEAN, STD), net), x)
-    for hand, merge, stem in product((True, False), (True, False), (None, Statistics(MEAN, STD))):
-        made = rewrite(copy.deepcopy(net), hand=hand, merge=merge, stem=stem)
+    for stem in (None, Statistics(MEAN, STD)):
+        made = rewrite(copy.deepcopy(net), stem=stem)
         assert made is not None
         shown = nn.Identity() if made.takes_images else Normalise(MEAN, STD)
         found = both(nn.Sequential(shown, made.net), x)

@@ -4,7 +4,6 @@ Each file holds, as plain fp16 safetensors, the tensors that training changed; t
 says how each was trained and what it measured. :mod:`whorl.hardening` makes such files.
 """
 
-from whorl.models.defended.entries import Shipped, load, shipped
-from whorl.models.defended.tensors import overlay, pack, unpack
+from whorl.models.defended.entries import Shipped, load, overlay, pack, shipped, unpack
 
 __all__ = ["Shipped", "load", "overlay", "pack", "shipped", "unpack"]

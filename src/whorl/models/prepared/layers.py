@@ -19,7 +19,6 @@ from whorl.models.prepared.pointwise import (
     Pool,
     Window,
     act_backward,
-    activate,
     average_pool,
     bias_act,
     dense,
@@ -187,22 +186,19 @@ class Convolution(nn.Module):
         bias: (out,).
         how: stride, padding and so on.
         parts: ranges of output channels; one tensor comes out for each.
-        hand: whether to use this module's own forward and backward, or plain operations that a compiler may fuse.
 
     Calling it with (B, in, H, W), and a residual of the output's shape where there is but one part, gives a tensor, or
     a tuple of them if there are several parts. Parts that are to be concatenated with others can be given a seat each:
     a :class:`Room` and a place in it.
     """
 
-    def __init__(
-        self, weight: Tensor, bias: Tensor, how: Geometry, parts: Sequence[OutputPart], *, hand: bool = True
-    ) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, how: Geometry, parts: Sequence[OutputPart]) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
         # cuDNN adds a bias of the weights' own dtype. It is kept, or every pass would round it anew.
         self.register_buffer("short_bias", bias.detach().clone(), persistent=False)
-        self.how, self.parts, self.hand = how, tuple(parts), hand
+        self.how, self.parts = how, tuple(parts)
 
     short_bias: Tensor
 
@@ -210,24 +206,10 @@ class Convolution(nn.Module):
         self, x: Tensor, residual: Tensor | None = None, seats: Sequence[Seat | None] | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Convolve and all that follows."""
-        if self.hand:
-            seats = seats or (None,) * len(self.parts)
-            given = (x, self.weight, self.bias, residual, self.how, self.parts, seats, self.short_bias)
-            made = _Convolution.apply(*given)  # type: ignore[no-untyped-call]  # torch's own
-        else:
-            made = self._plainly(x, residual)
+        seats = seats or (None,) * len(self.parts)
+        given = (x, self.weight, self.bias, residual, self.how, self.parts, seats, self.short_bias)
+        made = _Convolution.apply(*given)  # type: ignore[no-untyped-call]  # torch's own
         return made[0] if len(self.parts) == 1 else tuple(made)
-
-    def _plainly(self, x: Tensor, residual: Tensor | None) -> list[Tensor]:
-        z = torch.conv2d(x, self.weight, None, *self.how)
-        widths = [part.width for part in self.parts]
-        made = []
-        for piece, shift, part in zip(z.split(widths, dim=1), self.bias.split(widths), self.parts, strict=True):
-            if part.pool is not None:
-                piece = _pool(piece, part.pool)
-            piece = piece + shift.to(z.dtype).view(1, -1, 1, 1)
-            made.append(activate(piece if residual is None else piece + residual, part.act))
-        return made
 
     def extra_repr(self) -> str:
         """Describe the layer."""
@@ -341,7 +323,6 @@ class Stem(nn.Module):
         act: what follows.
         mean: of the normalisation.
         std: of the normalisation.
-        hand: see :class:`Convolution`.
     """
 
     def __init__(
@@ -353,7 +334,6 @@ class Stem(nn.Module):
         *,
         mean: Sequence[float],
         std: Sequence[float],
-        hand: bool = True,
     ) -> None:
         super().__init__()
         out, channels, side, _ = weight.shape
@@ -365,7 +345,7 @@ class Stem(nn.Module):
             for right in (0, 1):
                 taps = scaled[:, :, down::2, right::2]
                 packed[:, 2 * down + right : 4 * channels : 4, : taps.shape[2], : taps.shape[3]] = taps
-        self.conv = Convolution(packed, bias, Geometry(), [OutputPart(out, act)], hand=hand)
+        self.conv = Convolution(packed, bias, Geometry(), [OutputPart(out, act)])
         self.side, self.padding, self.reach, self.width = side, padding, half, width
         means = torch.tensor(mean, dtype=weight.dtype, device=weight.device).view(1, -1, 1, 1)
         self.register_buffer("mean", means, persistent=False)

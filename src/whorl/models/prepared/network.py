@@ -27,36 +27,12 @@ _NO_WORSE = 3
 _MOST_VERSIONS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """What is done to a network. The defaults are all of it; a benchmark takes parts.
-
-    Attributes:
-        dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
-        channels_last: memory format.
-        fold: whether to read the network's graph and fold batch norms, activations and additions into convolutions.
-        merge: whether to merge 1×1 convolutions of one input, and move average pools behind them.
-        hand: whether folded layers use their own kernels and backward.
-        stem: whether the first layer works on 2×2 blocks of pixels, normalisation included.
-    """
-
-    dtype: torch.dtype = torch.bfloat16
-    channels_last: bool = True
-    fold: bool = True
-    merge: bool = True
-    hand: bool = True
-    stem: bool = True
-
-
-FULL = Preparation()
-
-
 class Prepared(nn.Module):
     """Answers as a :class:`whorl.Classifier` does, from a copy of its network.
 
     Args:
         classifier: a ``whorl.Classifier``.
-        recipe: what to do to its network.
+        dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
 
     Calling it with (B, C, H, W) images in [0, 1], of any size and floating dtype, gives (B, classes) float32 logits.
 
@@ -64,29 +40,25 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, recipe: Preparation = FULL) -> None:
+    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
-        self.recipe, self._dtype = recipe, classifier._mean.dtype
+        self._dtype = classifier._mean.dtype
         self.register_buffer("mean", classifier._mean.clone(), persistent=False)
         self.register_buffer("std", classifier._std.clone(), persistent=False)
         net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
-        self.takes_images = False
-        if recipe.fold:
-            statistics = Statistics(classifier.mean, classifier.std) if recipe.stem else None
-            rewritten = rewrite(net, merge=recipe.merge, hand=recipe.hand, stem=statistics)
-            if rewritten is None:
-                raise ValueError("the network's graph cannot be read")
-            net, self.takes_images = rewritten
-        self.net: nn.Module = net
-        if recipe.fold:
-            convert(net, self._dtype, channels_last=recipe.channels_last)
-            apart = self._apart(classifier)
-            if apart:
-                raise ValueError(f"the rewritten network answers otherwise: {apart}")
-        convert(net, recipe.dtype, channels_last=recipe.channels_last)
-        self._dtype = recipe.dtype
+        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std))
+        if rewritten is None:
+            raise ValueError("the network's graph cannot be read")
+        self.net: nn.Module = rewritten.net
+        self.takes_images = rewritten.takes_images
+        convert(self.net, self._dtype)
+        apart = self._apart(classifier)
+        if apart:
+            raise ValueError(f"the rewritten network answers otherwise: {apart}")
+        convert(self.net, dtype)
+        self._dtype = dtype
 
     mean: Tensor
     std: Tensor
@@ -97,8 +69,7 @@ class Prepared(nn.Module):
             x = F.interpolate(x.to(self.mean.dtype), self.size, mode=self.resize, align_corners=False, antialias=True)
         if not self.takes_images:
             x = ((x.to(self.mean.dtype) - self.mean) / self.std).to(self._dtype)
-            if self.recipe.channels_last:
-                x = x.contiguous(memory_format=torch.channels_last)
+            x = x.contiguous(memory_format=torch.channels_last)
         logits: Tensor = self.net(x)
         return logits.to(self.mean.dtype)
 
@@ -142,8 +113,8 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm().clamp_min(torch.finfo(b.dtype).tiny))
 
 
-def convert(net: nn.Module, dtype: torch.dtype, *, channels_last: bool) -> None:
-    """Give a network's tensors their dtype and memory format; what a layer keeps in float32 stays."""
+def convert(net: nn.Module, dtype: torch.dtype) -> None:
+    """Give a network's tensors their dtype, and channels-last memory; what a layer keeps in float32 stays."""
     wide = torch.promote_types(dtype, torch.float32)
     for module in net.modules():
         for name, tensor in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
@@ -151,7 +122,7 @@ def convert(net: nn.Module, dtype: torch.dtype, *, channels_last: bool) -> None:
                 continue
             kept = isinstance(module, Stem) or (isinstance(module, Convolution) and name == "bias")
             tensor.data = tensor.data.to(wide if kept else dtype)
-            if channels_last and tensor.dim() == 4 and not kept:
+            if tensor.dim() == 4 and not kept:
                 # Filled in, not converted: of a 1×1 kernel's two possible strides, only one tells its format.
                 last = torch.empty_like(tensor.data, memory_format=torch.channels_last)
                 tensor.data = last.copy_(tensor.data)

@@ -22,11 +22,10 @@ class NetworkGraph:
 
     Args:
         module: the network as it was read.
-        hand: whether layers use their own kernels and backward.
     """
 
-    def __init__(self, module: fx.GraphModule, *, hand: bool) -> None:
-        self.module, self.graph, self.hand = module, module.graph, hand
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module, self.graph = module, module.graph
         self.modules: dict[str, nn.Module] = dict(module.named_modules())
         self.added = 0
 

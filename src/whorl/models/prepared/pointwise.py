@@ -33,7 +33,6 @@ kernels = partial(kernel_module, "whorl.models.prepared.pointwise_kernels")
 """Gives the module of Triton kernels, or None where Triton cannot be imported."""
 # These need nothing but Triton either: they are there whenever the former is.
 _pooling_kernels = partial(kernel_module, "whorl.models.prepared.pool_kernels")
-_unshuffle_kernels = partial(kernel_module, "whorl.models.prepared.unshuffle_kernels")
 
 
 def by_kernel(*tensors: Tensor) -> bool:
@@ -320,7 +319,7 @@ def unshuffle(x: Tensor, mean: Tensor, out: Tensor, padding: int) -> bool:
     if x.stride(3) != 1 or not by_kernel(x, out, mean):
         return False
     with torch.cuda.device_of(x):
-        _unshuffle_kernels().unshuffle(x, mean, out, padding)
+        kernels().unshuffle(x, mean, out, padding)
     return True
 
 
@@ -329,5 +328,5 @@ def unshuffle_backward(gradient: Tensor, out: Tensor, padding: int) -> bool:
     if not by_kernel(gradient, out):
         return False
     with torch.cuda.device_of(gradient):
-        _unshuffle_kernels().unshuffle_backward(dense(gradient), out, padding)
+        kernels().unshuffle_backward(dense(gradient), out, padding)
     return True

@@ -2,15 +2,16 @@
 # Triton's language is Python to read, not to type-check.
 """Triton kernels behind :mod:`whorl.models.prepared.pointwise`, value by value; imported where Triton is.
 
-Bias and activation, and the activation's gradient.
+Bias and activation, the activation's gradient, and the blocks of pixels that a stem works on.
 """
 
 from __future__ import annotations
 
+import triton
 import triton.language as tl
 from torch import Tensor
 
-from whorl.models.prepared.kernel_parts import ACTS, activated, kernel_jit, let_through, row_of, tiles
+from whorl.models.prepared.kernel_parts import ACTS, activated, kernel_jit, let_through, program_place, row_of, tiles
 
 
 @kernel_jit
@@ -66,4 +67,70 @@ def act_backward(gradient: Tensor, result: Tensor, out: Tensor, act: str) -> Non
     _act_backward[grid](
         gradient, result, out, pixels, out.shape[1], row_of(gradient), row_of(result), row_of(out),
         act=ACTS.index(act), block_p=block_p, block_c=block_c,
+    )  # fmt: skip
+
+
+@kernel_jit
+def _unshuffle(
+    x, mean, out, channels, height, width, rows, columns, image_x, channel_x, row_x,
+    padding: tl.constexpr, packed: tl.constexpr, block_w: tl.constexpr,
+):  # fmt: skip
+    image, row, column, place = program_place(rows, columns, packed, block_w, packed)
+    source = place // 4
+    h = 2 * row[:, None] + (place // 2 % 2)[None, :] - padding
+    w = 2 * column[:, None] + (place % 2)[None, :] - padding
+    real = source < channels
+    there = (h >= 0) & (h < height) & (w >= 0) & (w < width) & real[None, :] & (column < columns)[:, None]
+    at = image.to(tl.int64)[:, None] * image_x + source[None, :] * channel_x + h * row_x + w
+    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+    # Beyond the image lies what becomes zero by normalisation.
+    value = tl.where(there, value - tl.load(mean + source, mask=real, other=0.0)[None, :], 0.0)
+    at = ((image * rows + row) * columns + column)[:, None] * packed + place[None, :]
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=(column < columns)[:, None])
+
+
+@kernel_jit
+def _unshuffle_backward(
+    gradient, out, height, width, rows, columns, lines,
+    channels: tl.constexpr, padding: tl.constexpr, packed: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    w = tl.program_id(1) * block + tl.arange(0, block)
+    same = tl.zeros((block,), tl.int32)
+    image = program // lines + same
+    row = program % lines + same
+    column = (w + padding) // 2
+    pixel = ((image * rows + row) * columns + column) * packed + (w + padding) % 2
+    reached = (row < rows) & (column < columns)
+    # All that the packed pixels have, one line after the other, while they are at hand.
+    for channel in tl.static_range(channels):
+        for down in tl.static_range(2):
+            h = 2 * row + down - padding
+            inside = (w < width) & (h >= 0) & (h < height)
+            # Zero where the kernel never reaches.
+            value = tl.load(gradient + (pixel + (4 * channel + 2 * down)), mask=inside & reached, other=0.0)
+            at = ((image * channels + channel) * height + h) * width + w
+            tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+def unshuffle(x: Tensor, mean: Tensor, out: Tensor, padding: int) -> None:
+    """See :func:`whorl.models.prepared.pointwise.unshuffle`; ``out`` is dense, and lines of ``x`` have no gaps."""
+    _, channels, height, width = x.shape
+    batch, packed, rows, columns = out.shape
+    block = min(triton.next_power_of_2(columns), 64)
+    _unshuffle[(batch * rows * triton.cdiv(columns, block),)](
+        x, mean, out, channels, height, width, rows, columns, x.stride(0), x.stride(1), x.stride(2),
+        padding=padding, packed=packed, block_w=block, num_warps=4,
+    )  # fmt: skip
+
+
+def unshuffle_backward(gradient: Tensor, out: Tensor, padding: int) -> None:
+    """From the dense gradient of :func:`unshuffle`'s result to that of its input, in plain memory."""
+    _, packed, rows, columns = gradient.shape
+    batch, channels, height, width = out.shape
+    block = min(triton.next_power_of_2(width), 512)
+    lines = (height + padding + 1) // 2
+    _unshuffle_backward[(batch * lines, triton.cdiv(width, block))](
+        gradient, out, height, width, rows, columns, lines,
+        channels=channels, padding=padding, packed=packed, block=block,
     )  # fmt: skip

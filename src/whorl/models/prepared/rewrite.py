@@ -7,18 +7,17 @@ sees what lies between the two, and so on. What no rule covers stays as it is.
 from __future__ import annotations
 
 import operator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
-from whorl.models.prepared.concatenations import fuse_concatenations
 from whorl.models.prepared.fold import same_padded
+from whorl.models.prepared.fusions import average_pool, fuse_concatenations, replace_average_pools, replace_max_pools
 from whorl.models.prepared.layers import Convolution, Geometry, OutputPart, SamePadded, Stem
 from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool
-from whorl.models.prepared.pools import average_pool, replace_average_pools, replace_max_pools
-from whorl.models.prepared.trace import trace
 
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 
@@ -38,15 +37,11 @@ class Rewritten(NamedTuple):
     """Whether it normalises images by itself."""
 
 
-def rewrite(
-    net: nn.Module, *, merge: bool = True, hand: bool = True, stem: Statistics | None = None
-) -> Rewritten | None:
+def rewrite(net: nn.Module, *, stem: Statistics | None = None) -> Rewritten | None:
     """Fold, fuse and merge what can be.
 
     Args:
         net: in eval mode. Its modules are taken over: pass a copy.
-        merge: whether to do 1×1 convolutions of one input as one, and average pools after them.
-        hand: whether layers use their own backward; see :class:`whorl.models.prepared.layers.Convolution`.
         stem: the normalisation, to be taken into the first layer where that is possible; None to leave it outside.
 
     Returns:
@@ -55,18 +50,16 @@ def rewrite(
     graph_module = trace(net)
     if graph_module is None:
         return None
-    work = NetworkGraph(graph_module, hand=hand)
+    work = NetworkGraph(graph_module)
     if work.has_silent_effects():
         return None
     drop_what_does_nothing(work)
     fuse_convolutions(work)
     fuse_additions(work)
-    if merge:
-        merge_branches(work)
+    merge_branches(work)
     replace_average_pools(work)
-    if hand:
-        replace_max_pools(work)
-        fuse_concatenations(work)
+    replace_max_pools(work)
+    fuse_concatenations(work)
     takes_images = stem is not None and replace_stem(work, stem)
     graph_module.graph.eliminate_dead_code()
     graph_module.delete_all_unused_submodules()
@@ -111,7 +104,7 @@ def fuse_convolutions(work: NetworkGraph) -> None:
             chain.append(sure(work.only_user(chain[-1])))
         dtype = conv.weight.dtype
         parts = [OutputPart(conv.out_channels, act or "none")]
-        made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts, hand=work.hand)
+        made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts)
         *between, last = chain
         work.replace(last, made, (node.args[0],), between[::-1])
 
@@ -160,7 +153,7 @@ def merge_branches(work: NetworkGraph) -> None:
         parts[len(direct) :] = [
             part._replace(pool=pool) for part, (_, _, pool) in zip(parts[len(direct) :], pooled, strict=True)
         ]
-        merged = Convolution(weight, bias, Geometry(), parts, hand=work.hand)
+        merged = Convolution(weight, bias, Geometry(), parts)
         with work.graph.inserting_after(node):
             whole = work.graph.call_module(work.add_module(merged), (node,))
         pieces = [whole]
@@ -204,7 +197,7 @@ def replace_stem(work: NetworkGraph, statistics: Statistics) -> bool:
     if not plain or side is None or padding is None or channels > 4 or channels != len(statistics.mean):
         return False
     [part] = conv.parts
-    made = Stem(conv.weight, conv.bias, padding, part.act, mean=statistics.mean, std=statistics.std, hand=work.hand)
+    made = Stem(conv.weight, conv.bias, padding, part.act, mean=statistics.mean, std=statistics.std)
     work.replace(first, made, (start,), ())
     return True
 
@@ -222,3 +215,36 @@ def _kind(conv: nn.Module | None) -> type[Convolution] | None:
 def _geometry(conv: nn.Conv2d) -> Geometry:
     stride, padding, dilation = (sure(pair(value)) for value in (conv.stride, conv.padding, conv.dilation))
     return Geometry(stride, padding, dilation, conv.groups)
+
+
+def trace(net: nn.Module) -> fx.GraphModule | None:
+    """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot."""
+    opaque: set[type] = set()
+    while True:
+        tracer = _Tracer(opaque)
+        try:
+            return fx.GraphModule(net, tracer.trace(net))
+        except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
+            if tracer.failed is None or tracer.failed in opaque:
+                return None
+            opaque.add(tracer.failed)
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, opaque: set[type]) -> None:
+        super().__init__()
+        self.opaque = opaque
+        self.failed: type | None = None
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) in self.opaque or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:  # whatever it is, it goes on to whoever traces
+            # The innermost one is asked first.
+            self.failed = self.failed or type(m)
+            raise

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whorl.models.prepared.max_pool_cpu import pool
+from whorl.models.prepared.fold import pool
 
 LAYERS = [
     nn.MaxPool2d(3, 2, 1),
