@@ -57,7 +57,6 @@ KNOWN_WIDE: set[str] = {
 }
 KNOWN_PICTURES: set[str] = {
     "attacks/recorded.py",
-    "cli/evaluate.py",
     "estimators/gpu.py",
     "estimators/gpu_kernels.py",
     "geometry/polar.py",

@@ -183,21 +183,21 @@ def _attack(name: str, *, eps: float, budget: int) -> Attack:
 
 
 def _variants(
-    attacks: Mapping[tuple[str, str], Attack], targets: Mapping[str, Any], limits: Mapping[str, int], made_by: Json
+    attacks: Mapping[tuple[str, str], Attack], models: Mapping[str, Any], limits: Mapping[str, int], made_by: Json
 ) -> dict[Key, Variant]:
     """For each target the clean images, which tell which ones count, and then every attack from every start."""
     variants: dict[Key, Variant] = {}
-    for target, models in targets.items():
-        ask, limit = {target: (Pose(),)}, limits.get(target)
-        variants["", "", target] = Variant(identity=made_by, ask=ask, limit=limit, weight=0)
+    for target, model in models.items():
+        targets, limit = {target: (Pose(),)}, limits.get(target)
+        variants["", "", target] = Variant(identity=made_by, targets=targets, limit=limit, weight=0)
         for (name, start), attack in attacks.items():
             bare = attack if start == "none" else attack.with_(init=None)  # which images is told by their hashes
             variants[name, start, target] = Variant(
                 attack=attack,
                 label=name if start == "none" else f"{name}-{start}",
                 source=target,
-                identity={"settings": as_json(bare), "start": start, "models": models, **made_by},
-                ask=ask,
+                identity={"settings": as_json(bare), "start": start, "models": model, **made_by},
+                targets=targets,
                 limit=limit,
                 counting=True,
             )
