@@ -47,7 +47,6 @@ KNOWN_LONG: set[str] = {
     "estimators: blur_image",
     "evaluation: outcomes",
     "hardening: measure_gain",
-    "paper: compare_photographs",
 }
 KNOWN_WIDE: set[str] = {
     "estimators: _launch_image",

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from whorl.physical.overlay import draw_overlay
-from whorl.physical.reporting import draw_contact
-from whorl.physical.scoring import Scorer
-from whorl.physical.simulating import shoot
 
 import whorl
 from whorl import runs
-from whorl.physical import PRESETS, print_sheet, render_pdf
+from whorl.physical import PRESETS, Scorer, print_sheet, render_pdf
+from whorl.physical.photos import draw_overlay
+from whorl.physical.report import draw_contact
+from whorl.physical.simulation import shoot
 from whorl.runs.networks import Target
 
 HERE = Path(__file__).parent

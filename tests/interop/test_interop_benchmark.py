@@ -14,10 +14,10 @@ from cli.toy_networks import classifier
 from conftest import pictures, small_net
 from peer_libraries import needs
 from whorl.data import save_image
+from whorl.interop import library_names
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TOY, OTHER = "python:cli.toy_networks:small", "python:cli.toy_networks:other"
-LIBRARIES = ["torchattacks", "torchattack", "foolbox", "art", "pyautoattack"]
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_table(benchmark: ModuleType, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for library in LIBRARIES:
+    for library in library_names():
         needs(library)
     saved = tmp_path / "saved.json"
     asked = ("--source", TOY, "--targets", f"{TOY},{OTHER}", "--size", "18", "--batch-size", "3", "--device", "cpu")
     benchmark.main([*asked, "--data", str(data), "--json", str(saved), "--markdown"])
     results = json.loads(saved.read_text())
-    assert [result["library"] for result in results["results"]] == LIBRARIES
+    assert [result["library"] for result in results["results"]] == library_names()
     assert results["metadata"]["n"] == 4
     assert results["metadata"]["left_out"] == {}
     printed = capsys.readouterr().out

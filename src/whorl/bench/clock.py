@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import whorl
+from whorl.runs.folder import environment
 
 Call = Callable[..., object]
 
@@ -26,7 +26,6 @@ Call = Callable[..., object]
 _SHORTEST_LEAD, _LONGEST_LEAD = 2**21, 2**28
 # More than any GPU's second-level cache.
 _FILLER_BYTES = 1024 * 2**20
-_PACKAGES = ("torchvision", "timm", "pillow", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +164,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
         "whorl": whorl.__version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "packages": {"torch": str(torch.__version__)} | {name: _version(name) for name in _PACKAGES},
+        "packages": environment(device)["versions"],
         "device": str(device),
         "hardware": _processor(),
         "threads": torch.get_num_threads(),
@@ -181,13 +180,6 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
             about["tf32_convolutions"] = torch.backends.cudnn.allow_tf32
             about["tf32_products"] = torch.backends.cuda.matmul.allow_tf32
     return about | settings
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

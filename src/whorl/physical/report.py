@@ -20,7 +20,7 @@ from whorl.report.content import Content, CutOut, Grouped, Photographs
 from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
 from whorl.report.sheet import save_gallery
-from whorl.runs.networks import Target
+from whorl.runs.networks import Target, identify
 from whorl.runs.results import Cell, write_results
 
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
@@ -89,10 +89,9 @@ def content(scored: Scored, targets: Sequence[Target], *, command: Sequence[str]
 
 def provenance(scored: Scored, targets: Sequence[Target]) -> dict[str, Any]:
     """Where the figures come from: the prints, and the networks with their weights."""
-    weights = {target.name: getattr(target.net, "weights_sha256", None) for target in targets}
     return {
         "sheets": sorted({capture.sheet for capture in scored.captures}),
-        "networks": {name: {"weights_sha256": digest} for name, digest in weights.items()},
+        "networks": {target.name: identify(target.net) for target in targets},
         "whorl": whorl.__version__,
     }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from whorl import evaluation
 from whorl.evaluation import Pose, SuccessRate
-from whorl.files import write_file
+from whorl.files import write_csv
 
 COLUMNS = (
     *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
@@ -62,11 +60,7 @@ class Cell:
 
 def write_results(path: Path, cells: Iterable[Cell]) -> None:
     """Write cells as CSV; the file appears whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(cell.row() for cell in cells)
-    write_file(path, text.getvalue())
+    write_csv(path, [COLUMNS, *(cell.row() for cell in cells)])
 
 
 def mean_rate(cells: Iterable[Cell]) -> float:
