@@ -49,7 +49,6 @@ KNOWN_LONG: set[str] = {
     "estimators: blur_image",
     "evaluation: outcomes",
     "hardening: measure_gain",
-    "paper: compare_photographs",
     "runs: query",
     "runs: table7",
 }

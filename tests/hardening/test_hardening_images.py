@@ -81,6 +81,11 @@ def test_images_in_memory_are_checked() -> None:
         TrainingImages.of(pixels, labels, ["a", "a"])
 
 
+def images_of(order: Order, step: int) -> list[int]:
+    epoch, part = order.at(step)
+    return order.of(epoch)[part].tolist()
+
+
 def test_held_out_images_are_never_trained_on() -> None:
     images = toy_images()
     training, held = images.split(10, seed=0)
@@ -88,16 +93,16 @@ def test_held_out_images_are_never_trained_on() -> None:
     assert len(held) == 10
     assert images.split(10, seed=1)[1].tolist() != held.tolist()
     order = Order(training, images.keys(0)[training], 12)
-    seen = {i for step in range(20) for i in order.at(step)[0].tolist()}
+    seen = {i for step in range(20) for i in images_of(order, step)}
     assert seen == set(training.tolist())
 
 
 def test_every_epoch_has_another_order() -> None:
     order = Order(torch.arange(50), toy_images(50).keys(0), 10)
-    epochs = [[i for step in range(5 * e, 5 * e + 5) for i in order.at(step)[0].tolist()] for e in range(2)]
+    epochs = [[i for step in range(5 * e, 5 * e + 5) for i in images_of(order, step)] for e in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(50))] * 2
     assert epochs[0] != epochs[1]
-    assert [order.at(step)[1] for step in (0, 4, 5)] == [0, 0, 1]
+    assert [order.at(step)[0] for step in (0, 4, 5)] == [0, 0, 1]
 
 
 def test_a_crop_of_everything_is_a_resize_or_its_mirror_image() -> None:

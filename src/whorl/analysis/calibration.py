@@ -136,7 +136,7 @@ def calibrate(
         )
         for seed in options.seeds
     ]
-    answers = _answers([one.outcomes(source) for one in done], kernels)
+    answers = _answers([one.outcomes(one.declaration.sources[0]) for one in done], kernels)
     return Calibrated(
         source=source,
         options=options,

@@ -14,7 +14,6 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, table
 from whorl.cli.options import Device, Seed, split_models
 from whorl.errors import WhorlError
-from whorl.files import write_file
 from whorl.interop import find_estimator
 from whorl.runs.black_box import build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
@@ -222,11 +221,13 @@ def _show_queries(done: runs.QueryResult) -> None:
     _show_folder(len(done.ids), done.kept, done.folder)
     if done.trace is not None:
         console.print(Text(f"trace: {done.trace}"), soft_wrap=True)
-        from whorl.report import query_curve  # takes its time to import
+        from whorl.report import Drawing, query_curve, write_chart  # take their time to import
 
         curve = {f"{done.attack} on {done.target}": [(done.queries[i], done.success[i]) for i in done.ids]}
-        plot = done.trace.with_name(f"{done.trace.name}.html")
-        write_file(plot, query_curve(curve, budget=done.budget).to_html())
+        alt = "Share of images that gave way within so many queries."
+        figure = query_curve(curve, budget=done.budget)
+        chart = Drawing(name="queries", title="Success against queries", alt=alt, figure=figure)
+        plot = write_chart(done.trace.with_name(f"{done.trace.name}.html"), chart)
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))

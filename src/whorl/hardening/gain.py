@@ -19,6 +19,7 @@ from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.progress import Progress, silent
+from whorl.runs.networks import device_of
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
@@ -159,7 +160,7 @@ def gain_on_folder(
         seed: of the attacks.
         progress: called with how many images are done.
     """
-    device = next(source.net.parameters()).device
+    device = device_of(source)
     listed = len(list_images(folder))
     total = listed if limit is None else min(listed, limit)
     images = iter_images(folder, batch_size=8 if device.type == "cpu" else 64, limit=limit, size=pair[0].size)
@@ -202,7 +203,7 @@ def draw(gain: HardeningGain, path: Path) -> None:
         gain: what to draw.
         path: an HTML file, which appears whole or not at all.
     """
-    from whorl.report import Content, Drawing, bars, write_report  # needs packages that a training does not
+    from whorl.report import Drawing, bars, write_chart  # needs packages that a training does not
 
     def pair(rates: tuple[float, float]) -> dict[str, float]:
         return dict(zip((gain.original, gain.hardened), rates, strict=True))
@@ -216,4 +217,4 @@ def draw(gain: HardeningGain, path: Path) -> None:
     about = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
     alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
     chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
-    write_report(path, Content(title=title, about=about, charts=(chart,)))
+    write_chart(path, chart, title=title, about=about)

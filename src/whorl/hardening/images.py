@@ -156,24 +156,19 @@ class Order:
                 "Add images, or make the batch or the held-out part smaller."
             )
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches in an epoch."""
-        return len(self.indices) // self.batch
-
     def of(self, epoch: int) -> Tensor:
         """All (N,) images in the order of an epoch."""
         return self.indices[uniform(substream(self.keys, _ORDER, epoch)).argsort(stable=True)]
 
-    def at(self, step: int) -> tuple[Tensor, int]:
-        """The (batch,) images of a step, and the epoch that it belongs to.
+    def at(self, step: int) -> tuple[int, slice]:
+        """The epoch that a step belongs to, and its part of that epoch's order.
 
         >>> order = Order(torch.arange(10), torch.arange(10), batch=5)
-        >>> sorted(torch.cat([order.at(0)[0], order.at(1)[0]]).tolist()), order.at(2)[1]
-        ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 1)
+        >>> order.at(0), order.at(1), order.at(2)
+        ((0, slice(0, 5, None)), (0, slice(5, 10, None)), (1, slice(0, 5, None)))
         """
-        epoch, place = divmod(step, self.steps_per_epoch)
-        return self.of(epoch)[place * self.batch : (place + 1) * self.batch], epoch
+        epoch, place = divmod(step, len(self.indices) // self.batch)
+        return epoch, slice(place * self.batch, (place + 1) * self.batch)
 
 
 def random_crops(

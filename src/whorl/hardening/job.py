@@ -129,7 +129,7 @@ def _trainer(
     group: Team,
 ) -> tuple[Trainer, dict[str, str]]:
     """Bring the networks of a training together, and say what it is: a run goes on only where all of that agrees."""
-    where = next(original.net.parameters()).device
+    where = original._mean.device
     makers = _pool(setup.pool, original, where) if recipe.needs_pool else {}
     teachers = [original] if setup.teachers is None else [_classifier(one, where) for one in setup.teachers]
     for net in (*makers.values(), *teachers):

@@ -158,12 +158,11 @@ class Trainer:
 
     def fill(self, step: int) -> None:
         """Lay out what a step needs to know. Orders and keys are drawn once an epoch, and stay on the device."""
-        number, place = divmod(step, self.order.steps_per_epoch)
+        number, whole = self.order.at(step)
         if self.epoch is None or self.epoch[0] != number:
             order = self.order.of(number).to(self.device)
             self.epoch = number, order, substream(self.keys[order], number)
         _, order, keys = self.epoch
-        whole = slice(place * self.training.batch, (place + 1) * self.training.batch)
         self.inputs.chosen.copy_(order[whole][self.part])
         self.inputs.keys.copy_(keys[whole][self.part])
         if self.training.mix:

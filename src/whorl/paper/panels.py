@@ -14,9 +14,9 @@ from whorl.paper.export import heading
 from whorl.progress import Progress, silent
 from whorl.report.charts import figure_text, look
 from whorl.report.charts import panels as chart_panels
-from whorl.report.content import Content, Drawing
+from whorl.report.content import Drawing
 from whorl.report.export import save_charts
-from whorl.report.page import write_report
+from whorl.report.page import write_chart
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -110,8 +110,8 @@ def write_panels(compared: Compared, folder: Path, *, files_too: bool, progress:
     name, figure = compared.item.name, draw_panels(compared)
     alt = "Curves: success rate by what changes from row to row, a panel a pose and a line a network."
     chart = Drawing(name="panels", title=compared.item.title, alt=alt, figure=figure)
-    content = Content(title=heading(compared), about=compared.item.about, charts=(chart,))
-    written = {"curves": write_report(folder / f"{name}-panels.html", content)}
+    page = write_chart(folder / f"{name}-panels.html", chart, title=heading(compared), about=compared.item.about)
+    written = {"curves": page}
     if files_too:
         stem = folder / f"{name}-figures" / "panels"
         paths = [stem.with_suffix(f".{ending}") for ending in ("png", "pdf")]

@@ -13,8 +13,8 @@ from whorl.paper.cast import Cast, Profile, cast, load_profile
 from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value
 from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, PaperNetwork, SurfaceCut
+from whorl.report.series import target_name
 from whorl.runs.declaration import Declaration
-from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell, mean_rate
 
 _FEW = 100
@@ -92,7 +92,7 @@ class _Lookup:
     def __init__(self, item: Item, done: MeasuredRun, who: Cast) -> None:
         self.item, self.done, self.who = item, done, who
         self.labels = {row_of(spec.title): spec.title for spec in done.declaration.attacks}
-        self.cells = {(cell.attack, cell.source, _asked(cell), cell.pose): cell for cell in done.cells}
+        self.cells = {(cell.attack, cell.source, target_name(cell), cell.pose): cell for cell in done.cells}
         self.columns = list(self._columns())
         self._known: dict[tuple[str, str, _Column], Ordering] = {}
 
@@ -233,10 +233,6 @@ def _seen_by(source: tuple[PaperNetwork, str], target: tuple[PaperNetwork, str])
     seen = f"{target[0].heading} → {target[1]}"
     white_box = "white-box" if source == target else f"crafted on {source[0].heading} → {source[1]}"
     return f"{seen}, {white_box}"
-
-
-def _asked(cell: Cell) -> str:
-    return cell.target if cell.defense == UNDEFENDED else f"{cell.target}+{cell.defense}"
 
 
 def _along(cut: SurfaceCut, column: _Column) -> _Column:

@@ -12,7 +12,7 @@ from whorl.report.export import save_charts, save_figures
 from whorl.report.figures import drawings
 from whorl.report.gallery import Example, Gallery, Tile, TileRow, gallery
 from whorl.report.headline import Headline, headline
-from whorl.report.page import write_report
+from whorl.report.page import write_chart, write_report
 from whorl.report.sheet import save_gallery
 
 __all__ = [
@@ -37,5 +37,6 @@ __all__ = [
     "save_charts",
     "save_figures",
     "save_gallery",
+    "write_chart",
     "write_report",
 ]

@@ -29,6 +29,7 @@ from whorl.report.series import (
     Transfer,
     angle_scale_grid,
     attacks,
+    mean,
     overall,
     pairs,
     series,
@@ -241,10 +242,10 @@ def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, floa
     rows = []
     for name in attacks(found):
         own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
-        means = [mean for mean in (overall(cells).mean for cells in own) if not math.isnan(mean)]
-        spent = [cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n]
-        if means and spent and sum(spent) > 0:
-            rows.append((name, sum(spent) / len(spent), sum(means) / len(means)))
+        rate = mean(overall(cells).mean for cells in own)
+        spent = mean(cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n)
+        if spent > 0 and not math.isnan(rate):
+            rows.append((name, spent, rate))
     return rows
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from whorl.evaluation import Comparison
 from whorl.report.content import Content
 from whorl.report.gallery import CLEAN
-from whorl.report.series import Series, Transfer, attacks, pairs, series, target_name, transfers
+from whorl.report.series import Series, Transfer, attacks, mean, pairs, series, target_name, transfers
 from whorl.runs.results import Cell, mean_rate
 
 FEW = 100
@@ -65,10 +65,10 @@ def _ranked(
     notes = (*_undefined(cells), *few)
     names = attacks(chosen)
     if not shared:
-        means = ", ".join(f"{name} {_percent(_mean(_of(chosen, name)), cells)}" for name in names)
+        means = ", ".join(f"{name} {_percent(_mean(chosen, name), cells)}" for name in names)
         statement = f"The attacks were measured on different targets or poses, so none is called the best: {means}."
         return Headline(statement=statement, details=notes)
-    means_by_name = {name: _mean(_of(shared, name)) for name in names}
+    means_by_name = {name: _mean(shared, name) for name in names}
     if all(math.isnan(mean) for mean in means_by_name.values()):
         statement = "No target recognised any clean image, so there is no success rate to report."
         return Headline(statement=statement, details=few)
@@ -117,14 +117,9 @@ def _shared(chosen: Mapping[Series, tuple[Cell, ...]]) -> dict[Series, tuple[Cel
     return {key: own for key, own in kept.items() if own}
 
 
-def _of(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> list[tuple[Cell, ...]]:
-    return [own for key, own in chosen.items() if key.attack == name]
-
-
-def _mean(by_transfer: Sequence[tuple[Cell, ...]]) -> float:
-    """Mean over transfers of the mean over poses."""
-    means = [mean for mean in (mean_rate(own) for own in by_transfer) if not math.isnan(mean)]
-    return sum(means) / len(means) if means else math.nan
+def _mean(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> float:
+    """An attack's mean over transfers of the mean over poses."""
+    return mean(mean_rate(own) for key, own in chosen.items() if key.attack == name)
 
 
 def _where(scope: str, shared: Mapping[Series, tuple[Cell, ...]], place: str) -> str:

@@ -51,6 +51,21 @@ def write_report(path: str | Path, content: Content) -> Path:
     return place
 
 
+def write_chart(path: str | Path, chart: Drawing, *, title: str = "", about: str = "") -> Path:
+    """Write a page that holds one figure, and needs neither a browser to be drawn nor a network to be seen.
+
+    Args:
+        path: an HTML file.
+        chart: the figure, with a title and a description.
+        title: of the page; the chart's if empty.
+        about: a paragraph below it.
+
+    Returns:
+        The path.
+    """
+    return write_report(path, Content(title=title or chart.title, about=about, charts=(chart,)))
+
+
 def render(content: Content) -> str:
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined

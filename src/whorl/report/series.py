@@ -40,23 +40,19 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Overall:
-    """One line over all its poses.
+    """One series over all its poses.
 
     Attributes:
         mean: success rate, each pose counting the same; NaN if no clean image was recognised in any.
         interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
         accuracy: share of all images that are still recognised, each pose counting the same; NaN without images.
         clean_accuracy: the same of the clean images.
-        poses: how many there are.
-        n: images in a pose, at most.
     """
 
     mean: float
     interval: tuple[float, float]
     accuracy: float
     clean_accuracy: float
-    poses: int
-    n: int
 
 
 def target_name(cell: Cell) -> str:
@@ -96,16 +92,14 @@ def bound(eps: float | None) -> str:
 
 
 def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
-    """Sum up one line; ``repeats`` is how often each image was counted within a cell."""
+    """Sum up one series; ``repeats`` is how often each image was counted within a cell."""
     with_rate = sum(1 for cell in cells if cell.counts.n_clean_correct)
     pooled = sum((cell.counts for cell in cells), SuccessRate())
     return Overall(
         mean=mean_rate(cells),
         interval=pooled.interval(poses=repeats * max(1, with_rate)),
-        accuracy=_mean(cell.counts.accuracy for cell in cells),
-        clean_accuracy=_mean(cell.counts.clean_accuracy for cell in cells),
-        poses=len(cells),
-        n=max((cell.counts.n for cell in cells), default=0),
+        accuracy=mean(cell.counts.accuracy for cell in cells),
+        clean_accuracy=mean(cell.counts.clean_accuracy for cell in cells),
     )
 
 
@@ -225,6 +219,7 @@ def _shift_words(pose: Pose) -> str:
     return ", shift ({:g}, {:g})".format(*pose.shift) if any(pose.shift) else ""
 
 
-def _mean(values: Iterable[float]) -> float:
+def mean(values: Iterable[float]) -> float:
+    """The mean of what is defined; NaN if nothing is."""
     defined = [value for value in values if not math.isnan(value)]
     return sum(defined) / len(defined) if defined else math.nan
