@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from whorl.report import Drawing, bars, save_charts
 from whorl.report.export import titled
 
@@ -28,7 +30,9 @@ def main() -> None:
     }
     title = f"Gain of hardening: {measured['metadata']['n']} NIPS17 images, attacks crafted on resnet18"
     chart = Drawing(name="hardening", title=title, alt="", figure=bars(groups))
-    save_charts({HERE / "hardening.png": titled(chart).update_layout(width=1000)})
+    [path] = save_charts({HERE / "hardening.png": titled(chart).update_layout(width=1000)})
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(64).save(path, optimize=True)
 
 
 def pairs(cells: list[dict[str, Any]], attack: str, *, clean: bool = False) -> dict[str, dict[str, float]]:

@@ -70,7 +70,7 @@ def test_scores_what_whorl_attack_wrote(clean: Path, run: Path, tmp_path: Path) 
     folder, out = run / "adv" / "pgd" / "small", tmp_path / "results.csv"
     result = evaluate(clean, folder, "--out", out, "--batch-size", str(COUNT), model="small,other")
     assert result.exit_code == 0, result.stderr
-    assert result.stderr.splitlines() == [f"asking: 0/{COUNT}", f"asking: {COUNT}/{COUNT}"]
+    assert result.stderr.splitlines() == [f"evaluating: 0/{COUNT}", f"evaluating: {COUNT}/{COUNT}"]
     x, y, ids = whorl.load_images(clean)
     adv = torch.stack([load_image(folder / f"{name}.png") for name in ids])
     targets = {"small": small(), "other": classifier(small_net(seed=5), "other")}
@@ -149,7 +149,7 @@ def test_fails_above_a_limit(limit: str, code: int, clean: Path, strong: Path, w
     result = evaluate(clean, strong, weak, "--angles", "0", "--fail-above", limit)
     assert result.exit_code == code
     failed = [line for line in result.stderr.splitlines() if line.startswith("failed: ")]
-    assert failed == ["failed: strong, asked of small: 100.0% is above 99%"] * code
+    assert failed == ["failed: strong, evaluated on small: 100.0% is above 99%"] * code
 
 
 def test_a_rate_that_is_undefined_never_passes(clean: Path, strong: Path) -> None:

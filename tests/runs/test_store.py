@@ -1,44 +1,283 @@
-"""Records of the store: read back by their key, whole or not at all, and only as they were written."""
+"""The store: chunks whole or not at all, hashes that are checked, one lock, and queries that are never lost."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from cli.invoking import plain_environment
+from runs.declaring import COUNT, SMALL, save_pictures
 from whorl import WhorlError
-from whorl.runs.store import Store, hashed
+from whorl.data import save_image
+from whorl.evaluation import Pose
+from whorl.files import has_sha256
+from whorl.runs import store as module
+from whorl.runs.store import CLEAN, Chunk, Ledger, Store, hashed, image_facts
 
-PLACE = Path("_photographs")
+PLACE, PHOTOGRAPHS = Path("nes", "small"), Path("_photographs")
+KEY, VARIANT = hashed("key"), hashed("variant")
+TESTS = Path(__file__).parents[1]
+
+
+def chunk(**more: Any) -> Chunk:
+    facts: dict[str, Any] = {"images": [["a", 3, "00"], ["b", 4, "11"], ["c", 5, "22"]], "ids": ["a", "c"]}
+    facts |= {"bad": [("b", "torn")], "clean": ["aa", "cc"], "grad_evals": [10, 10], "seconds": 3.0}
+    return Chunk(**({"key": KEY, "variant": VARIANT} | facts | more))
+
+
+def images(store: Store) -> dict[Path, Any]:
+    return {store.folder.image("nes", "small", name): torch.rand(3, 4, 4) for name in ("a", "c")}
+
+
+def test_a_chunk_comes_back_as_it_was(tmp_path: Path) -> None:
+    store, mine = Store(tmp_path), chunk(answers={"target": {"0 1 0 0": "10"}}, queries=[7, 1], success=[True, False])
+    store.put(PLACE, mine, images(store))
+    assert store.get(PLACE, KEY) == mine
+    assert sorted(mine.files) == ["adv/nes/small/a.png", "adv/nes/small/c.png"]
+    assert all(has_sha256(tmp_path / name, digest) for name, digest in mine.files.items())
+    assert store.get(PLACE, hashed("another")) is None
+    assert store.get(CLEAN, KEY) is None
+    assert mine.recognised("target", Pose()) == "10"
+    assert mine.missing("target", [Pose(), Pose(angle=5)]) == (Pose(angle=5),)
+    cell = store.cell(PLACE, KEY)
+    cell.write_text(cell.read_text().replace(KEY, hashed("another")))  # a name says nothing: the key inside does
+    assert store.get(PLACE, KEY) is None
+
+
+def test_facts_of_each_image(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(PLACE, chunk())
+    expected = {"label": 3, "clean_sha256": "aa", "grad_evals": 10, "seconds": 1.5}
+    assert chunk().facts()["a"] == expected
+    assert image_facts(tmp_path, {"images": {"x": {"label": 1}}}, PLACE)["c"] == expected | {
+        "label": 5,
+        "clean_sha256": "cc",
+    }
+    queried = chunk(queries=[7, 1], success=[True, False], starts=["s", "t"]).facts()["c"]
+    assert (queried["queries"], queried["success"], queried["start_sha256"]) == (1, False, "t")
+
+
+def test_the_first_images_of_a_longer_chunk() -> None:
+    whole = chunk(answers={"t": {"p": "10"}}, queries=[7, 1], success=[True, False], reached="01")
+    cut = whole.first(2)
+    assert (cut.ids, cut.bad, cut.answers) == (["a"], [("b", "torn")], {"t": {"p": "1"}})
+    assert (cut.queries, cut.success, cut.reached) == ([7], [True], "0")
+    assert (cut.images, cut.seconds) == (whole.images[:2], 1.5)
+    assert whole.first(3) == whole
+
+
+@pytest.mark.parametrize("harm", ["changed", "gone"])
+def test_files_are_checked(harm: str, tmp_path: Path) -> None:
+    store, mine = Store(tmp_path), chunk()
+    store.put(PLACE, mine, images(store))
+    assert store.sound(mine)
+    path = store.folder.image("nes", "small", "c")
+    path.unlink()
+    if harm == "changed":
+        save_image(path, torch.rand(3, 4, 4))
+    assert not store.sound(mine)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_what_is_cut_leaves_nothing(error: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+
+    def torn(path: Path, content: str) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "write_file", torn)
+    with pytest.raises(error):
+        store.put(PLACE, chunk(), images(store))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_chunk_never_speaks_of_files_that_are_being_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.put(PLACE, chunk(), images(store))
+
+    def look(path: Path, x: torch.Tensor) -> None:
+        assert not store.cell(PLACE, KEY).exists()
+        save_image(path, x)
+
+    monkeypatch.setattr(module, "save_image", look)
+    store.put(PLACE, chunk(), images(store))
+    assert store.get(PLACE, KEY) is not None
+
+
+def test_images_that_are_made_anew_are_forgotten(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), hashed("other")
+    store.put(PLACE, chunk(queries=[7, 1], success=[True, True], work="w"))
+    store.put(PLACE, chunk(key=other, ids=["z"]))
+    store.forget_overlapping(PLACE, {"a"}, keep=set())
+    assert (store.get(PLACE, KEY), store.settle(PLACE, VARIANT)) == (None, 8)  # what they had cost is counted
+    assert store.get(PLACE, other) is not None
+    store.forget_overlapping(PLACE, {"z"}, keep={other})
+    assert store.get(PLACE, other) is not None
+
+
+def test_queries_of_work_that_was_cut_count_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.settle(PLACE, VARIANT) == 0
+    killed = store.begin(PLACE, VARIANT, KEY)
+    killed.add(7)
+    killed.add(5)
+    killed.close()  # and no more: as a killed process leaves it
+    assert [store.settle(PLACE, VARIANT) for _ in range(2)] == [12, 12]
+    cut = store.begin(PLACE, VARIANT, KEY)
+    cut.add(3)
+    store.discard(cut)
+    assert [Store(tmp_path).settle(PLACE, VARIANT) for _ in range(2)] == [15, 15]
+    assert store.settle(PLACE, hashed("another")) == 0
+
+
+def test_work_that_was_finished_after_all_is_not_discarded(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ledger = store.begin(PLACE, VARIANT, KEY)
+    ledger.add(8)
+    store.put(PLACE, chunk(queries=[7, 1], success=[True, True], work=ledger.work))
+    ledger.close()  # killed before the ledger was removed
+    assert store.settle(PLACE, VARIANT) == 0
+    assert not list(tmp_path.rglob("*.queries"))
+
+
+def test_a_torn_ledger_counts_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ledger = store.begin(PLACE, VARIANT, KEY)
+    ledger.close()
+    assert isinstance(ledger, Ledger)
+    ledger.path.write_text("")
+    assert store.settle(PLACE, VARIANT) == 0
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WhorlError, match="is a file"), Store.open(tmp_path / "file" / "run"):
+        pass
+    with pytest.raises(WhorlError, match="No space left"), Store.open(tmp_path / "run"):
+        raise OSError(28, "No space left on device")
+
+
+def test_what_a_killed_process_left_half_written_goes(tmp_path: Path) -> None:
+    part = tmp_path / "adv" / ".a.png.0000.part"
+    part.parent.mkdir()
+    part.touch()
+    with Store.open(tmp_path):
+        assert not part.exists()
 
 
 def test_a_record_comes_back_by_its_key(tmp_path: Path) -> None:
     key, content = hashed({"photo": "one"}), {"captures": [1, 2.5, None], "reason": "É"}
     with Store.open(tmp_path / "run") as store:
-        assert store.record(PLACE, key) is None
-        store.put_record(PLACE, key, content)
+        assert store.record(PHOTOGRAPHS, key) is None
+        store.put_record(PHOTOGRAPHS, key, content)
     with Store.open(tmp_path / "run") as store:
-        assert store.record(PLACE, key) == content
-        assert store.record(PLACE, hashed({"photo": "two"})) is None
+        assert store.record(PHOTOGRAPHS, key) == content
+        assert store.record(PHOTOGRAPHS, hashed({"photo": "two"})) is None
         # Of another key that begins alike, and so has the same file.
-        assert store.record(PLACE, key[:40] + hashed("other")[:24]) is None
+        assert store.record(PHOTOGRAPHS, key[:40] + hashed("other")[:24]) is None
 
 
 @pytest.mark.parametrize("part", ["content", "key", "sha256", "format"])
 def test_a_record_that_was_changed_does_not_count(tmp_path: Path, part: str) -> None:
     key = hashed("photo")
     with Store.open(tmp_path) as store:
-        store.put_record(PLACE, key, [1, 2])
-        file = store.cell(PLACE, key)
+        store.put_record(PHOTOGRAPHS, key, [1, 2])
+        file = store.cell(PHOTOGRAPHS, key)
         file.write_text(json.dumps(json.loads(file.read_text()) | {part: "changed"}))
-        assert store.record(PLACE, key) is None
+        assert store.record(PHOTOGRAPHS, key) is None
 
 
 def test_a_record_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     key = hashed("photo")
     with Store.open(tmp_path) as store:
-        store.put_record(PLACE, key, [1, 2])
-        store.cell(PLACE, key).write_text("{")
+        store.put_record(PHOTOGRAPHS, key, [1, 2])
+        store.cell(PHOTOGRAPHS, key).write_text("{")
         with pytest.raises(WhorlError, match="Remove it"):
-            store.record(PLACE, key)
+            store.record(PHOTOGRAPHS, key)
+
+
+HOLD = """
+import sys
+from whorl.runs.store import Store
+with Store.open(sys.argv[1], ["whorl", "attack", "ai-dim"]):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def attack(data: Path, out: Path, *more: str, model: str = SMALL) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "whorl", "attack", "pgd", "--model", model, "--device", "cpu", *more]
+    return subprocess.Popen(
+        [*command, "--batch-size", "1", "--data", str(data), "--out", str(out)],
+        env=plain_environment(PYTHONPATH=str(TESTS), OMP_NUM_THREADS="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def made(out: Path) -> dict[str, bytes]:
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.glob("adv/**/*.png")}
+
+
+def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
+    data, out = save_pictures(tmp_path / "data"), tmp_path / "run"
+    environment = plain_environment(PYTHONPATH=str(TESTS))
+    hold = [sys.executable, "-c", HOLD, str(out)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(hold, env=environment, stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with attack(data, out) as second:
+            assert second.stderr is not None
+            assert f"waiting for process {holder.pid} on " in (line := second.stderr.readline())
+            assert line.endswith(": whorl attack ai-dim\n")
+            assert not made(out)
+            holder.communicate("go on\n")
+            said, error = second.communicate()
+    assert second.returncode == 0, error
+    assert f"{COUNT} images" in said
+    assert len(made(out)) == COUNT
+    assert not (out / ".run.holder").exists()
+
+
+def test_two_attacks_at_once_on_one_folder(tmp_path: Path) -> None:
+    data, slow = save_pictures(tmp_path / "data"), "python:cli.toy_networks:slow"
+    same: dict[str, Any] = {"model": slow}
+    with attack(data, tmp_path / "run", **same) as one, attack(data, tmp_path / "run", **same) as other:
+        said = [process.communicate() for process in (one, other)]
+    assert [one.returncode, other.returncode] == [0, 0], said
+    # Whoever came second found all of it done.
+    assert sum(f"{COUNT} images, {COUNT} of them from before" in text for text, _ in said) == 1
+    with attack(data, tmp_path / "alone", **same) as alone:
+        alone.communicate()
+    assert made(tmp_path / "run") == made(tmp_path / "alone")
+    entries = [json.loads((tmp_path / name / "manifest.json").read_text())["crafted"] for name in ("run", "alone")]
+    hashes = [{name: image["clean_sha256"] for name, image in one["pgd/slow"]["images"].items()} for one in entries]
+    assert hashes[0] == hashes[1]
+
+
+def test_two_attacks_at_once_with_other_settings(tmp_path: Path) -> None:
+    data, out, slow = save_pictures(tmp_path / "data"), tmp_path / "run", "python:cli.toy_networks:slow"
+    wide, narrow = (attack(data, out, "--eps", eps, model=slow) for eps in ("8/255", "4/255"))
+    with wide as one, narrow as other:
+        said = [process.communicate() for process in (one, other)]
+    assert sorted([one.returncode, other.returncode]) == [0, 2], said
+    assert sum("already holds pgd/slow, made with another eps" in error for _, error in said) == 1
+    [entry] = json.loads((out / "manifest.json").read_text())["crafted"].values()
+    assert len(entry["images"]) == len(made(out)) == COUNT
+    store = Store(out)
+    assert all(store.sound(chunk) for chunk in store.chunks(Path("pgd", "slow")))
+    assert {chunk.variant for chunk in store.chunks(Path("pgd", "slow"))} == {hashed(identity(entry))}
+
+
+def identity(entry: dict[str, Any]) -> dict[str, Any]:
+    names = ["attack", "settings", "source", "models", "target", "seed"]
+    names += ["whorl_version", "torch_version", "device_type"]
+    return {name: entry[name] for name in names}

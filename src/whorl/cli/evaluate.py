@@ -39,7 +39,7 @@ def evaluate(
         list[Path],
         typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
     ],
-    model: Annotated[str, typer.Option(help="Networks to ask, joined by commas.")],
+    model: Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")],
     defense: Annotated[
         str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
     ] = UNDEFENDED,
@@ -78,12 +78,12 @@ def evaluate(
         raise WhorlError(f"expected the path of a CSV file to write, got the folder {out}.")
     where = find_device(device)
     # What can be wrong with the folders is found before a network is loaded, or even downloaded.
-    pictures = PairedImages(
+    images = PairedImages(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
     targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
     with progress_bar() as progress:
-        done = evaluate_folders(pictures, targets, poses=chosen, progress=progress)
+        done = evaluate_folders(images, targets, poses=chosen, progress=progress)
     if out is not None:
         write_results(out, done.cells)
     if as_json:
@@ -94,7 +94,7 @@ def evaluate(
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
     failed = [] if fail_above is None else done.above(fail_above)
     for summary in failed:
-        said = f"{summary.attack}, asked of {summary.target}: {summary.mean:.1%} is above {fail_above:g}%"
+        said = f"{summary.attack}, evaluated on {summary.target}: {summary.mean:.1%} is above {fail_above:g}%"
         messages().print(Text(f"failed: {said}", style="red"))
     if failed:
         raise typer.Exit(ABOVE_LIMIT)

@@ -19,9 +19,7 @@ from whorl.interop.library import (
     PeerCall,
     arguments,
     find_ignoring_case,
-    make,
     parameters,
-    refuse_target,
     takes,
 )
 
@@ -54,10 +52,10 @@ class Torchattacks(Library):
             settings["norm"] = NORM_WORDS.get(settings["norm"], settings["norm"])
         if takes(made_by, "n_classes"):
             settings.setdefault("n_classes", call.classes)  # the library's own default is 10
-        attack = make(f"{self.key}:{call.name}", made_by, call.net, **settings)
+        attack = self.make(call.name, call.net, **settings)
         if call.targeted:
             if "targeted" not in attack.supported_mode:
-                raise refuse_target(f"{self.key}:{call.name}")
+                raise self.untargeted_only(call.name)
             attack.set_mode_targeted_by_label(quiet=True)
         return lambda: attack(call.x, call.labels)
 
@@ -97,9 +95,9 @@ class Torchattack(Library):
             settings[self._layer] = full_name(call.net, settings[self._layer])
         if call.targeted:
             if not takes(made_by, "targeted"):
-                raise refuse_target(f"{self.key}:{call.name}")
+                raise self.untargeted_only(call.name)
             settings["targeted"] = True
-        attack = make(f"{self.key}:{call.name}", made_by, **settings)
+        attack = self.make(call.name, **settings)
         return lambda: attack(call.x, call.labels)
 
 
@@ -132,7 +130,7 @@ class Foolbox(Library):
     def norm(self, name: str, settings: Mapping[str, Any]) -> NormName | None:
         """By the attack's own distance."""
         known = {key: value for key, value in settings.items() if key != "eps"}
-        attack = make(f"{self.key}:{name}", self.attacks()[name], **known)
+        attack = self.make(name, **known)
         try:
             return self._norms.get(getattr(attack.distance, "p", math.nan))
         except (ValueError, AttributeError):  # some have a distance only where they are told which
@@ -140,8 +138,7 @@ class Foolbox(Library):
 
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make it and wrap the network; take the images that are clipped to the bound."""
-        foolbox, name = self.load(), f"{self.key}:{call.name}"
-        attack = make(name, self.attacks()[call.name], **call.settings)
+        foolbox, attack = self.load(), self.make(call.name, **call.settings)
         model = foolbox.PyTorchModel(call.net, bounds=(0, 1), device=call.x.device)
         criteria = foolbox.criteria
         wanted = criteria.TargetedMisclassification if call.targeted else criteria.Misclassification
@@ -159,7 +156,8 @@ class Foolbox(Library):
                 if "unsupported criterion" not in str(error):
                     raise
                 if call.targeted:
-                    raise refuse_target(name) from error
+                    raise self.untargeted_only(call.name) from error
+                name = f"{self.key}:{call.name}"
                 raise WhorlError(f"{name} has no untargeted form. Give target, the labels to reach.") from error
 
         return run
@@ -207,14 +205,14 @@ class Toolbox(Library):
 
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make a classifier and the attack, and take the arrays there and back."""
-        name, made_by = f"{self.key}:{call.name}", self.attacks()[call.name]
+        made_by = self.attacks()[call.name]
         settings = self._settings(call, made_by)
         if call.targeted:
             if not takes(made_by, "targeted"):
-                raise refuse_target(name)
+                raise self.untargeted_only(call.name)
             settings["targeted"] = True
         with _current(call.x):
-            attack = make(name, made_by, self.classifier(call.net, call.x, call.classes), **settings)
+            attack = self.make(call.name, self.classifier(call.net, call.x, call.classes), **settings)
         x, y = call.x.float().cpu().numpy(), call.labels.cpu().numpy()
 
         def run() -> Any:
@@ -277,13 +275,11 @@ class PyAutoAttack(Library):
 
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make it and tell it which attacks to run; an image that resists comes back as it was."""
-        name = f"{self.key}:{call.name}"
         if call.targeted:
-            raise refuse_target(name)
+            raise self.untargeted_only(call.name)
         norm = call.settings.get("norm", "linf")
-        attack = make(
-            name,
-            self.attacks()[call.name],
+        attack = self.make(
+            call.name,
             call.net,
             norm=NORM_WORDS.get(norm, norm),
             eps=call.eps,

@@ -106,6 +106,20 @@ class Library(ABC):
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make the attack. What is given back runs it, as often as it is called: (B, C, H, W), a tensor or an array."""
 
+    def make(self, name: str, *args: Any, **settings: Any) -> Any:
+        """Call an attack's constructor; a value that it refuses is the user's to put right."""
+        try:
+            return self.attacks()[name](*args, **settings)
+        except ModuleNotFoundError as error:
+            raise lacking(f"{self.key}:{name}", error) from error
+        except (TypeError, ValueError, AssertionError, AttributeError) as error:
+            given = ", ".join(f"{key}={value!r}" for key, value in settings.items()) or "no settings"
+            raise WhorlError(f"{self.key}:{name} cannot be made with {given}: {error}") from error
+
+    def untargeted_only(self, name: str) -> WhorlError:
+        """Build the error for a target given to an attack that knows none."""
+        return WhorlError(f"{self.key}:{name} has no targeted form. Give y, the true labels, instead of target.")
+
     def run(self, call: PeerCall) -> Tensor:
         """Make the attack and run it once: (B, C, H, W), where ``call.x`` is and of its dtype."""
         return torch.as_tensor(self.ready(call)()).detach().to(call.x)
@@ -159,23 +173,7 @@ def find_ignoring_case(name: str, known: Mapping[str, object]) -> str | None:
     return {entry.lower(): entry for entry in known}.get(name.lower())
 
 
-def make(name: str, made_by: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-    """Call a constructor; a value that it refuses is the user's to put right."""
-    try:
-        return made_by(*args, **settings)
-    except ModuleNotFoundError as error:
-        raise lacking(name, error) from error
-    except (TypeError, ValueError, AssertionError, AttributeError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        raise WhorlError(f"{name} cannot be made with {given or 'no settings'}: {error}") from error
-
-
 def lacking(name: str, error: ModuleNotFoundError) -> WhorlError:
     """Build the error for an attack that needs a package which its library does not bring."""
     package = str(error.name).partition(".")[0]
     return missing_extra(name, package)
-
-
-def refuse_target(name: str) -> WhorlError:
-    """Build the error for a target given to an attack that knows none."""
-    return WhorlError(f"{name} has no targeted form. Give y, the true labels, instead of target.")

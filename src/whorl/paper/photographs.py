@@ -21,7 +21,7 @@ from whorl.report.page import write_report
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.images import Data
-from whorl.runs.networks import Target, load_source, load_targets
+from whorl.runs.networks import Target, load_source, load_targets, split_source
 from whorl.runs.settings import read_settings
 from whorl.runs.white_box import craft
 
@@ -57,8 +57,7 @@ def reproduce_photographs(
     specs = options.rows(item)
     folder = None if options.data is None else Path(options.data)
     images = Data.of(folder=folder, limit=options.limit, size=options.size or profile.size)
-    # An address, such as that of a file, may hold a "+" of its own.
-    model = load_source([source] if ":" in source else source.split("+"), where)
+    model = load_source(split_source(source), where)
     common: dict[str, Any] = {"seed": options.seed, "batch_size": options.batch_size, "command": options.command}
     for spec in specs:
         # A folder for each row: two rows may share an attack's name.

@@ -16,7 +16,7 @@ from whorl.paper.item import Item, load
 from whorl.paper.panels import write_panels
 from whorl.paper.photographs import reproduce_photographs
 from whorl.paper.printed import compare_with_printed
-from whorl.paper.querying import reproduce_queries
+from whorl.paper.queries import reproduce_queries
 from whorl.progress import Progress, silent
 from whorl.report.experiment import experiment_content, run_gallery
 from whorl.report.export import save_figures
@@ -117,19 +117,7 @@ def _with_queries(item: Item, folder: Path, options: PaperOptions, progress: Pro
         raise WhorlError(
             f"{item.name} counts queries, for which there is no HTML report. Leave report and figures out."
         )
-    compared = reproduce_queries(
-        item,
-        folder / item.name,
-        load_profile(options.profile),
-        data=options.data,
-        limit=options.limit,
-        size=options.size,
-        seed=options.seed,
-        attacks=options.attacks,
-        without=options.without,
-        device=options.device,
-        progress=progress,
-    )
+    compared = reproduce_queries(item, folder / item.name, options, progress=progress)
     return Reproduced(compared=compared, folder=folder, files={"queries": folder / item.name / "images.jsonl"})
 
 

@@ -129,9 +129,13 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
     [('original', (90.0,)), ('hardened', (85.0,))]
     """
     series = list(dict.fromkeys(name for rows in groups.values() for row in rows.values() for name in row))
-    most = max(len(rows) for rows in groups.values())
-    height = 150 + most * (14 + 18 * len(series))
-    figure = panels(1, len(groups), titles=list(groups), height=height, horizontal_spacing=0.12)
+    names = [list(rows) for rows in groups.values()]
+    height = 150 + max(map(len, names)) * (14 + 18 * len(series))
+    # Panels with the same rows name them once; others need room for names between them.
+    same = all(rows == names[0] for rows in names)
+    gap = 0.06 if same else min(0.07 + 0.007 * max(len(name) for rows in names for name in rows), 0.5 / len(groups))
+    spacing = {"shared_yaxes": same, "horizontal_spacing": gap}
+    figure = panels(1, len(groups), titles=list(groups), height=height, **spacing)
     for column, rows in enumerate(groups.values(), start=1):
         for place, name in enumerate(series):
             values = [row.get(name, math.nan) for row in rows.values()]
@@ -152,7 +156,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
             )
     figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticktext=["0%", "50%", "100%"])
     # The first row is on top, and so is the first bar of a row.
-    figure.update_yaxes(autorange="reversed", type="category")
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(bargap=0.25, margin={"t": 90}, legend={"y": 1 + 44 / (height - 138)})
     return figure
 

@@ -152,7 +152,7 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
     batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
     chosen = telling(outcomes(batches, {model.name: model}, tuple(poses.values())), model.name)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
-    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
+    bound = eps or reach(x, adversarial)
     made = examples(model, x[chosen], shown, y[chosen], [ids[i] for i in chosen], poses=poses, eps=bound)
     return described(made, model.name, len(x), source=source)
 
@@ -171,17 +171,16 @@ def examples(
     """Show all of the images, whatever the network says of them; otherwise as :func:`gallery`, and without a title."""
     _check(x, adversarial, y, ids, poses)
     versions = {CLEAN: x, **{name: to_8_bits(images) for name, images in adversarial.items()}}
-    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
+    bound = eps or reach(x, adversarial)
     shown = []
     for i, (truth, name) in enumerate(zip(y.tolist(), ids, strict=True)):
         rows = []
         for version, images in versions.items():
-            tiles = _tiles(model, images[i], poses, truth)
-            change = None if version == CLEAN else (images[i] - x[i]) / (2 * bound) + 0.5
-            close = [None, None] if change is None else [change, _middle(change)]
-            rows.append(
-                TileRow(name=version, tiles=(*tiles, *(c if c is None else Tile(image=to_image(c)) for c in close)))
-            )
+            close: list[Tile | None] = [None, None]
+            if version != CLEAN:
+                change = (images[i] - x[i]) / (2 * bound) + 0.5
+                close = [Tile(image=to_image(part)) for part in (change, _middle(change))]
+            rows.append(TileRow(name=version, tiles=(*_tiles(model, images[i], poses, truth), *close)))
         shown.append(Example(id=name, truth=model.labels[truth], rows=tuple(rows)))
     columns = (*poses, f"perturbation ×{0.5 / bound:.0f}", f"its middle ×{ZOOM}")
     return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
@@ -279,9 +278,9 @@ def _check(
         )
 
 
-def _reach(x: Tensor, adversarial: Tensor) -> float:
-    """The largest change of any channel of any pixel, after rounding to 8 bits."""
-    return float((to_8_bits(adversarial) - x).abs().max())
+def reach(x: Tensor, adversarial: Mapping[str, Tensor]) -> float:
+    """The largest change of any channel of any pixel, after rounding to 8 bits; one level if there is none."""
+    return max(float((to_8_bits(images) - x).abs().max()) for images in adversarial.values()) or 1 / 255
 
 
 def _tiles(model: Labelled, image: Tensor, poses: Mapping[str, Pose], truth: int) -> list[Tile]:

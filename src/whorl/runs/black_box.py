@@ -74,6 +74,7 @@ class QueryResult:
         return _row(self.attack, self.target, self.queries, self.success)
 
 
+# long: because half of it says what is counted and what the options are
 def query(
     name: str,
     target: Model,

@@ -1,4 +1,4 @@
-"""An experiment as a declaration: what to attack, with what, and who is asked in which poses."""
+"""An experiment as a declaration: what to attack, with what, and who is evaluated in which poses."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Declaration(_Strict):
         data: which images.
         sources: networks to craft on; ``a+b`` is an ensemble of equal weights.
         attacks: what to craft with.
-        targets: networks to ask; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
+        targets: networks to evaluate; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
         poses: in which to show the images: "paper" for its twelve, and grids; each pose counts once.
         batch_size: images at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so an image, may depend on
             it.

@@ -165,8 +165,8 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
         networks: loads what is attacked and evaluated, to find out exactly which weights these are.
     """
     poses, made_by = declaration.all_poses(), surroundings(networks.device)
-    ask = dict.fromkeys(declaration.targets, poses)
-    variants = [Variant(identity=made_by, ask=ask)]
+    targets = dict.fromkeys(declaration.targets, poses)
+    variants = [Variant(identity=made_by, targets=targets)]
     for spec, source in declaration.versions():
         attack = spec.build()
         identity = {
@@ -177,7 +177,7 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
             "seed": declaration.seed,
             **made_by,
         }
-        variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, ask=ask))
+        variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, targets=targets))
     size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
     how = {} if declaration.precision == "full" else {"precision": declaration.precision}
     return Plan(

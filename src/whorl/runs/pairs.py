@@ -80,7 +80,7 @@ class PairedImages:
         Args:
             progress: called with each batch.
         """
-        stage, seen, used, total = "asking", 0, 0, len(self._wanted)
+        stage, seen, used, total = "evaluating", 0, 0, len(self._wanted)
         progress(stage, seen, total)
         for images in self._images:
             self.left_out += images.bad

@@ -30,7 +30,7 @@ class Variant:
         label: what the attack is called in tables and paths.
         source: network that it is crafted on, or that it queries.
         identity: everything besides the images that the outcome depends on.
-        ask: target's name to the poses in which it is evaluated.
+        targets: target's name to the poses in which it is evaluated.
         target_class: class to reach; None to leave the true one.
         trace: whether each step of a black-box attack is written down.
         counting: whether only images are attacked that the source recognises, and what comes out is counted, not kept.
@@ -42,7 +42,7 @@ class Variant:
     label: str = ""
     source: str = ""
     identity: Json
-    ask: Mapping[str, tuple[Pose, ...]] = field(default_factory=dict)
+    targets: Mapping[str, tuple[Pose, ...]] = field(default_factory=dict)
     target_class: int | None = None
     trace: bool = False
     counting: bool = False
@@ -81,7 +81,7 @@ class Task:
         key: that the stored chunk must carry.
         clean_key: of the same images as they are.
         cut: whether a limit may have cut the chunk short, so that a longer one serves.
-        ask: target's name to the poses in which it is to be evaluated.
+        targets: target's name to the poses in which it is to be evaluated.
         make: whether the images are still to be made.
     """
 
@@ -90,7 +90,7 @@ class Task:
     key: str
     clean_key: str
     cut: bool = False
-    ask: Mapping[str, tuple[Pose, ...]]
+    targets: Mapping[str, tuple[Pose, ...]]
     make: bool = True
 
     @property
@@ -129,7 +129,7 @@ class Plan:
             return found
         wanted = [image.content for image in task.images]
         for chunk in self.store.chunks(variant.place):
-            whole = all(not chunk.missing(self.target_keys[name], poses) for name, poses in task.ask.items())
+            whole = all(not chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items())
             if chunk.variant == variant.key and chunk.images[: len(wanted)] == wanted and whole:
                 return chunk.first(len(wanted))
         return None
@@ -143,10 +143,10 @@ class Plan:
             if chunk is None or not traced or not self.store.sound(chunk):
                 left.append(task)
                 continue
-            ask = {name: chunk.missing(self.target_keys[name], poses) for name, poses in task.ask.items()}
-            ask = {name: poses for name, poses in ask.items() if poses}
-            if ask:
-                left.append(replace(task, ask=ask, make=False))
+            targets = {name: chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items()}
+            targets = {name: poses for name, poses in targets.items() if poses}
+            if targets:
+                left.append(replace(task, targets=targets, make=False))
         return left
 
 
@@ -185,7 +185,7 @@ def make_tasks(
                     key=_key(variant, chunk, content),
                     clean_key=_key(clean, chunk, content) if clean else "",
                     cut=cut and end >= len(images),
-                    ask=variant.ask,
+                    targets=variant.targets,
                 )
             )
     return tuple(tasks)

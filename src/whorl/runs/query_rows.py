@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Table7:
             queries by start, which start needs fewest, and what it saves against no start.
         complete: whether every image was attacked everywhere; False if time ran out.
         discarded_queries: queries that went into work which was cut short and is not in the rows.
+        images: by attack, start and target, and then by image, what is known of it.
         folder: where all this lies: ``table7.csv``, ``table7.json``, and ``images.jsonl`` with one line an image.
     """
 
@@ -80,6 +81,12 @@ class Table7:
     complete: bool
     discarded_queries: int
     folder: Path
+    images: Mapping[Key, Mapping[str, Facts]] = field(default_factory=dict, repr=False)
+
+    def spent(self, row: QueryRow, *, failure: int) -> dict[str, int]:
+        """By image that counts, the queries of a row; ``failure`` where they did not suffice."""
+        found = self.images[row.attack, row.start, row.target]
+        return {name: one["queries"] if one["success"] else failure for name, one in found.items() if one["counts"]}
 
 
 def summarise(key: Key, records: Any) -> QueryRow:
@@ -107,38 +114,26 @@ def summarise(key: Key, records: Any) -> QueryRow:
     )
 
 
-def count(
-    done: Mapping[Key, Mapping[str, Facts]],
-    cells: Sequence[tuple[str, str]],
-    targets: Sequence[str],
-    *,
-    complete: bool,
-    discarded: int,
-    folder: Path,
-) -> Table7:
-    """Make the table of all records, by attack, start and target and then by image.
+def count(done: Mapping[Key, Mapping[str, Facts]], *, complete: bool, discarded: int, folder: Path) -> Table7:
+    """Make the table.
 
     Args:
-        done: the records.
-        cells: attacks and their starts, in the order of the rows.
-        targets: likewise.
+        done: by attack, start and target, in the order of the rows, and then by image, what is known of it.
         complete: see :class:`Table7`, as the rest.
         discarded: queries of work that was cut short.
         folder: where it will lie.
     """
-    keys = [(name, start, target) for target in targets for name, start in cells]
-    findings = [
-        finding
-        for target in targets
-        for name in dict.fromkeys(name for name, _ in cells)
-        if (finding := _compare(done, name, [start for n, start in cells if n == name], target))
-    ]
+    starts: dict[tuple[str, str], list[str]] = {}
+    for name, start, target in done:
+        starts.setdefault((name, target), []).append(start)
+    findings = [_compare(done, name, own, target) for (name, target), own in starts.items()]
     return Table7(
-        rows=[summarise(key, done[key].values()) for key in keys if done.get(key)],
-        findings=findings,
+        rows=[summarise(key, found.values()) for key, found in done.items() if found],
+        findings=[finding for finding in findings if finding],
         complete=complete,
         discarded_queries=discarded,
         folder=folder,
+        images=done,
     )
 
 

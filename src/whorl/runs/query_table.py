@@ -72,6 +72,7 @@ class TableOptions(TypedDict, total=False):
     progress: Progress
 
 
+# long: because half of it says what the options are; its steps are functions below
 def table7(
     images: Images,
     out: str | Path,
@@ -134,22 +135,11 @@ def table7(
         )
         models = {name: identify(net) for name, net in nets.items()}
         made_by = {"seed": seed, **surroundings(where)}
-        variants: dict[tuple[str, str, str], Variant] = {}
-        for target in models:
-            limited = (options.get("limits") or {}).get(target)
-            ask = {target: (Pose(),)}
-            variants["", "", target] = Variant(identity=made_by, ask=ask, limit=limited, weight=0)
-            for name, start in cells:
-                begun = {} if start == "none" else {"init": StartFolder(folders[start])}
-                variants[name, start, target] = Variant(
-                    attack=bare[name].with_(**begun),
-                    label=name if start == "none" else f"{name}-{start}",
-                    source=target,
-                    identity={"settings": as_json(bare[name]), "start": start, "models": models[target], **made_by},
-                    ask=ask,
-                    limit=limited,
-                    counting=True,
-                )
+        started = {
+            (name, start): bare[name] if start == "none" else bare[name].with_(init=StartFolder(folders[start]))
+            for name, start in cells
+        }
+        variants = _variants(started, models, options.get("limits") or {}, made_by)
         source = Loaded(images)
         plan = Plan(
             store=store,
@@ -169,7 +159,7 @@ def table7(
         finally:
             found = {key: _facts(plan, variant) for key, variant in attacked.items()}
             discarded = sum(store.settle(variant.place, variant.key) for variant in attacked.values())
-            table = count(found, cells, list(models), complete=complete, discarded=discarded, folder=store.path)
+            table = count(found, complete=complete, discarded=discarded, folder=store.path)
             write(table, identity, environment(where))
             _write_lines(store, identity)
     return table
@@ -190,6 +180,28 @@ def _cells(attacks: Sequence[str], starts: Sequence[str]) -> list[tuple[str, str
 
 def _attack(name: str, *, eps: float, budget: int) -> Attack:
     return NoiseSearch(eps=eps, budget=budget) if name == NOISE else whorl.attack(name, eps=eps, budget=budget)
+
+
+def _variants(
+    attacks: Mapping[tuple[str, str], Attack], models: Mapping[str, Any], limits: Mapping[str, int], made_by: Json
+) -> dict[Key, Variant]:
+    """For each target the clean images, which tell which ones count, and then every attack from every start."""
+    variants: dict[Key, Variant] = {}
+    for target, model in models.items():
+        targets, limit = {target: (Pose(),)}, limits.get(target)
+        variants["", "", target] = Variant(identity=made_by, targets=targets, limit=limit, weight=0)
+        for (name, start), attack in attacks.items():
+            bare = attack if start == "none" else attack.with_(init=None)  # which images is told by their hashes
+            variants[name, start, target] = Variant(
+                attack=attack,
+                label=name if start == "none" else f"{name}-{start}",
+                source=target,
+                identity={"settings": as_json(bare), "start": start, "models": model, **made_by},
+                targets=targets,
+                limit=limit,
+                counting=True,
+            )
+    return variants
 
 
 def _claim(store: Store, identity: Json) -> None:

@@ -90,7 +90,7 @@ def evaluate_folders(
 
     Args:
         images: clean and adversarial ones.
-        targets: networks to ask, on the images' device.
+        targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
         progress: called with each batch.
 

@@ -99,17 +99,17 @@ class SingleAttack:
             "seed": self.options.get("seed", 0),
             **made_by,
         }
-        ask = dict.fromkeys(self.evaluated, (Pose(),))
+        targets = dict.fromkeys(self.evaluated, (Pose(),))
         attacked = Variant(
             attack=self.attack,
             label=self.label,
             source=name,
             identity=identity,
-            ask=ask,
+            targets=targets,
             target_class=self.target_class,
             trace=self.trace,
         )
-        return (Variant(identity=made_by, ask=ask, weight=0), attacked) if ask else (attacked,)
+        return (Variant(identity=made_by, targets=targets, weight=0), attacked) if targets else (attacked,)
 
 
 @dataclass(kw_only=True)

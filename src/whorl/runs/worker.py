@@ -107,7 +107,7 @@ class Worker:
             if task.variant.attack is not None:
                 return self._attack(task, images, chunk)
         shown = images.x if task.variant.attack is None or not chunk.ids else self._saved(task.variant, chunk.ids)
-        self._evaluate(chunk, shown, images.y, task.ask)
+        self._evaluate(chunk, shown, images.y, task.targets)
         self.store.put(place, chunk)
         return task.weight
 
@@ -132,7 +132,7 @@ class Worker:
             images = self._recognised(task, images)
             chunk.ids = list(images.ids)
         if not images.ids:
-            self._evaluate(chunk, images.x, images.y, task.ask)
+            self._evaluate(chunk, images.x, images.y, task.targets)
             self.store.put(place, chunk)
             return task.weight
         attack: Any = variant.attack
@@ -140,7 +140,7 @@ class Worker:
         try:
             adv, trace = self._craft(variant, images, chunk, ledger)
             if variant.counting:
-                self._evaluate(chunk, adv, images.y, task.ask)
+                self._evaluate(chunk, adv, images.y, task.targets)
                 self.store.put(place, chunk)
             else:
                 self.store.put(place, chunk, self._files(variant, images.ids, adv, trace))
@@ -150,8 +150,8 @@ class Worker:
             raise
         if ledger is not None:
             self.store.finish(ledger)
-        if not variant.counting and (task.ask or variant.target_class is not None):
-            self._evaluate(chunk, adv, images.y, task.ask)
+        if not variant.counting and (task.targets or variant.target_class is not None):
+            self._evaluate(chunk, adv, images.y, task.targets)
             self._reach(variant, chunk, adv)
             self.store.put(place, chunk)
         return task.weight
@@ -217,11 +217,11 @@ class Worker:
 
     # -------------------------------------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, chunk: Chunk, shown: Tensor, y: Tensor, ask: Mapping[str, tuple[Pose, ...]]) -> None:
+    def _evaluate(self, chunk: Chunk, shown: Tensor, y: Tensor, poses: Mapping[str, tuple[Pose, ...]]) -> None:
         """Write down who recognises which image in which pose."""
-        targets = {name: self.networks.target(name) for name in ask} if chunk.ids else {}
+        targets = {name: self.networks.target(name) for name in poses} if chunk.ids else {}
         predictor = Predictor(targets, precision=self.orders.precision)
-        found = predictor.recognised(shown.to(self.networks.device), y, ask, ids=chunk.ids)
+        found = predictor.recognised(shown.to(self.networks.device), y, poses, ids=chunk.ids)
         for (name, pose), row in found.items():
             known = chunk.answers.setdefault(self.orders.target_keys[name], {})
             known[pose_key(pose)] = _digits(row)

@@ -12,7 +12,8 @@ from cli.invoking import invoke
 from paper.toys import SMALL, toy_images
 from whorl import paper
 from whorl.paper.cast import Profile, cast
-from whorl.paper.querying import compare_queries, reproduce_queries
+from whorl.paper.declaration import PaperOptions
+from whorl.paper.queries import compare_queries, reproduce_queries
 from whorl.runs.query_rows import QueryRow
 
 TARGET = "efficientnet_lite0+jpeg"
@@ -77,9 +78,8 @@ def test_small_networks_from_end_to_end(tmp_path: Path) -> None:
     profile = Profile(name="toys", size=18, networks={"ensemble": (SMALL,), "jpeg": (f"{SMALL}+jpeg",)})
     data = toy_images(tmp_path, 6)
     rows = ["nes", "nes-ai-dim", "nattack-pgd"]
-    done = reproduce_queries(
-        paper.load("table7"), tmp_path / "run", profile, data=data, attacks=rows, budget=120, device="cpu"
-    )
+    options = PaperOptions(profile=profile, data=data, attacks=rows, device="cpu")
+    done = reproduce_queries(paper.load("table7"), tmp_path / "run", options, budget=120)
     assert [line.attack for line in done.blocks[0].lines] == rows
     lines = (tmp_path / "run" / "images.jsonl").read_text().splitlines()
     records = [record for record in map(json.loads, lines) if record.get("counts")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison
 from whorl.models.zoo import find_device
-from whorl.paper.cast import Cast, Profile, cast
+from whorl.paper.cast import Cast, cast, load_profile
 from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
-from whorl.paper.declaration import chosen_rows
+from whorl.paper.declaration import PaperOptions
 from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
+from whorl.runs.networks import split_source
 from whorl.runs.settings import read_settings
 
 if TYPE_CHECKING:
@@ -31,44 +31,27 @@ _Spent = Mapping[str, Mapping[str, int]]
 
 
 def reproduce_queries(
-    item: Item,
-    out: Path,
-    profile: Profile,
-    *,
-    data: str | Path | None = None,
-    limit: int | None = None,
-    size: int | None = None,
-    seed: int = 0,
-    attacks: Sequence[str] = (),
-    without: Sequence[str] = (),
-    budget: int = BUDGET,
-    device: str = "auto",
-    progress: Progress = silent,
+    item: Item, out: Path, options: PaperOptions, *, budget: int = BUDGET, progress: Progress = silent
 ) -> Compared:
     """Run table 7, going on where an earlier run stopped, and put it beside what the paper printed.
 
     Args:
         item: table 7.
         out: folder of its results.
-        profile: who stands for the paper's networks.
-        data: folder of labelled images, or a CSV list; the bundled samples if None.
-        limit: take only the first so many.
-        size: side in pixels to resize to; the profile's if None.
-        seed: of all randomness.
-        attacks: rows to run; all if empty.
-        without: rows to leave out.
+        options: what to run.
         budget: most queries for each image.
-        device: "auto", "cpu", "cuda" or "cuda:1".
         progress: called with each attack that is done.
     """
     from whorl.runs.query_table import table7
 
-    who, images = cast(item, profile), _images(data, limit, size or profile.size)
+    profile = load_profile(options.profile)
+    who, images = cast(item, profile), _images(options.data, options.limit, options.size or profile.size)
     [(_, surrogates)], targets = who.sources, tuple(dict.fromkeys(name for _, name in who.targets))
     starts: dict[str, list[str]] = {}
-    for spec in chosen_rows(item, attacks, without):
+    for spec in options.rows(item):
         starts.setdefault(spec.name, []).append(_start(spec.title))
     rows: list[QueryRow] = []
+    spent: dict[str, dict[str, int]] = {}
     for attack, own in starts.items():
         made = table7(
             images,
@@ -77,15 +60,15 @@ def reproduce_queries(
             starts=own,
             start_settings={start: _start_settings(start) for start in own if start != NO_START},
             targets=targets,
-            # An address, such as that of a file, may hold a "+" of its own.
-            surrogates=[surrogates] if ":" in surrogates else surrogates.split("+"),
+            surrogates=split_source(surrogates),
             budget=budget,
-            seed=seed,
-            device=find_device(device),
+            seed=options.seed,
+            device=find_device(options.device),
             progress=progress,
         )
         rows += made.rows
-    return compare_queries(item, rows, _spent(out / "images.jsonl", budget), who, profile.name, budget=budget)
+        spent |= {f"{row.label} {row.target}": made.spent(row, failure=budget + 1) for row in made.rows}
+    return compare_queries(item, rows, spent, who, profile.name, budget=budget)
 
 
 def compare_queries(
@@ -224,18 +207,6 @@ def _start_settings(start: str) -> dict[str, Any]:
     ({'estimator': AffineInvariant(sigma='reference')}, {})
     """
     return read_settings(as_in_the_paper(AttackSpec(name=start)).settings)
-
-
-def _spent(path: Path, budget: int) -> _Spent:
-    """Read what each image took, from the lines that the table's run leaves."""
-    spent: dict[str, dict[str, int]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        record: dict[str, Any] = json.loads(line) if line.endswith("}") else {}  # the last one may be torn
-        if record.get("counts"):
-            label = record["attack"] if record["start"] == NO_START else f"{record['attack']}-{record['start']}"
-            took = record["queries"] if record["success"] else budget + 1
-            spent.setdefault(f"{label} {record['target']}", {})[record["id"]] = took
-    return spent
 
 
 def _images(data: str | Path | None, limit: int | None, size: int | None) -> Images:
