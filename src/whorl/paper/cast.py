@@ -47,7 +47,7 @@ class Cast:
 
     Attributes:
         sources: the paper's networks that images are crafted on, each with what stands for it.
-        targets: the paper's networks that are asked, each with what stands for it: one or more.
+        targets: the paper's networks that are evaluated, each with what stands for it: one or more.
         notes: who is missing and why, and what a profile says of its choice.
     """
 

@@ -220,9 +220,9 @@ def judge(printed: float | None, comparison: Comparison | None) -> Verdict:
         comparison: of ours.
 
     Returns:
-        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not told
-        apart: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees`` or
-        ``differs``, by direction.
+        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not
+        distinguished: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees``
+        or ``differs``, by direction.
 
     >>> judge(16.1, Comparison(n=100, b=20, c=2)), judge(16.1, Comparison(n=100, b=2, c=20))
     ('agrees', 'differs')

@@ -93,7 +93,7 @@ def photographs_content(
     Args:
         compared: ours beside the paper's.
         done: the simulated photographs.
-        targets: the networks that were asked.
+        targets: the networks that were evaluated.
         crafted: by row, what a manifest says of its images.
         command: what the user typed.
     """

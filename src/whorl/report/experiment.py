@@ -39,7 +39,7 @@ def report_experiment(
         tables: further tables to show.
         photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Returns:
         What was written, by what it is.

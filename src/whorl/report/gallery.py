@@ -36,8 +36,8 @@ class Tile:
 
     Attributes:
         image: 8-bit RGB, as the network saw it; :func:`to_image` makes one of a tensor.
-        caption: what the network says; "" if nobody was asked.
-        fooled: whether that is wrong; None if nobody was asked.
+        caption: what the network says; "" if it was not evaluated.
+        fooled: whether that is wrong; None if it was not evaluated.
         probability: that the network gives to it, in [0, 1]; None if it was not kept.
     """
 
