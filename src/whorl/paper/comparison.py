@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -125,6 +125,37 @@ class ComparedTable:
     columns: tuple[str, ...]
     lines: tuple[ComparedRow, ...]
     digits: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        source: str,
+        columns: Sequence[tuple[str, str]],
+        rows: Mapping[str, str],
+        value: Callable[[str, int], Value],
+        *,
+        digits: int = 1,
+    ) -> Self:
+        """Fill in a table.
+
+        Args:
+            title: source and target, the paper's name and ours.
+            source: ours.
+            columns: the heading and our target of each.
+            rows: what each row is called, by its label.
+            value: gives what stands in a row, by its label, and in a column, by its place.
+            digits: to show after the point.
+        """
+        filled = {row: tuple(value(row, place) for place in range(len(columns))) for row in rows}
+        return cls(
+            title=title,
+            source=source,
+            targets=tuple(target for _, target in columns),
+            columns=tuple(heading for heading, _ in columns),
+            lines=tuple(ComparedRow(attack=rows[row], values=values) for row, values in filled.items()),
+            digits=digits,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -150,7 +150,8 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
     _check(x, adversarial, y, ids, poses)
     parts = [slice(i, i + batch_size) for i in range(0, len(x), batch_size)]
     batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
-    chosen = telling(outcomes(batches, {model.name: model}, tuple(poses.values())), model.name)[:count]
+    shown_in = tuple(poses.values())
+    chosen = telling(outcomes(batches, {model.name: model}, shown_in), model.name, poses=shown_in)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
     bound = eps or reach(x, adversarial)
     made = examples(model, x[chosen], shown, y[chosen], [ids[i] for i in chosen], poses=poses, eps=bound)
@@ -186,7 +187,9 @@ def examples(
     return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
 
 
-def telling(found: Outcomes, target: str, attacks: Sequence[str] = ()) -> list[int]:
+def telling(
+    found: Outcomes, target: str, attacks: Sequence[str] = (), poses: Collection[Pose] = tuple(POSES.values())
+) -> list[int]:
     """All images, by index, those most worth showing first.
 
     These are the images whose clean version is recognised in most poses, and of those the ones on which the first and
@@ -196,11 +199,13 @@ def telling(found: Outcomes, target: str, attacks: Sequence[str] = ()) -> list[i
         found: what became of each image.
         target: name of the network whose answers are shown.
         attacks: from the weaker to the stronger; all if empty.
+        poses: those that are shown; of the others only if none of these was evaluated.
     """
     at, names = found.targets.index(target), list(attacks or found.attacks)
-    first, last = (found.adversarial[found.attacks.index(name), at].int() for name in (names[0], names[-1]))
+    rows = [place for place, pose in enumerate(found.poses) if pose in poses] or slice(None)
+    first, last = (found.adversarial[found.attacks.index(name), at, rows].int() for name in (names[0], names[-1]))
     lead = (first - last if len(names) > 1 else 1 - last).sum(0).tolist()
-    recognised = found.clean[at].sum(0).tolist()
+    recognised = found.clean[at, rows].sum(0).tolist()
     return sorted(range(len(found.ids)), key=lambda i: (-recognised[i], -lead[i], i))
 
 
