@@ -49,7 +49,7 @@ class PolarGridInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``.
+        sigma: pixels, ``"reference"`` or ``"printed"``.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, (radii, angles), in cells of the estimator's grid.
         polar_sigma: as ``sigma``, likewise.
@@ -65,7 +65,7 @@ class PolarGridInvariant(_Wraps, Record):
     """
 
     kernel_size: Size = 15
-    sigma: Sigma = "calibrated"
+    sigma: Sigma = "reference"
     kind: Kind = "gaussian"
     polar_kernel_size: Size | None = None
     polar_sigma: Sigma | None = None
