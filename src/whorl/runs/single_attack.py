@@ -21,13 +21,10 @@ from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource
 from whorl.runs.networks import Networks, device_of, identify, name_of
-from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders, trace_folder
-
-# On a CPU a larger batch is no faster, and an interruption costs a batch.
-_CPU_BATCH, _GPU_BATCH = 4, 64
 
 
 class RunOptions(TypedDict, total=False):
@@ -84,9 +81,7 @@ class SingleAttack:
     @property
     def batch_size(self) -> int:
         """Images at a time."""
-        given = self.options.get("batch_size")
-        default = _GPU_BATCH if self.device.type == "cuda" else _CPU_BATCH
-        return default if given is None else given
+        return chunk_size(self.device, self.options.get("batch_size"), cpu=4)
 
     def variants(self) -> tuple[Variant, ...]:
         """The clean images if anybody is evaluated on them, and the attacked ones."""
@@ -199,7 +194,7 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
             carry_out(plan, left, orders, networks, stage=stage, progress=progress)
         except Interrupted as error:
             made = sum(len(chunk.ids) for chunk in store.chunks(variants[-1].place))
-            place = store.folder.images(variants[-1].label, variants[-1].source)
+            place = store.images(variants[-1].label, variants[-1].source)
             raise Interrupted(f"{made} images are in {place}. Run the same command again to go on.") from error
         finally:
             discarded = _note(plan, details)
@@ -229,7 +224,7 @@ def differences(earlier: Json, now: Json) -> list[str]:
 
 def _claim(store: Store, variant: Variant, *, overwrite: bool) -> None:
     """Refuse to mix images of two settings, or remove the older ones."""
-    earlier = store.folder.read()["crafted"].get(variant.name)
+    earlier = store.read()["crafted"].get(variant.name)
     if earlier is not None and "cells" in earlier:
         raise WhorlError(f"{variant.name} in {store.path} belongs to an experiment. Choose another folder (out).")
     if earlier is None or not (earlier["images"] or any(store.chunks(variant.place))):
@@ -244,7 +239,7 @@ def _claim(store: Store, variant: Variant, *, overwrite: bool) -> None:
         # The manifest forgets the old images before any new one is written: at no time do both count as one.
         store.write(lambda manifest: manifest["crafted"].pop(variant.name))
         trace = store.path / "trace" / variant.place
-        store.forget(variant.place, [store.folder.images(variant.label, variant.source), trace])
+        store.forget(variant.place, [store.images(variant.label, variant.source), trace])
 
 
 def _note(plan: Plan, details: Json) -> int:
@@ -285,7 +280,7 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     return AttackResult(
         attack=variant.label,
         source=variant.source,
-        folder=plan.store.folder.images(variant.label, variant.source),
+        folder=plan.store.images(variant.label, variant.source),
         ids=ids,
         kept=kept,
         left_out=left_out,
