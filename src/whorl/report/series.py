@@ -17,7 +17,7 @@ _FIXED_SCALES, _FIXED_ANGLES = (0.6, 0.8), (-30.0, -15.0)
 
 
 class Transfer(NamedTuple):
-    """Where an attack was crafted, and who looks at it."""
+    """Where an attack was crafted, and which network it is evaluated on."""
 
     source: str
     """"" if nobody recorded it."""
@@ -61,7 +61,7 @@ def target_name(cell: Cell) -> str:
 
 
 def transfer_of(cell: Cell) -> Transfer:
-    """Where a cell was crafted and who looked at it."""
+    """Where a cell was crafted and evaluated."""
     # An ensemble is called by its members, joined by "+".
     return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
 
@@ -187,9 +187,9 @@ def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
         ordered = sorted(group, key=lambda p: p.scale)
         fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
         found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
-    # A pose that merely happens to have an unmoved twin is no sweep.
-    moved = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
-    for group in sorted(moved, key=len, reverse=True)[:2]:
+    # A pose that merely happens to have a twin without a shift is no sweep.
+    shifted = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
+    for group in sorted(shifted, key=len, reverse=True)[:2]:
         ordered = sorted(group, key=lambda p: p.shift)
         fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
         found.append(Sweep(axis="shift", values=tuple(p.shift[0] for p in ordered), poses=tuple(ordered), fixed=fixed))
