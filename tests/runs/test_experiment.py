@@ -200,6 +200,19 @@ def test_the_folder_of_an_experiment_can_be_evaluated(data: Path, tmp_path: Path
         runs.craft("mim", named_by_address(), runs.Data(folder=data), done.folder)
 
 
+def test_the_images_of_an_experiment_can_be_printed(data: Path, tmp_path: Path) -> None:
+    from whorl.physical import collect
+
+    done = run(declared(data), tmp_path / "out")
+    groups = collect(done.folder, limit=2)  # finds the clean ones by itself, and that they are the attacked ones
+    assert [[one.attack for one in group][1:] for group in groups] == [["mim", "ai-mim"]] * 2
+    assert [one.grad_evals for one in groups[0][1:]] == [10, 10]
+    path = data / f"{groups[0][0].id}.png"
+    save_image(path, 1 - load_image(path))
+    with pytest.raises(WhorlError, match=groups[0][0].id):
+        collect(done.folder, limit=2)
+
+
 def test_a_folder_that_holds_something_else(data: Path, tmp_path: Path) -> None:
     runs.craft("mim", named_by_address(), runs.Data(folder=data), tmp_path / "out")
     with pytest.raises(WhorlError, match="made by `whorl attack`"):
