@@ -21,7 +21,8 @@ from conftest import pictures, small_net
 from whorl import WhorlError, runs
 from whorl.attacks import TargetError
 from whorl.data import Images, load_image, save_image
-from whorl.runs.black_box import QueryResult, query
+from whorl.runs.black_box import query
+from whorl.runs.single_attack import AttackResult
 
 COUNT, BUDGET = 6, 120
 BLACK_BOX = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
@@ -48,7 +49,7 @@ class Counted(nn.Module):
         return answer
 
 
-def run(name: str, target: nn.Module, out: Path, *, started: bool = False, **more: Any) -> QueryResult:
+def run(name: str, target: nn.Module, out: Path, *, started: bool = False, **more: Any) -> AttackResult:
     settings: dict[str, Any] = {"budget": BUDGET}
     if name in whorl.attack_names(kind="score"):
         settings |= {"samples": 20, "eps": 4 / 255}

@@ -32,7 +32,7 @@ def chunk(**more: Any) -> Chunk:
 
 
 def images(store: Store) -> dict[Path, Any]:
-    return {store.folder.image("nes", "small", name): torch.rand(3, 4, 4) for name in ("a", "c")}
+    return {store.image("nes", "small", name): torch.rand(3, 4, 4) for name in ("a", "c")}
 
 
 def test_a_chunk_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_files_are_checked(harm: str, tmp_path: Path) -> None:
     store, mine = Store(tmp_path), chunk()
     store.put(PLACE, mine, images(store))
     assert store.sound(mine)
-    path = store.folder.image("nes", "small", "c")
+    path = store.image("nes", "small", "c")
     path.unlink()
     if harm == "changed":
         save_image(path, torch.rand(3, 4, 4))

@@ -23,13 +23,10 @@ from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
 from whorl.runs.images import HashedImage
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
 from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders
-
-# On a CPU a larger batch is no faster, and an interruption costs a batch.
-_CPU_BATCH, _GPU_BATCH = 8, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +175,7 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
             **made_by,
         }
         variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, targets=targets))
-    size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
+    size = chunk_size(networks.device, declaration.batch_size)
     how = {} if declaration.precision == "full" else {"precision": declaration.precision}
     return Plan(
         store=store,

@@ -150,6 +150,14 @@ class Plan:
         return left
 
 
+def chunk_size(device: torch.device, given: int | None = None, *, cpu: int = 8) -> int:
+    """Images at a time: as given, or 64 on a GPU, which they fill, and ``cpu`` elsewhere.
+
+    On a CPU a larger batch is no faster, and an interruption costs a batch.
+    """
+    return given if given is not None else 64 if device.type == "cuda" else cpu
+
+
 def surroundings(device: torch.device) -> Json:
     """What an image may depend on besides settings, weights and seed; images of two of these must not be mixed."""
     return {"whorl_version": whorl.__version__, "torch_version": torch.__version__, "device_type": device.type}

@@ -170,16 +170,12 @@ class Ledger:
         os.close(self._file)
 
 
-class Store:
-    """A run folder, to be read, and to be written to by whoever holds its lock or works for who does.
+class Store(RunFolder):
+    """A run folder, to be written to by whoever holds its lock or works for who does.
 
     Args:
         path: the folder; made when something is first written.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self.folder = RunFolder(path)
-        self.path = self.folder.path
 
     @classmethod
     @contextmanager
@@ -319,9 +315,9 @@ class Store:
         Args:
             change: alters the manifest that it is given.
         """
-        content = self.folder.read()
+        content = self.read()
         change(content)
-        write_file(self.folder.manifest, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_file(self.manifest, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def image_facts(folder: Path, entry: Json, place: Path) -> Json:

@@ -120,7 +120,7 @@ class Worker:
 
     def _saved(self, variant: Variant, ids: Sequence[str]) -> Tensor:
         """Read adversarial images back as they were saved."""
-        places = [self.store.folder.image(variant.label, variant.source, name) for name in ids]
+        places = [self.store.image(variant.label, variant.source, name) for name in ids]
         with ThreadPoolExecutor(THREADS) as pool:
             return torch.stack(list(pool.map(load_image, places)))
 
@@ -187,7 +187,7 @@ class Worker:
         self, variant: Variant, ids: Sequence[str], adv: Tensor, trace: Trace | None
     ) -> dict[Path, Tensor | str]:
         """What is kept besides the chunk: each image, and its steps if they were asked for."""
-        folder = self.store.folder
+        folder = self.store
         files: dict[Path, Tensor | str] = {
             folder.image(variant.label, variant.source, name): image for name, image in zip(ids, adv, strict=True)
         }
