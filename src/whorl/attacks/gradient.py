@@ -118,7 +118,7 @@ class GradientAttack(Attack):
     @property
     def bound_estimator(self) -> Estimator:
         """The estimator as it is for this attack's ε, where that is one number in L∞."""
-        if isinstance(self.eps, float) and self.norm == "linf":
+        if self.estimator is not identity and isinstance(self.eps, float) and self.norm == "linf":
             return for_eps(self.estimator, self.eps)
         return self.estimator
 

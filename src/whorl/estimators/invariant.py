@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from numbers import Real
+from sys import float_info
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -28,6 +29,7 @@ TI_SIGMA = 7 / 3
 # Rotations have a polar grid of their own: with so many times the angles as the image's longer side has pixels, and
 # then the next multiple of what matrix units take at once.
 _FINER, _ANGLES_AT_ONCE = 2, 16
+_LEAST_WIDTH = 1e-2  # of a cell
 
 
 @runtime_checkable
@@ -248,7 +250,8 @@ class RotationInvariant(_Wraps, Record):
         if not _checked(gradient).numel():
             return gradient
         angles = -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
-        sigma = self._width(0.5) / 360 * angles
+        # Below that nothing moves: the nearest cell has no weight that a float could hold.
+        sigma = max(self._width(0.5) / 360 * angles, _LEAST_WIDTH)
         fast = average_rotations(gradient, sigma, angles)
         if fast is not None:
             return fast
@@ -346,7 +349,7 @@ def _for_eps(estimator: RotationInvariant, eps: float) -> RotationInvariant:
     assert estimator.at_eps is not None  # noqa: S101 - the caller has looked
     share = min(1.0, eps / estimator.at_eps) or 1.0  # a ball without extent has no width to suit
     widths = estimator.degrees if isinstance(estimator.degrees, tuple) else (estimator.degrees,)
-    scaled = tuple(width * share for width in widths)
+    scaled = tuple(max(width * share, float_info.min) for width in widths)
     return RotationInvariant(degrees=scaled if len(scaled) == 2 else scaled[0])
 
 
