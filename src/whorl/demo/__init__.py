@@ -13,8 +13,8 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.progress import Progress, silent
 from whorl.report.experiment import run_gallery, telling_target
+from whorl.report.export import save_gallery
 from whorl.report.gallery import telling
-from whorl.report.sheet import save_gallery
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import mean_rate

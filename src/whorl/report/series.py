@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -120,6 +120,23 @@ def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     [('pgd', 'ai-pgd')]
     """
     return [(name, AFFINE_INVARIANT + name) for name in names if AFFINE_INVARIANT + name in names]
+
+
+def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, float]]:
+    """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
+
+    The rate is the mean over targets that the attack was not crafted on, or over all where there are no others.
+    Attacks without gradients, or whose cost nobody recorded, are left out.
+    """
+    unseen = {key for key in found if not key.transfer.white_box} or set(found)
+    rows = []
+    for name in attacks(found):
+        own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
+        rate = mean(overall(cells).mean for cells in own)
+        spent = mean(cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n)
+        if spent > 0 and not math.isnan(rate):
+            rows.append((name, spent, rate))
+    return rows
 
 
 def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[float], list[float]] | None:
