@@ -208,6 +208,19 @@ def test_starts_from_a_folder(tmp_path: Path) -> None:
         run("nes", Counted(), tmp_path / "run", init=tmp_path / "starts")
 
 
+def test_images_that_are_made_again_are_counted_again(tmp_path: Path) -> None:
+    first, second = Counted(), Counted()
+    expected = run("nes", first, tmp_path)
+    (expected.folder / "p1.png").unlink()
+    done = run("nes", second, tmp_path)
+    assert (done.queries, done.kept) == (expected.queries, COUNT - 2)
+    assert sum(done.queries.values()) + done.discarded_queries == first.seen + second.seen
+    third = Counted()
+    traced = run("nes", third, tmp_path, trace=True)  # asked for afterwards: made again, for the steps are gone
+    assert (traced.queries, traced.kept) == (expected.queries, 0)
+    assert sum(traced.queries.values()) + traced.discarded_queries == first.seen + second.seen + third.seen
+
+
 @pytest.mark.parametrize("name", ["nes", "boundary"])
 def test_the_trace_is_whole(name: str, tmp_path: Path) -> None:
     done = run(name, Counted(), tmp_path, trace=True)

@@ -146,6 +146,15 @@ def test_work_that_was_finished_after_all_is_not_discarded(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.queries"))
 
 
+def test_work_that_is_cut_when_its_chunk_is_there_is_not_discarded(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ledger = store.begin(PLACE, VARIANT, KEY)
+    ledger.add(8)
+    store.put(PLACE, chunk(queries=[7, 1], success=[True, True], work=ledger.work))
+    store.discard(ledger)  # Ctrl-C, just then
+    assert store.settle(PLACE, VARIANT) == 0
+
+
 def test_a_torn_ledger_counts_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     ledger = store.begin(PLACE, VARIANT, KEY)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypedDict
 
 import torch
-from torch import Tensor
 
 from whorl.attacks import Attack
 from whorl.attacks.contract import Model
@@ -23,7 +22,7 @@ from whorl.runs.images import ImageSource
 from whorl.runs.networks import Networks, device_of, identify, name_of
 from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
-from whorl.runs.store import Chunk, Store
+from whorl.runs.store import Store
 from whorl.runs.worker import Orders, trace_folder
 
 
@@ -258,20 +257,11 @@ def _note(plan: Plan, details: Json) -> int:
 
 def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     """Add up the chunks; ``made`` are the keys of those that were made now."""
-    chunks: list[Chunk] = []
-    clean: list[Chunk] = []
-    kept, left_out = 0, list[BadImage]()
-    for task in plan.tasks:
-        chunk = plan.chunk(task)
-        if chunk is None:
-            raise WhorlError(f"{plan.store.cell(task.variant.place, task.key)} is gone. Run it again.")
-        if task.variant.attack is None:
-            clean.append(chunk)
-            continue
-        chunks.append(chunk)
-        kept += 0 if task.key in made else len(chunk.ids)
-        paths = {image.entry.id: image.entry.path for image in task.images}
-        left_out += [BadImage(path=paths[name], id=name, reason=reason) for name, reason in chunk.bad]
+    attacked = [task for task in plan.tasks if task.variant.attack is not None]
+    chunks = [plan.stored(task) for task in attacked]
+    paths = {image.entry.id: image.entry.path for task in attacked for image in task.images}
+    bad = [item for chunk in chunks for item in chunk.bad]
+    left_out = [BadImage(path=paths[name], id=name, reason=reason) for name, reason in bad]
     ids = [name for chunk in chunks for name in chunk.ids]
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0].reason}")
@@ -282,12 +272,9 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
         source=variant.source,
         folder=plan.store.images(variant.label, variant.source),
         ids=ids,
-        kept=kept,
+        kept=sum(len(chunk.ids) for task, chunk in zip(attacked, chunks, strict=True) if task.key not in made),
         left_out=left_out,
-        counts={
-            name: SuccessRate.counted(*(_recognised(some, key) for some in (clean, chunks)))
-            for name, key in plan.target_keys.items()
-        },
+        counts=_counts(plan) if plan.targets else {},
         reached=None if untargeted else sum(chunk.reached.count("1") for chunk in chunks),
         grad_evals=sum(sum(chunk.grad_evals) for chunk in chunks),
         seconds=sum(chunk.seconds for chunk in chunks),
@@ -298,6 +285,8 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     )
 
 
-def _recognised(chunks: Sequence[Chunk], key: str) -> Tensor:
-    """(N,) bool: which images a target, by its key, recognises as they are."""
-    return torch.tensor([digit == "1" for chunk in chunks for digit in chunk.recognised(key, Pose())])
+def _counts(plan: Plan) -> dict[str, SuccessRate]:
+    """By network, successes on the images as they are."""
+    counts = [outcomes.counts for outcomes, _ in plan.by_chunk()]
+    cell = plan.variants[-1].name
+    return {name: sum((one[cell, name, Pose()] for one in counts), SuccessRate()) for name in plan.targets}

@@ -231,9 +231,9 @@ class Store(RunFolder):
             chunk: what is known.
             files: images, (3, H, W) in [0, 1], and texts, by their paths.
         """
-        path = self.cell(place, chunk.key)
-        if files:
-            path.unlink(missing_ok=True)  # before a file is replaced: it never speaks of files that are gone
+        path, old = self.cell(place, chunk.key), self.get(place, chunk.key) if files else None
+        if old is not None:
+            self._forget(place, old)  # before a file is replaced: it never speaks of files that are gone
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
                 digests = list(pool.map(_written, (files or {}).items()))
@@ -271,10 +271,14 @@ class Store(RunFolder):
         """Remove chunks that speak of images which are about to be made anew, but for those with a key to keep."""
         for chunk in self.chunks(place):
             if chunk.key not in keep and not ids.isdisjoint(chunk.ids):
-                if chunk.queries:
-                    note = self.cell(place, chunk.key).with_name(f"{chunk.variant[:_NAME]}.{chunk.work}.discarded")
-                    write_file(note, f"{sum(chunk.queries):0{_DIGITS}d}")
-                self.cell(place, chunk.key).unlink(missing_ok=True)
+                self._forget(place, chunk)
+
+    def _forget(self, place: Path, chunk: Chunk) -> None:
+        path = self.cell(place, chunk.key)
+        if chunk.queries:  # they were spent all the same
+            note = path.with_name(f"{chunk.variant[:_NAME]}.{chunk.work}.discarded")
+            write_file(note, f"{sum(chunk.queries):0{_DIGITS}d}")
+        path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------------------------------------------ queries
 
@@ -289,9 +293,9 @@ class Store(RunFolder):
         ledger.path.unlink(missing_ok=True)
 
     def discard(self, ledger: Ledger) -> None:
-        """The work was cut short: its queries were spent for nothing."""
+        """The work was cut short: its queries were spent for nothing, unless its chunk had just been put."""
         ledger.close()
-        _discard(ledger.path)
+        _settle(ledger.path)
 
     def settle(self, place: Path, variant: str) -> int:
         """Find what killed processes left in hand, and add up all queries of a variant that were discarded.
@@ -300,11 +304,7 @@ class Store(RunFolder):
         """
         folder = self.path / "cells" / place
         for path in folder.glob("*.queries"):
-            chunk = _read_chunk(folder / f"{path.name.split('.')[2]}.json")
-            if chunk is not None and chunk.work == _work(path):
-                path.unlink()
-            else:
-                _discard(path)
+            _settle(path)
         return sum(_number(path) for path in folder.glob(f"{variant[:_NAME]}.*.discarded"))
 
     # ----------------------------------------------------------------------------------------------------- manifest
@@ -366,9 +366,13 @@ def _work(path: Path) -> str:
     return path.name.split(".")[1]
 
 
-def _discard(path: Path) -> None:
-    variant, work, *_ = path.name.split(".")
-    path.replace(path.with_name(f"{variant}.{work}.discarded"))
+def _settle(path: Path) -> None:
+    variant, work, key, _ = path.name.split(".")
+    chunk = _read_chunk(path.with_name(f"{key}.json"))
+    if chunk is not None and chunk.work == work:
+        path.unlink()
+    else:
+        path.replace(path.with_name(f"{variant}.{work}.discarded"))
 
 
 def _number(path: Path) -> int:

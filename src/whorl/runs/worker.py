@@ -108,6 +108,7 @@ class Worker:
                 return self._attack(task, images, chunk)
         shown = images.x if task.variant.attack is None or not chunk.ids else self._saved(task.variant, chunk.ids)
         self._evaluate(chunk, shown, images.y, task.targets)
+        self._reach(task.variant, chunk, shown)
         self.store.put(place, chunk)
         return task.weight
 
