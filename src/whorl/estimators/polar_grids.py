@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +64,7 @@ class PolarGridInvariant(_Wraps, Record):
     torch.Size([2, 3, 32, 48])
     """
 
+    _always_shown: ClassVar[tuple[str, ...]] = ("sigma",)
     kernel_size: Size = 15
     sigma: Sigma = "reference"
     kind: Kind = "gaussian"
