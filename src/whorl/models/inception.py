@@ -139,11 +139,11 @@ def read_quantised_inception(path: Path) -> StateDict:
     graph = read_tflite(path)
     try:
         return _dequantised(graph)
-    except (_OtherNetwork, KeyError, ValueError) as error:  # a tensor too early, or of a shape that fits no other
+    except (_OtherNetworkError, LookupError, ValueError) as error:  # a tensor taken too early, or of another shape
         raise WhorlError(f"{path} must hold TF-slim's Inception-v3 in uint8; got another network ({error}).") from error
 
 
-class _OtherNetwork(Exception):
+class _OtherNetworkError(Exception):
     """Where the file departs from the module."""
 
 
@@ -173,12 +173,12 @@ def _dequantised(graph: QuantisedGraph) -> StateDict:
             _check_layer(step, layer, name)
             low, high = graph.tensors[step.output].range()
             if low != 0:
-                raise _OtherNetwork(f"activations of {name} start at {low}")
+                raise _OtherNetworkError(f"activations of {name} start at {low}")
             unit = high / _CEILING
             weight, bias = weight / unit, bias / unit
         else:
             unit, weight, bias = 1.0, weight[1:, :, 0, 0], bias[1:]
-        units[step.output] = np.full(graph.tensors[step.output].shape[-1], unit)
+        units[step.output] = np.full(len(bias), unit)
         state[f"{name}.weight"], state[f"{name}.bias"] = (
             torch.from_numpy(np.ascontiguousarray(values)).float() for values in (weight, bias)
         )
@@ -195,11 +195,11 @@ def _check_layer(step: Operator, layer: nn.Conv2d, name: str) -> None:
     same = (layer.kernel_size[0] // 2, layer.kernel_size[1] // 2)
     padding = same if step.padding == "SAME" else (0, 0)
     if (step.stride, padding, step.fused) != (layer.stride, layer.padding, 0):
-        raise _OtherNetwork(f"{name} is {step}")
+        raise _OtherNetworkError(f"{name} is {step}")
 
 
 def _check_range(graph: QuantisedGraph, step: Operator, units: NDArray[np.float64]) -> None:
     """Pools and concatenations must clamp nothing, for the module has no clamp there."""
     low, high = graph.tensors[step.output].range()
     if step.kind != "reshape" and (low != 0 or high < _CEILING * units.max() * (1 - 1e-9) or step.fused):
-        raise _OtherNetwork(f"{step} clamps what it passes on")
+        raise _OtherNetworkError(f"{step} clamps what it passes on")

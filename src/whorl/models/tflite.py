@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 # Numbers that TensorFlow Lite's schema gives to operators, padding schemes, dtypes and kinds of options.
 _KINDS: dict[int, Kind] = {1: "average pool", 2: "concatenation", 3: "convolution", 17: "max pool", 22: "reshape"}
 _PADDINGS: dict[int, Padding] = {0: "SAME", 1: "VALID"}
-_DTYPES = {2: np.dtype("<i4"), 3: np.dtype("u1")}
+_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<i4"), 3: np.dtype("u1")}
 _OPTIONS = {"average pool": 5, "concatenation": 10, "convolution": 1, "max pool": 5}
 _MOST = 4096  # entries of any list but a tensor's data: lists that point at one another must not add up to hours
 
@@ -68,7 +68,7 @@ class Operator:
 
     Attributes:
         kind: what it does.
-        inputs: which tensors it takes, by number; -1 for one left out.
+        inputs: which tensors it takes, by number.
         output: which tensor it makes.
         padding: of a convolution or pool.
         stride: rows and columns.
@@ -113,11 +113,11 @@ def read_tflite(path: Path) -> QuantisedGraph:
         return _graph(_Buffer(path.read_bytes()))
     except FileNotFoundError as error:
         raise WhorlError(f"there is no file {path}.") from error
-    except (_Malformed, UnicodeDecodeError) as error:
+    except (_MalformedError, UnicodeDecodeError) as error:
         raise WhorlError(f"{path} is not a TensorFlow Lite file that can be read here: {error}.") from error
 
 
-class _Malformed(Exception):
+class _MalformedError(Exception):
     """What is wrong with the file."""
 
 
@@ -130,7 +130,7 @@ class _Buffer:
     def number(self, form: str, at: int) -> Any:
         # struct would count a negative place from the end
         if not 0 <= at <= len(self.data) - struct.calcsize(form):
-            raise _Malformed(f"it points at byte {at} of {len(self.data)}")
+            raise _MalformedError(f"it points at byte {at} of {len(self.data)}")
         return struct.unpack_from(form, self.data, at)[0]
 
     def followed(self, at: int) -> int:
@@ -158,7 +158,7 @@ class _Table:
     def table(self, field: int) -> _Table:
         at = self._place(field)
         if at is None:
-            raise _Malformed(f"field {field} of the table at byte {self.at} is missing")
+            raise _MalformedError(f"field {field} of the table at byte {self.at} is missing")
         return _Table(self.buffer, self.buffer.followed(at))
 
     def has(self, field: int) -> bool:
@@ -172,7 +172,7 @@ class _Table:
         start = self.buffer.followed(at)
         count = self.buffer.number("<I", start)
         if count > most or start + 4 + count * dtype.itemsize > len(self.buffer.data):
-            raise _Malformed(f"the vector at byte {start} has {count} entries")
+            raise _MalformedError(f"the vector at byte {start} has {count} entries")
         return np.frombuffer(self.buffer.data, dtype, count, start + 4)
 
     def integers(self, field: int) -> tuple[int, ...]:
@@ -190,7 +190,7 @@ class _Table:
 
 def _graph(buffer: _Buffer) -> QuantisedGraph:
     if buffer.data[4:8] != b"TFL3":
-        raise _Malformed("it does not start as one")
+        raise _MalformedError("it does not start as one")
     model = _Table(buffer, buffer.followed(0))
     [graph] = _exactly(1, model.tables(2), "graphs")
     buffers = model.tables(4)
@@ -200,8 +200,8 @@ def _graph(buffer: _Buffer) -> QuantisedGraph:
     [end] = _exactly(1, graph.integers(2), "outputs")
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for number in (start, end, *(one for step in operators for one in (*step.inputs, step.output))):
-        if not -1 <= number < len(tensors):
-            raise _Malformed(f"it names tensor {number} of {len(tensors)}")
+        if not 0 <= number < len(tensors):
+            raise _MalformedError(f"it names tensor {number} of {len(tensors)}")
     return QuantisedGraph(tensors=tensors, operators=operators, input=start, output=end)
 
 
@@ -209,13 +209,13 @@ def _tensor(table: _Table, buffers: list[_Table]) -> QuantisedTensor:
     name, shape, dtype = table.text(3), table.integers(0), _listed(_DTYPES, table.number(1, "<b"), "dtype")
     scale, zero_point = _quantisation(table.table(4)) if table.has(4) else (None, 0)
     if not 0 <= zero_point <= 255 * (dtype == np.uint8):
-        raise _Malformed(f"tensor {name!r} has zero point {zero_point}")
+        raise _MalformedError(f"tensor {name!r} has zero point {zero_point}")
     number = table.number(2, "<I")
     if number >= len(buffers):
-        raise _Malformed(f"tensor {name!r} is in buffer {number} of {len(buffers)}")
+        raise _MalformedError(f"tensor {name!r} is in buffer {number} of {len(buffers)}")
     data = buffers[number].array(0, np.dtype("u1"), most=len(table.buffer.data))
     if len(data) and (min(shape, default=1) < 1 or math.prod(shape) * dtype.itemsize != len(data)):
-        raise _Malformed(f"tensor {name!r} of shape {shape} has {len(data)} bytes")
+        raise _MalformedError(f"tensor {name!r} of shape {shape} has {len(data)} bytes")
     content = data.view(dtype).reshape(shape) if len(data) else None
     return QuantisedTensor(name=name, shape=shape, dtype=dtype, data=content, scale=scale, zero_point=zero_point)
 
@@ -225,47 +225,43 @@ def _quantisation(table: _Table) -> tuple[float | None, int]:
     if not scales and not zeros:
         return None, 0
     if len(scales) != 1 or len(zeros) != 1 or not (math.isfinite(scales[0]) and scales[0] > 0):
-        raise _Malformed(f"expected one positive scale and one zero point for a tensor; got {scales} and {zeros}")
+        raise _MalformedError(f"expected one positive scale and one zero point for a tensor; got {scales} and {zeros}")
     return scales[0], zeros[0]
 
 
 def _operator(table: _Table, codes: list[int]) -> Operator:
     code = table.number(0, "<I")
     if code >= len(codes):
-        raise _Malformed(f"it names operator code {code} of {len(codes)}")
+        raise _MalformedError(f"it names operator code {code} of {len(codes)}")
     kind = _listed(_KINDS, codes[code], "operator")
     [output] = _exactly(1, table.integers(2), f"outputs of a {kind}")
     inputs = table.integers(1)
     if kind == "reshape":  # to a constant shape, which is its second input
         return Operator(kind=kind, inputs=inputs, output=output)
     if table.number(3, "<B") != _OPTIONS[kind]:
-        raise _Malformed(f"a {kind} has options of another operator")
+        raise _MalformedError(f"a {kind} has options of another operator")
     options = table.table(4)
     if kind == "concatenation":
-        return Operator(
-            kind=kind, inputs=inputs, output=output, axis=options.number(0), fused=options.number(1, "<b")
-        )
+        return Operator(kind=kind, inputs=inputs, output=output, axis=options.number(0), fused=options.number(1, "<b"))
     pool = kind != "convolution"
     stride = options.number(2), options.number(1)  # width comes first
     window = (options.number(4), options.number(3)) if pool else (1, 1)
     if not pool and (options.number(4, default=1) > 1 or options.number(5, default=1) > 1):
-        raise _Malformed("a convolution is dilated")
+        raise _MalformedError("a convolution is dilated")
     if min(*stride, *window) < 1:
-        raise _Malformed(f"a {kind} has stride {stride} and window {window}")
+        raise _MalformedError(f"a {kind} has stride {stride} and window {window}")
     padding = _listed(_PADDINGS, options.number(0, "<b"), "padding")
     fused = options.number(5 if pool else 3, "<b")
-    return Operator(
-        kind=kind, inputs=inputs, output=output, padding=padding, stride=stride, window=window, fused=fused
-    )
+    return Operator(kind=kind, inputs=inputs, output=output, padding=padding, stride=stride, window=window, fused=fused)
 
 
 def _exactly(count: int, found: Sequence[_T], what: str) -> Sequence[_T]:
     if len(found) != count:
-        raise _Malformed(f"expected {count} {what}; got {len(found)}")
+        raise _MalformedError(f"expected {count} {what}; got {len(found)}")
     return found
 
 
 def _listed(known: Mapping[int, _T], number: int, what: str) -> _T:
     if number not in known:
-        raise _Malformed(f"expected {what} {', '.join(map(str, known))}; got {number}")
+        raise _MalformedError(f"expected {what} {', '.join(map(str, known))}; got {number}")
     return known[number]
