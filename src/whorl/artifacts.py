@@ -72,7 +72,7 @@ _DOWNLOADERS = {
         pin="@",
         clean="npm cache clean --force",
         places="registry or mirror",
-        offline="fill npm's cache with `npm cache add` beforehand",
+        offline="fill its cache with `npm cache add` beforehand and set npm_config_offline=true",
     ),
 }
 

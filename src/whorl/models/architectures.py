@@ -26,6 +26,9 @@ class Input:
     resize: Resize = "bilinear"
 
 
+INCEPTION_INPUT = Input(size=(299, 299), mean=(0.5,) * 3, std=(0.5,) * 3)  # 2x - 1
+
+
 def build(architecture: str, num_classes: int | None = None) -> tuple[nn.Module, Input]:
     """Build a network with random weights, leaving torch's random state as it was.
 
@@ -45,7 +48,7 @@ def build(architecture: str, num_classes: int | None = None) -> tuple[nn.Module,
             weights = models.get_model_weights(name).DEFAULT
             return models.get_model(name, weights=None, **extra), torchvision_input(weights)
         if architecture == "whorl:inception_v3":
-            return InceptionV3(**extra), Input(size=(299, 299), mean=(0.5,) * 3, std=(0.5,) * 3)
+            return InceptionV3(**extra), INCEPTION_INPUT
         if library not in ("", "timm"):
             raise WhorlError(f"an architecture is timm:NAME or torchvision:NAME; got {architecture!r}.")
         timm = _torchvision.timm()

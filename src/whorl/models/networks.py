@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from whorl.artifacts import Artifact, fetch
-from whorl.models.architectures import Input, build, imagenet_labels
+from whorl.models.architectures import INCEPTION_INPUT, Input, build, imagenet_labels
 from whorl.models.classifier import Classifier
 from whorl.models.inception import read_quantised_inception
 from whorl.models.weights import StateDict, converted, load_strict, read_pickled_state_dict, read_state_dict
@@ -151,7 +151,7 @@ NETWORKS = {
             source="npm",
         ),
         architecture="whorl:inception_v3",
-        input=Input(size=(299, 299), mean=(0.5,) * 3, std=(0.5,) * 3),
+        input=INCEPTION_INPUT,
         read=read_quantised_inception,
     ),
 }
