@@ -1,7 +1,7 @@
 """What is installed, which devices there are, what the cache holds, and how to put right what is missing.
 
 Made to work where other things do not: nothing but the standard library is needed to import this, and whatever else is
-looked at may be missing or broken.
+examined may be missing or broken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was examined.
 
     Attributes:
         section: what it belongs to; :func:`examine` fills it in.
@@ -89,7 +89,7 @@ def examine() -> list[Finding]:
         try:
             found += [replace(finding, section=part.__name__) for finding in part()]
         except Exception as error:  # noqa: BLE001 - whatever is broken here is what the user wants to read about
-            said = f"could not be looked at: {type(error).__name__}: {error}"
+            said = f"could not be examined: {type(error).__name__}: {error}"
             found.append(Finding(section=part.__name__, name=part.__name__, state="broken", detail=said))
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,9 @@ CALLS: dict[str, tuple[Callable[[whorl.Attack, nn.Module], object], str]] = {
     "integer image": (lambda a, n: a(n, (X * 255).byte(), Y), "floating point .* got torch.uint8"),
     "shape": (lambda a, n: a(n, X[0], Y), r"\(B, C, H, W\) tensor; got shape \(3, 18, 18\)"),
     "not a tensor": (lambda a, n: a(n, X.numpy(), Y), "tensor; got ndarray"),  # type: ignore[call-overload]
+    "no pixels": (lambda a, n: a(n, X[:, :, :0], Y), r"height and width of at least 1; got shape \(3, 3, 0, 18\)"),
+    "ids as text": (lambda a, n: a(n, X, Y, ids="abc"), "ids must be a list with one id per image; got str 'abc'"),
+    "ids as a set": (lambda a, n: a(n, X, Y, ids={1, 2, 3}), "ids must be a list .* got set"),  # type: ignore[call-overload]
     "label too high": (lambda a, n: a(n, X, Y + 5), r"labels must lie in \[0, 6\].* got 7"),
     "label negative": (lambda a, n: a(n, X, Y - 1), "class indices from 0; got -1"),
     "target too high": (lambda a, n: a(n, X, target=Y + 5), r"labels must lie in \[0, 6\]"),
@@ -142,3 +146,57 @@ def test_a_model_that_returns_something_else() -> None:
 
 def test_labels_at_the_edge_are_fine() -> None:
     whorl.attack("fgsm")(small_net(), X, torch.tensor([0, CLASSES - 1, 0]))
+
+
+@pytest.mark.parametrize("answer", [None, (torch.zeros(3, CLASSES),), {"logits": torch.zeros(3, CLASSES)}], ids=repr)
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_that_is_no_tensor(name: str, answer: object) -> None:
+    class Odd(nn.Module):
+        def forward(self, x: Tensor) -> object:
+            return answer
+
+    with pytest.raises(WhorlError, match=rf"must return a tensor of logits; got {type(answer).__name__}"):
+        attack(name)(Odd(), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (lambda g: g[:, :1], r"a gradient of shape \(3, 3, 18, 18\); got \(3, 1, 18, 18\)"),
+        (lambda g: None, "a gradient of shape .* got NoneType"),
+        (lambda g: g * torch.nan, "must be finite; got NaN or infinity for image 0, 1, 2"),
+    ],
+)
+def test_an_estimator_that_returns_no_gradient(estimator: Any, message: str) -> None:
+    with pytest.raises(WhorlError, match=message):
+        whorl.GradientAttack(steps=2, estimator=estimator)(small_net(), X, Y)
+
+
+@pytest.mark.parametrize("seed", [None, 1.5, "1", True])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(WhorlError, match="seed must be a whole number"):
+        whorl.attack("pgd", steps=1)(small_net(), X, Y, seed=seed)
+
+
+def test_a_seed_of_numpy_is_one_too() -> None:
+    net, made = small_net(), whorl.attack("pgd", steps=1)
+    assert torch.equal(made(net, X, Y, seed=np.int64(7)), made(net, X, Y, seed=7))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("name", ["nes", "spsa", "nattack", "boundary", "evolutionary"])
+def test_a_target_that_works_in_place_moves_nothing(name: str) -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = small_net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.net(x)
+            x.add_(1)
+            return out
+
+    settings = {"budget": 100, **({"samples": 10} if name in ("nes", "spsa", "nattack") else {})}
+    x = X.clone()
+    made = whorl.attack(name, **settings)
+    assert torch.equal(made(InPlace(), x, Y), made(small_net(), X, Y))
+    assert torch.equal(x, X)

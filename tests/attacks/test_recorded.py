@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import whorl
 from conftest import CLASSES, pictures, small_net
 from whorl.attacks import execution, gradient
-from whorl.attacks.contract import ready
+from whorl.attacks.contract import held_in_eval
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import Made, UnderAttack, run, step_by_step
 from whorl.attacks.objectives import Goal
@@ -83,7 +83,7 @@ def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: 
     assert isinstance(attack, GradientAttack)
     assert recordable(attack)
     batch = under_attack(attack, x, (y + 1) % CLASSES if targeted else y, targeted=targeted)
-    with ready(net):
+    with held_in_eval(net):
         expected = run(attack, net, batch).images
         loop = Loop(attack, net, x, targeted=targeted)
         assert isinstance(batch.alpha, Tensor)
@@ -127,7 +127,7 @@ def test_what_may_be_recorded() -> None:
 
 def fast(attack: whorl.Attack, model: nn.Module, x: Tensor, y: Tensor) -> Made:
     assert isinstance(attack, GradientAttack)
-    with ready(model):
+    with held_in_eval(model):
         return execution.run_fast(attack, model, under_attack(attack, x, y))
 
 
@@ -210,7 +210,7 @@ def test_threads_take_turns() -> None:
         assert isinstance(batch.alpha, Tensor)
         return loops[index].run(x, x, y, batch.keys, batch.eps, batch.alpha, 5)[0]
 
-    with ready(net):
+    with held_in_eval(net):
         alone = [run(index) for index in range(len(loops))]
         with ThreadPoolExecutor(3) as pool:
             together = list(pool.map(run, [0, 1, 2] * 4))
@@ -318,7 +318,7 @@ def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
     attack = whorl.attack("ai-dim", steps=3)
     assert isinstance(attack, GradientAttack)
     assert attack.fast is None
-    with ready(clf):
+    with held_in_eval(clf):
         plainly = step_by_step(attack, clf, under_attack(attack, x, y)._replace(keys=image_keys(x, 0))).images
     assert torch.equal(attack.with_(fast=False)(clf, x, y), plainly)
     torch.testing.assert_close(attack(clf, x, y), plainly, rtol=0, atol=1e-5)

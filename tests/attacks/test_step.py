@@ -43,7 +43,7 @@ def case(norm: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor,
     g, velocity, x = (torch.randn(3, 3, 8, 9, generator=generator).to(dtype) for _ in range(3))
     x = x.sigmoid()
     eps = torch.tensor([0.1, 0.05, 0.2], dtype=dtype).view(-1, 1, 1, 1) * (1 if norm == "linf" else 5)
-    return g, x, eps, eps / 3, State((x + 0.02).clamp(0, 1), velocity)
+    return g, x, eps, eps / 3, State((x + 0.02).clamp(0, 1), velocity, torch.ones(3, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

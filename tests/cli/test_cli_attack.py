@@ -20,7 +20,8 @@ from conftest import pictures, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation.outcomes import to_8_bits
 from whorl.models.weights import state_dict_sha256
-from whorl.runs import store
+from whorl.runs import store, worker
+from whorl.runs.plan import Variant
 
 COUNT = 6
 
@@ -190,6 +191,24 @@ def test_a_target(data: Path, tmp_path: Path) -> None:
     assert "6 images are taken for the target." in result.stdout
     answers = classifier(small_net(), "small")(torch.stack([load_image(p) for p in (tmp_path / "run").rglob("*.png")]))
     assert answers.argmax(1).tolist() == [2] * COUNT
+
+
+def test_a_target_is_counted_after_an_interruption_too(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["--target-class", "2", "--eps", "0.5", "--steps", "20"]
+
+    def cut(_: object, variant: Variant, *__: object) -> None:
+        if variant.attack is not None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.Worker, "_reach", cut)  # the images are there, who is fooled is not
+        assert attack(data, tmp_path / "run", *more, "--batch-size", "6").exit_code == 130
+    assert len(files(tmp_path / "run")) == COUNT
+    result = attack(data, tmp_path / "run", *more, "--batch-size", "6")
+    assert "6 images are taken for the target." in result.stdout
+    assert "6 images, 6 of them from before" in result.stdout
 
 
 def test_the_l2_norm(data: Path, tmp_path: Path) -> None:

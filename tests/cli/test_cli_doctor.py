@@ -138,4 +138,4 @@ def test_what_cannot_be_looked_at_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(installation, "cache_home", fails)
     broken = named(installation.examine(), "cache")
-    assert broken.detail == "could not be looked at: RuntimeError: no home"
+    assert broken.detail == "could not be examined: RuntimeError: no home"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -35,8 +36,8 @@ def gradient(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def changed_gradient(backward: Backward, net: nn.Module, x: Tensor) -> Tensor:
-    with backward.applied(net, x):
-        return gradient(net, x)
+    with backward.applied(net, x) as changed:
+        return gradient(changed, x)
 
 
 @pytest.fixture
@@ -60,9 +61,9 @@ def test_a_rectifier_gets_the_derivative_of_a_smooth_one(x: Tensor) -> None:
         net = nn.Sequential(nn.Identity(), nn.ReLU(inplace))
         leaf = (4 * x).clone().requires_grad_()
         (expected,) = torch.autograd.grad((leaf * torch.sigmoid(1.5 * leaf)).sum(), leaf)
-        with Backward(rectifier=1.5).applied(net, x):
+        with Backward(rectifier=1.5).applied(net, x) as changed:
             seen = leaf * 1
-            out = net(seen)
+            out = changed(seen)
             assert torch.equal(out, (4 * x).clamp_min(0))
             (g,) = torch.autograd.grad(out.sum(), leaf)
         torch.testing.assert_close(g, expected)
@@ -73,8 +74,8 @@ def test_a_rectifier_with_a_ceiling_is_smooth_at_both_ends(x: Tensor) -> None:
     z = 20 * x
     g = changed_gradient(Backward(rectifier=2.0), nn.ReLU6(), z)
     torch.testing.assert_close(g, soft_step(z, 2.0) * soft_step(6 - z, 2.0))
-    with Backward(rectifier=2.0).applied(nn.ReLU6(), z):
-        assert torch.equal(nn.ReLU6()(z), z.clamp(0, 6))
+    with Backward(rectifier=2.0).applied(nn.ReLU6(), z) as changed:
+        assert torch.equal(changed(z), z.clamp(0, 6))
 
 
 def test_late_leaves_the_first_rectifiers(x: Tensor) -> None:
@@ -100,9 +101,11 @@ def test_a_real_network_is_as_before_afterwards(architecture: str, backward: Bac
             nn.init.uniform_(module.weight, 0.5, 1.5)  # timm begins with branches that are zero
     x = pictures(2, 3, 64, 64)
     before, logits = gradient(net, x), net(x)
-    with backward.applied(net, x):
-        torch.testing.assert_close(net(x), logits, rtol=1e-5, atol=1e-5)
-        changed_there = gradient(net, x)
+    with backward.applied(net, x) as changed:
+        torch.testing.assert_close(changed(x), logits, rtol=1e-5, atol=1e-5)
+        changed_there = gradient(changed, x)
+        assert torch.equal(gradient(net, x), before)  # meanwhile too
+        assert not any(module._forward_hooks for module in net.modules())
     assert float((changed_there - before).abs().max()) > 1e-3 * float(before.abs().max())
     assert torch.equal(gradient(net, x), before)
     assert not any(module._forward_hooks for module in net.modules())
@@ -121,6 +124,19 @@ def test_a_network_without_branches_is_said_to_have_none() -> None:
     with pytest.warns(UserWarning, match=r"Sequential has no residual branch, so the skip factor.*changes nothing"):
         g = changed_gradient(Backward(skip=0.5), net, x)
     assert torch.equal(g, gradient(net, x))
+
+
+def test_what_cannot_be_copied_is_said_to_be_so(x: Tensor) -> None:
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    with (
+        pytest.raises(WhorlError, match=r"Locked cannot be: .*backward=Backward\(\)"),
+        Backward(skip=0.5).applied(Locked(), x),
+    ):
+        pass
 
 
 def test_what_is_no_module_cannot_be_changed() -> None:

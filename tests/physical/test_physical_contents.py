@@ -15,8 +15,8 @@ from whorl.physical import collect
 
 
 def craft(folder: Path, *attacks: str) -> None:
-    for i, picture in enumerate(pictures(3)):
-        save_image(folder / "data" / str(i) / f"{i}.png", picture)
+    for i, image in enumerate(pictures(3)):
+        save_image(folder / "data" / str(i) / f"{i}.png", image)
     for name in attacks:
         runs.craft(name, small(), runs.Data(folder=folder / "data"), folder / "run")
 

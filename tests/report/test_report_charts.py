@@ -7,7 +7,7 @@ import math
 import pytest
 
 from whorl.report import Content, Drawing, bars, query_curve
-from whorl.report.charts import BASELINE, COLOURS, look, success_curve
+from whorl.report.charts import BASELINE, COLOURS, line_style, success_curve
 from whorl.report.page import render
 
 
@@ -47,7 +47,7 @@ def test_the_axis_of_queries_ends_at_the_budget(budget: int) -> None:
 
 
 def test_lines_differ_in_colour_and_dash() -> None:
-    looks = [(look(i)["line"]["color"], look(i)["line"]["dash"]) for i in range(28)]
+    looks = [(line_style(i)["line"]["color"], line_style(i)["line"]["dash"]) for i in range(28)]
     assert len(set(looks)) == 28
 
 

@@ -12,8 +12,8 @@ from report.made_up import GRID, cell, grid_cells, rate
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
 from whorl.report import drawings
-from whorl.report.figures import cost, costs, overview, profile, surface
-from whorl.report.series import Series, Transfer, overall, series, sweeps
+from whorl.report.figures import cost, overview, profile, surface
+from whorl.report.series import Series, Transfer, costs, overall, series, sweeps
 from whorl.runs.results import Cell
 
 BLACK_BOX = Transfer("net-a", "net-b", white_box=False)

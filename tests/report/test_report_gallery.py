@@ -16,9 +16,9 @@ from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Outcomes, Pose
 from whorl.report import gallery, save_gallery
 from whorl.report.charts import FOOLED, RECOGNISED
+from whorl.report.export import FRAME, GAP, GUTTER, MARGIN
+from whorl.report.export import SIDE as TILE
 from whorl.report.gallery import SIDE, Example, Gallery, Tile, TileRow, data_uri, telling, to_image
-from whorl.report.sheet import FRAME, GAP, GUTTER, MARGIN
-from whorl.report.sheet import SIDE as TILE
 
 
 def opened(uri: str) -> np.ndarray:

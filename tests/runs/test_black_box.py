@@ -21,7 +21,8 @@ from conftest import pictures, small_net
 from whorl import WhorlError, runs
 from whorl.attacks import TargetError
 from whorl.data import Images, load_image, save_image
-from whorl.runs.black_box import QueryResult, query
+from whorl.runs.black_box import query
+from whorl.runs.single_attack import AttackResult
 
 COUNT, BUDGET = 6, 120
 BLACK_BOX = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
@@ -48,7 +49,7 @@ class Counted(nn.Module):
         return answer
 
 
-def run(name: str, target: nn.Module, out: Path, *, started: bool = False, **more: Any) -> QueryResult:
+def run(name: str, target: nn.Module, out: Path, *, started: bool = False, **more: Any) -> AttackResult:
     settings: dict[str, Any] = {"budget": BUDGET}
     if name in whorl.attack_names(kind="score"):
         settings |= {"samples": 20, "eps": 4 / 255}
@@ -205,6 +206,19 @@ def test_starts_from_a_folder(tmp_path: Path) -> None:
     (tmp_path / "starts" / "p2.png").unlink()
     with pytest.raises(WhorlError, match=r"expected a start image .*p2.png; found none"):
         run("nes", Counted(), tmp_path / "run", init=tmp_path / "starts")
+
+
+def test_images_that_are_made_again_are_counted_again(tmp_path: Path) -> None:
+    first, second = Counted(), Counted()
+    expected = run("nes", first, tmp_path)
+    (expected.folder / "p1.png").unlink()
+    done = run("nes", second, tmp_path)
+    assert (done.queries, done.kept) == (expected.queries, COUNT - 2)
+    assert sum(done.queries.values()) + done.discarded_queries == first.seen + second.seen
+    third = Counted()
+    traced = run("nes", third, tmp_path, trace=True)  # asked for afterwards: made again, for the steps are gone
+    assert (traced.queries, traced.kept) == (expected.queries, 0)
+    assert sum(traced.queries.values()) + traced.discarded_queries == first.seen + second.seen + third.seen
 
 
 @pytest.mark.parametrize("name", ["nes", "boundary"])

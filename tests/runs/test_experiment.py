@@ -23,6 +23,7 @@ from whorl import WhorlError, runs
 from whorl.data import load_image, save_image
 from whorl.evaluation import Pose
 from whorl.files import write_file
+from whorl.runs.store import Store
 
 SLOW = "python:cli.toy_networks:slow"
 
@@ -198,6 +199,39 @@ def test_the_folder_of_an_experiment_can_be_evaluated(data: Path, tmp_path: Path
     assert folder.spent("grad_evals", done.ids) == 10 * COUNT
     with pytest.raises(WhorlError, match="belongs to an experiment"):
         runs.craft("mim", named_by_address(), runs.Data(folder=data), done.folder)
+
+
+def test_black_box_attacks_can_be_declared(data: Path, tmp_path: Path) -> None:
+    queries = [{"name": "nes", "settings": {"budget": 60, "samples": 20, "eps": "8/255"}}]
+    done = run(declared(data, attacks=queries, targets=[SMALL]), tmp_path / "out")
+    chunks = list(Store(done.folder).chunks(done.plan.variants[1].place))
+    assert sum(len(chunk.queries) for chunk in chunks) == COUNT
+    assert all(0 < count <= 60 for chunk in chunks for count in chunk.queries)
+    assert not list(done.folder.rglob("*.queries"))
+    queried = runs.query(
+        "nes",
+        named_by_address(),
+        runs.Data(folder=data),
+        tmp_path / "query",
+        settings={"budget": 60, "samples": 20, "eps": 8 / 255, "rounded": False},
+        batch_size=2,
+    )
+    assert {
+        name: count for chunk in chunks for name, count in zip(chunk.ids, chunk.queries, strict=True)
+    } == queried.queries
+
+
+def test_the_images_of_an_experiment_can_be_printed(data: Path, tmp_path: Path) -> None:
+    from whorl.physical import collect
+
+    done = run(declared(data), tmp_path / "out")
+    groups = collect(done.folder, limit=2)  # finds the clean ones by itself, and that they are the attacked ones
+    assert [[one.attack for one in group][1:] for group in groups] == [["mim", "ai-mim"]] * 2
+    assert [one.grad_evals for one in groups[0][1:]] == [10, 10]
+    path = data / f"{groups[0][0].id}.png"
+    save_image(path, 1 - load_image(path))
+    with pytest.raises(WhorlError, match=groups[0][0].id):
+        collect(done.folder, limit=2)
 
 
 def test_a_folder_that_holds_something_else(data: Path, tmp_path: Path) -> None:

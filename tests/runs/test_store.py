@@ -32,7 +32,7 @@ def chunk(**more: Any) -> Chunk:
 
 
 def images(store: Store) -> dict[Path, Any]:
-    return {store.folder.image("nes", "small", name): torch.rand(3, 4, 4) for name in ("a", "c")}
+    return {store.image("nes", "small", name): torch.rand(3, 4, 4) for name in ("a", "c")}
 
 
 def test_a_chunk_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_files_are_checked(harm: str, tmp_path: Path) -> None:
     store, mine = Store(tmp_path), chunk()
     store.put(PLACE, mine, images(store))
     assert store.sound(mine)
-    path = store.folder.image("nes", "small", "c")
+    path = store.image("nes", "small", "c")
     path.unlink()
     if harm == "changed":
         save_image(path, torch.rand(3, 4, 4))
@@ -144,6 +144,15 @@ def test_work_that_was_finished_after_all_is_not_discarded(tmp_path: Path) -> No
     ledger.close()  # killed before the ledger was removed
     assert store.settle(PLACE, VARIANT) == 0
     assert not list(tmp_path.rglob("*.queries"))
+
+
+def test_work_that_is_cut_when_its_chunk_is_there_is_not_discarded(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ledger = store.begin(PLACE, VARIANT, KEY)
+    ledger.add(8)
+    store.put(PLACE, chunk(queries=[7, 1], success=[True, True], work=ledger.work))
+    store.discard(ledger)  # Ctrl-C, just then
+    assert store.settle(PLACE, VARIANT) == 0
 
 
 def test_a_torn_ledger_counts_nothing(tmp_path: Path) -> None:

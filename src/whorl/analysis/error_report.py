@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from whorl.analysis.error import OTHERS, SIGN, STEPS, LawMeasurement
-from whorl.report.charts import look, panels
+from whorl.report.charts import line_style, panels
 from whorl.report.content import Table
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
         for place, (name, values) in enumerate(curves.items()):
             for first, (x, y) in enumerate(_pieces(labels, values)):
                 named = {"name": name, "legendgroup": name, "legend": legend, "showlegend": not first}
-                figure.add_scatter(x=x, y=y, **named, **look(place), row=1, col=column)
+                figure.add_scatter(x=x, y=y, **named, **line_style(place), row=1, col=column)
     _lay_out(figure)
     return figure
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, overload
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,11 @@ Model = nn.Module | Callable[[Tensor], Tensor]
 
 # 8-bit images that went through a resize or a colour conversion stray this far from [0, 1], and no further.
 RANGE_TOLERANCE = 1e-4
+
+# How many hold each module that was in training mode. Counted, not remembered by each: the first to finish must not put
+# a module back into training mode under the others.
+_HELD: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ class Attack(Record, ABC):
         Returns:
             (B, C, H, W) adversarial images in [0, 1], dtype of ``x``; with ``return_info`` a pair.
         """
-        with ready(model):
+        with held_in_eval(model), torch.inference_mode(False), torch.enable_grad():
             checked = check_images(x)
             goal = Goal.of(checked, y, target)
             check_device(model, checked)
@@ -167,6 +174,8 @@ def check_images(x: Tensor) -> Tensor:
         raise WhorlError(f"images must be a (B, C, H, W) tensor; got {came}.")
     if not x.is_floating_point():
         raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
+    if 0 in x.shape[1:]:
+        raise WhorlError(f"images must have channels, height and width of at least 1; got shape {tuple(x.shape)}.")
     x = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     if x.numel():
         low, high = torch.stack(x.aminmax()).tolist()  # together: each answer would be waited for
@@ -213,20 +222,39 @@ def network_dtype(model: Model, x: Tensor) -> torch.dtype:
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits = model(x.to(network_dtype(model, x))).to(x.dtype)
+        logits = model(x.to(network_dtype(model, x)))
     goal.check_classes(logits)
-    return logits
+    return logits.to(x.dtype)
 
 
 @contextmanager
-def ready(model: Model) -> Iterator[None]:
-    """Hold a model in eval mode with gradients enabled, and put every part back as it was."""
-    training = [m for m in model.modules() if m.training] if isinstance(model, nn.Module) else []
-    with torch.inference_mode(False), torch.enable_grad():
-        try:
-            for module in training:
-                module.training = False
-            yield
-        finally:
-            for module in training:
-                module.training = True
+def held_in_eval(model: object) -> Iterator[None]:
+    """Hold a model in eval mode, and put every part back as it was once nobody holds it any more.
+
+    Args:
+        model: a module, or anything else, which is left alone.
+
+    >>> net = nn.Sequential(nn.Dropout()).train()
+    >>> with held_in_eval(net), held_in_eval(net):
+    ...     net[0].training
+    False
+    >>> net[0].training
+    True
+    """
+    if not isinstance(model, nn.Module):
+        yield
+        return
+    with _LOCK:
+        held = [module for module in model.modules() if module.training or module in _HELD]
+        for module in held:
+            _HELD[module] = _HELD.get(module, 0) + 1
+            module.training = False
+    try:
+        yield
+    finally:
+        with _LOCK:
+            for module in held:
+                _HELD[module] -= 1
+                if not _HELD[module]:
+                    del _HELD[module]
+                    module.training = True

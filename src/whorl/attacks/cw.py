@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network_dtype
-from whorl.attacks.loop import largest
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
-from whorl.attacks.step import Adam
+from whorl.attacks.step import Adam, largest
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator, as_estimator, identity
 from whorl.randomness import Ids
@@ -81,8 +80,9 @@ class CarliniWagner(Attack):
             tanh = torch.tanh(w)
             adv = (tanh / _INSIDE + 1) / 2
             leaf = adv.detach().clamp(0, 1).requires_grad_()
-            logits = model(leaf.to(network_dtype(model, x))).to(x.dtype)
+            logits = model(leaf.to(network_dtype(model, x)))
             goal.check_classes(logits)
+            logits = logits.to(x.dtype)
             # Raising `lead` is what the attack wants; past the confidence it no longer counts.
             lead = goal.objective(logits, margin)
             (pull,) = torch.autograd.grad(lead.clamp(max=self.confidence).sum(), leaf)

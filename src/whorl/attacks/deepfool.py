@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, network_dtype
-from whorl.attacks.loop import largest
 from whorl.attacks.objectives import Goal
+from whorl.attacks.step import largest
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator, as_estimator, identity
 from whorl.randomness import Ids

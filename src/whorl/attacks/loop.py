@@ -85,14 +85,12 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
     """
     gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch)
     state = step.start(batch.start)
-    finite = torch.ones_like(batch.goal.labels, dtype=torch.bool)
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
-        finite &= largest(g).isfinite()
         state = step(state, g, index)
         if on_step is not None:
             on_step(Taken(index=index, of=attack.steps, adv=state.adv, logits=logits))
-    return Made(state.adv, finite, torch.full_like(batch.goal.labels, attack.steps * attack.samples))
+    return Made(state.adv, state.finite, torch.full_like(batch.goal.labels, attack.steps * attack.samples))
 
 
 def step_by_step(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
@@ -113,17 +111,16 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
     places = torch.arange(len(images), device=images.device)  # of those still under attack
     for index in range(attack.steps):
         g, logits = gradient(state.adv, keys, index)
-        finite[places] &= largest(g).isfinite()
         left = ~gradient.goal.reached(logits)
         if not bool(left.all()):
-            images[places] = state.adv
+            images[places], finite[places] = state.adv, state.finite
             evals[places[~left]] = (index + 1) * attack.samples
             if not bool(left.any()):
                 return Made(images, finite, evals)
             state = step.keep(state, left)
             places, keys, g, gradient.goal = places[left], keys[left], g[left], gradient.goal.rows(left)
         state = step(state, g, index)
-    images[places] = state.adv
+    images[places], finite[places] = state.adv, state.finite
     return Made(images, finite, evals)
 
 
@@ -232,10 +229,3 @@ def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
     """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses."""
     terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
     return [(1.0, model(x))] if terms is None else terms(x)
-
-
-def largest(g: Tensor) -> Tensor:
-    """Largest absolute value of each image's gradient, (B,); NaN or infinite as soon as one value is."""
-    flat = g.flatten(1)
-    # On a CPU torch finds both ends many times sooner than the infinity norm.
-    return torch.maximum(flat.amax(1), -flat.amin(1))

@@ -103,7 +103,11 @@ class Goal:
         return cls(labels.to(x.device, torch.int64, copy=True), target is not None, high)
 
     def check_classes(self, logits: Tensor) -> None:
-        """Refuse labels that the network has no class for."""
+        """Refuse what is no (B, classes) tensor, and labels that the network has no class for."""
+        if not isinstance(logits, Tensor):
+            raise WhorlError(
+                f"the model must return a tensor of logits; got {type(logits).__name__}. Wrap it so that it does."
+            )
         if logits.dim() != 2 or logits.shape[0] != self.labels.shape[0]:
             raise WhorlError(
                 f"the model must return ({self.labels.shape[0]}, classes) logits; got {tuple(logits.shape)}."

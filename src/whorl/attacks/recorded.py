@@ -111,7 +111,7 @@ class BufferedStep:
 
     def _move(self, g: Tensor) -> None:
         at = self.buffers
-        size = move_in_place(self.step, State(at.adv, at.velocity), g)
+        size = move_in_place(self.step, State(at.adv, at.velocity, at.finite), g)
         at.finite &= size.isfinite()
         at.step += 1
 

@@ -8,18 +8,21 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.norms import NormName, find_norm
+from whorl.errors import WhorlError
 from whorl.estimators import Estimator, at_step, identity
 
 Optimizer = Literal["sign", "adam"]
 
 
 class State(NamedTuple):
-    """Where an attack stands, both (B, C, H, W)."""
+    """Where an attack stands; images and gradients are (B, C, H, W)."""
 
     adv: Tensor
     """The adversarial images so far."""
     velocity: Tensor
     """The accumulated gradient; zeros without momentum."""
+    finite: Tensor
+    """(B,) bool: whether all gradients were finite so far, as they came and as estimated."""
 
 
 class Step:
@@ -62,22 +65,32 @@ class Step:
 
     def start(self, adv: Tensor) -> State:
         """The state before the first step, at ``adv``."""
-        return State(adv, torch.zeros_like(self.x))
+        return State(adv, torch.zeros_like(self.x), torch.ones(len(adv), dtype=torch.bool, device=adv.device))
 
     def __call__(self, state: State, gradient: Tensor, index: int) -> State:
         """Take step ``index``, counted from 0, along a (B, C, H, W) gradient of the objective."""
-        return self.move(state, self.estimate(gradient, index))
+        estimated = self.estimate(gradient, index)
+        finite = state.finite & largest(gradient).isfinite()
+        if estimated is not gradient:
+            finite &= largest(estimated).isfinite()
+        return self.move(state._replace(finite=finite), estimated)
 
     def estimate(self, gradient: Tensor, index: int) -> Tensor:
         """The first part: what the estimator makes of the gradient in step ``index``."""
-        return gradient if self.estimator is identity else at_step(self.estimator, index, self.steps)(gradient)
+        if self.estimator is identity:
+            return gradient
+        estimated = at_step(self.estimator, index, self.steps)(gradient)
+        if not isinstance(estimated, Tensor) or estimated.shape != gradient.shape:
+            came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
+            raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
+        return estimated
 
     def move(self, state: State, g: Tensor) -> State:
         """The rest, along an estimated gradient."""
         velocity = state.velocity
         if self.momentum:
             g = velocity = self.momentum * velocity + g / mean_size(g)
-        return State(self.project(state.adv + self.alpha * self.update(g)), velocity)
+        return State(self.project(state.adv + self.alpha * self.update(g)), velocity, state.finite)
 
     def keep(self, state: State, which: Tensor) -> State:
         """Go on with some of the images, by a (B,) mask; gives their state."""
@@ -90,7 +103,14 @@ class Step:
         self.project = self.norm.ball(self.x, self.eps)
         if self.adam is not None:
             self.adam.keep(which)
-        return State(state.adv[which], state.velocity[which])
+        return State(state.adv[which], state.velocity[which], state.finite[which])
+
+
+def largest(g: Tensor) -> Tensor:
+    """Largest absolute value of each image's gradient, (B,); NaN or infinite as soon as one value is."""
+    flat = g.flatten(1)
+    # On a CPU torch finds both ends many times sooner than the infinity norm.
+    return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
 def mean_size(g: Tensor) -> Tensor:

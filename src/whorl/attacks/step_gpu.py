@@ -30,7 +30,7 @@ def move_in_place(step: Step, state: State, g: Tensor) -> Tensor:
     g = g.contiguous()
     total: Tensor = torch.linalg.vector_norm(g, ord=1, dim=(1, 2, 3), dtype=x.dtype)
     size = (total / g[0].numel()).clamp_min(torch.finfo(x.dtype).tiny)
-    contiguous = all(part.is_contiguous() for part in (x, *state))
+    contiguous = all(part.is_contiguous() for part in (x, state.adv, state.velocity))
     if step.norm.name == "linf" and contiguous and x.dtype == torch.float32 and by_kernel(g) and kernels() is not None:
         with torch.cuda.device_of(g):
             kernels().linf_step(g, x, eps, alpha, size, step.momentum, state.velocity, state.adv)

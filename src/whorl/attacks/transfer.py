@@ -59,9 +59,9 @@ class TransferAttack(GradientAttack):
         plain = GradientAttack(**{f.name: getattr(self, f.name) for f in fields(GradientAttack)})
         eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot)
         loss = self.loss if self.temperature == 1 else tempered(find_loss(self.loss), self.temperature)
-        with self.backward.applied(model, x):
+        with self.backward.applied(model, x) as changed:
             planned = replace(plain, input=self._planned(x, seed, ids), eps=eps, loss=loss)
-            made = planned.craft(model, x, goal, seed=seed, ids=ids, on_step=on_step)
+            made = planned.craft(changed, x, goal, seed=seed, ids=ids, on_step=on_step)
         if self.overshoot == 1:
             return made
         return replace(made, images=find_norm(self.norm).ball(x, plain.radius(x))(made.images))

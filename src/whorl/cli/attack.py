@@ -114,7 +114,7 @@ def attack(
     if by_query:
         queried, layers = _queried(model, target, defense)
         # Everything that can be wrong with the command is checked before a network is loaded, or even downloaded.
-        _check_start(name, init, surrogate, settings)
+        most = _check_start(name, init, surrogate, settings)
         images.count()
         where = runs.find_device(device)
         net = behind(whorl.load_model(queried, device=where), layers, seed=seed)
@@ -122,7 +122,7 @@ def attack(
         shared |= {"device": where, "trace": trace, "init": init, "surrogate": guide, "target_class": target_class}
         with progress_bar() as progress:
             found = runs.query(name, net, images, out, settings=settings, progress=progress, **shared)
-        return _show_queries(found)
+        return _show_queries(found, most)
     _refuse_black_box_options(target=target, defense=defense, init=init, surrogate=surrogate, trace=trace)
     if model is None:
         raise WhorlError(f"{name} follows gradients, so it needs --model, the network to attack.")
@@ -157,8 +157,9 @@ def _queried(model: str | None, target: str | None, defense: str) -> tuple[str, 
     return net, layers or split_defense(defense)
 
 
-def _check_start(name: str, init: str, surrogate: str | None, settings: dict[str, Any]) -> None:
-    made = build_query_attack(name, init=init, settings=settings)
+def _check_start(name: str, init: str, surrogate: str | None, settings: dict[str, Any]) -> int:
+    """Check that the options fit together; returns the most queries for each image."""
+    made: Any = build_query_attack(name, init=init, settings=settings)
     crafted = init.lower() in whorl.attack_names(kind="gradient")
     guided = name.lower() == "prgf"
     if (crafted or guided) and surrogate is None:
@@ -166,7 +167,7 @@ def _check_start(name: str, init: str, surrogate: str | None, settings: dict[str
         raise WhorlError(f"{what} needs --surrogate, the network or networks to get gradients from; got none.")
     if surrogate is not None and not (crafted or guided):
         raise WhorlError(f"--surrogate is of no use with --init {init}: nothing is crafted on it. Leave it out.")
-    assert made.black_box  # noqa: S101 - or it would not have been made
+    return int(made.budget)
 
 
 def _refuse_black_box_options(
@@ -188,7 +189,7 @@ def _black_box() -> list[str]:
     return [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
 
 
-def _show(done: runs.CraftResult) -> None:
+def _show(done: runs.AttackResult) -> None:
     headings = ("network", "images", "recognised clean", "fooled", "success rate", "95% interval")
     summary = table(*headings, numbers=True)
     for name, counts in done.counts.items():
@@ -205,14 +206,14 @@ def _show(done: runs.CraftResult) -> None:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
 
 
-def _show_queries(done: runs.QueryResult) -> None:
+def _show_queries(done: runs.AttackResult, budget: int) -> None:
     row = done.row
     headings = ("target", "images", "success", "success rate", "mean queries", "of successes", "most", "in all")
     summary = table(*headings, numbers=True)
     means = ["-" if mean is None else f"{mean:.1f}" for mean in (row.mean_queries_all, row.mean_queries)]
     rate = "-" if row.asr is None else f"{row.asr:.1%}"
     most = str(max(done.queries.values(), default=0))
-    summary.add_row(done.target, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
+    summary.add_row(done.source, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
     console = output()
     console.print(f"{done.attack}: queries until the target gave way, on the images as saved", style="bold")
     console.print(summary)
@@ -223,9 +224,9 @@ def _show_queries(done: runs.QueryResult) -> None:
         console.print(Text(f"trace: {done.trace}"), soft_wrap=True)
         from whorl.report import Drawing, query_curve, write_chart  # take their time to import
 
-        curve = {f"{done.attack} on {done.target}": [(done.queries[i], done.success[i]) for i in done.ids]}
+        curve = {f"{done.attack} on {done.source}": [(done.queries[i], done.success[i]) for i in done.ids]}
         alt = "Share of images that gave way within so many queries."
-        figure = query_curve(curve, budget=done.budget)
+        figure = query_curve(curve, budget=budget)
         chart = Drawing(name="queries", title="Success against queries", alt=alt, figure=figure)
         plot = write_chart(done.trace.with_name(f"{done.trace.name}.html"), chart)
         console.print(Text(f"plot: {plot}"), soft_wrap=True)

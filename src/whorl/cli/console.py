@@ -97,8 +97,8 @@ def show_means(done: Done) -> None:
     declared, console = done.declaration, output()
     sources = list(dict.fromkeys(source for _, source in declared.versions()))
     for source in sources:
-        asked = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
-        shown = table("attack", *asked, numbers=True)
+        targets = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
+        shown = table("attack", *targets, numbers=True)
         for spec in (spec for spec, crafted_on in declared.versions() if crafted_on == source):
             shown.add_row(spec.title, *(_percent(done, spec.title, source, target) for target in declared.targets))
         poses = len(done.plan.poses)

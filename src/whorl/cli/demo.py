@@ -48,6 +48,6 @@ def demo(
             style="dim",
         )
     console.print()
-    show_files({"picture": made.figure, **files, "rates": made.done.results, "run folder": made.done.folder})
+    show_files({"figure": made.figure, **files, "rates": made.done.results, "run folder": made.done.folder})
     console.print(Text(f"took {made.done.seconds:.0f} s\n"))
     console.print(_NEXT, soft_wrap=True)

@@ -44,7 +44,7 @@ def ui(
     place = find_device(device)
     playground = Playground(offers(model or ()), device=place, seed=seed)
     for name in dict.fromkeys(model or ()):
-        playground.network(name)  # a bad address is told now, not to whoever chooses it
+        playground.network(name)  # a bad address is refused now, and not when somebody chooses it
     if not is_loopback(host):
         messages().print(Text("Anyone who can reach this machine can use the page.", style="yellow"))
 

@@ -13,8 +13,8 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.progress import Progress, silent
 from whorl.report.experiment import run_gallery, telling_target
+from whorl.report.export import save_gallery
 from whorl.report.gallery import telling
-from whorl.report.sheet import save_gallery
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import mean_rate
@@ -91,8 +91,8 @@ def demo(
 def draw_figure(done: Done, *, device: str = "auto") -> Path:
     """Draw what a network that was not attacked makes of two photographs, clean and attacked, in five poses.
 
-    Shown are the photographs whose clean version it recognises in most poses of the experiment, and of those the ones
-    on which the two attacks differ most: the experiment knows, so nothing is evaluated to choose them.
+    Shown are the photographs whose clean version it recognises in most of these poses, and of those the ones on which
+    the two attacks differ most, as far as the experiment knows: nothing is evaluated to choose them.
 
     Args:
         done: what came of the demo's experiment.
@@ -103,7 +103,7 @@ def draw_figure(done: Done, *, device: str = "auto") -> Path:
     """
     declared, [source] = done.declaration, done.declaration.sources
     target = telling_target(declared.targets, source)
-    chosen = telling(done.outcomes(source), target)[:PHOTOGRAPHS]
+    chosen = telling(done.outcomes(source), target, poses=tuple(POSES.values()))[:PHOTOGRAPHS]
     made = run_gallery(done, source, target, chosen, poses=POSES, device=device)
     eps = next(cell.eps for cell in done.cells) or 1.0
     title = f"Made to fool {source}; shown to {target}, which the attacks never saw"

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from whorl.attacks.contract import held_in_eval
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
 
@@ -141,7 +142,8 @@ class Predictor:
     def _logits(self, name: str, seen: Tensor) -> Tensor:
         if name not in self._networks:
             self._networks[name] = _in_precision(self.targets[name], self.precision)
-        logits = self._networks[name](seen)
+        with held_in_eval(self.targets[name]):
+            logits = self._networks[name](seen)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")

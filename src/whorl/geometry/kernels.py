@@ -14,6 +14,9 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 
+# Pixels along a side: no image is larger, and weights for a billion would fill any memory.
+_LARGEST = 2**14 - 1
+
 Kind = Literal["gaussian", "uniform"]
 Size = int | tuple[int, int]
 Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
@@ -193,6 +196,8 @@ def _sides(size: Size) -> tuple[int, int]:
     for side in (rows, columns):
         if isinstance(side, bool) or not isinstance(side, int) or side < 1 or side % 2 == 0:
             raise WhorlError(f"kernel_size must be odd and at least 1 (a kernel has a centre); got {size!r}.")
+        if side > _LARGEST:
+            raise WhorlError(f"kernel_size must be at most {_LARGEST}, beyond any image; got {size!r}.")
     return rows, columns
 
 

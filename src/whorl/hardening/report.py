@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from whorl.report import Content, Drawing, write_report
-from whorl.report.charts import look, panels
+from whorl.report.charts import line_style, panels
 
 _ACCURACIES = {
     "clean": "clean",
@@ -43,9 +43,9 @@ def _curves(history: Sequence[Mapping[str, float]]) -> Drawing:
     for place, (key, text) in enumerate(_ACCURACIES.items()):
         if any(key in entry for entry in history):
             values = [100 * entry[key] if key in entry else None for entry in history]
-            figure.add_scatter(x=steps, y=values, name=text, **look(place), row=1, col=1)
+            figure.add_scatter(x=steps, y=values, name=text, **line_style(place), row=1, col=1)
     loss = [entry["loss"] for entry in history]
-    figure.add_scatter(x=steps, y=loss, name="loss", showlegend=False, **look(6), row=2, col=1)
+    figure.add_scatter(x=steps, y=loss, name="loss", showlegend=False, **line_style(6), row=2, col=1)
     figure.update_yaxes(range=[0, 100], row=1, col=1)
     figure.update_yaxes(rangemode="tozero", row=2, col=1)
     figure.update_xaxes(title_text="step", row=2, col=1)

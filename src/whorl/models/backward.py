@@ -1,6 +1,6 @@
 """Change how a source's gradient flows back, so that it says less of this one network and more of all of them.
 
-Each change is a number in :class:`Backward`; nothing in the network itself is altered, and all is as before afterwards.
+Each change is a number in :class:`Backward`, made to a copy over the same weights: the network itself is not touched.
 Residual branches are found by running the network once, whatever its modules are called.
 """
 
@@ -10,16 +10,16 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from whorl.errors import WhorlError
+from whorl.models.prepared.fold import alias
 from whorl.records import Record
 
 _RECTIFIERS = (nn.ReLU, nn.ReLU6)
@@ -58,49 +58,60 @@ class Backward(Record):
         return self != Backward(late=self.late)
 
     @contextmanager
-    def applied(self, model: object, x: Tensor) -> Iterator[None]:
-        """Hold a model changed.
+    def applied(self, model: object, x: Tensor) -> Iterator[Any]:
+        """Give a model that is changed: a copy over the same weights, so that nobody else's gradient changes with it.
 
         Args:
-            model: what is attacked.
+            model: what is attacked; it stays as it is.
             x: (B, C, H, W) images, of which one is shown to the network to find its branches.
 
-        Raises:
-            WhorlError: the model is no ``nn.Module``, so nothing in it can be changed.
-        """
-        with ExitStack() as stack:
-            if self.changes:
-                if not isinstance(model, nn.Module):
-                    raise WhorlError(
-                        f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
-                        "Pass the network itself, or backward=Backward()."
-                    )
-                self._change(model, x, stack)
-            yield
+        Yields:
+            The changed copy, or the model itself where nothing is changed.
 
-    def _change(self, model: nn.Module, x: Tensor, stack: ExitStack) -> None:
-        if _compiled(model):
-            # Compiled code does not look for hooks: it would miss ours, or keep them.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        Raises:
+            WhorlError: the model is no ``nn.Module`` that can be copied, so nothing in it can be changed.
+        """
+        if not self.changes:
+            yield model
+            return
+        if not isinstance(model, nn.Module):
+            raise WhorlError(
+                f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
+                "Pass the network itself, or backward=Backward()."
+            )
+        # Compiled code does not look for hooks: it would miss ours, or keep them.
+        eager = torch.compiler.set_stance("force_eager") if _compiled(model) else nullcontext()
+        with eager:
+            yield self._changed(model, x)
+
+    def _changed(self, model: nn.Module, x: Tensor) -> nn.Module:
+        try:
+            changed = alias(model)
+        except Exception as error:  # a module is anyone's code, and may hold what cannot be copied
+            raise WhorlError(
+                f"a source whose backward pass is changed is copied first; {type(model).__name__} cannot be: {error}. "
+                "Attack it with backward=Backward()."
+            ) from error
         if self.skip < 1:
-            branches = residual_branches(model, x)
+            branches = residual_branches(changed, x)
             if not branches:
                 warnings.warn(_without_branches(model, self), stacklevel=6)
             for branch in branches:
-                stack.callback(_hook(branch, _on_branch(self.skip)).remove)
-        rectifiers = [module for module in model.modules() if isinstance(module, _RECTIFIERS)]
+                _hook(branch, _on_branch(self.skip))
+        rectifiers = [module for module in changed.modules() if isinstance(module, _RECTIFIERS)]
         if self.rectifier is not None:
             for rectifier in rectifiers[round(self.late * len(rectifiers)) :]:
-                _not_in_place(rectifier, stack)
-                stack.callback(_hook(rectifier, _on_rectifier(rectifier, self.rectifier)).remove)
+                rectifier.inplace = False  # it keeps its input
+                _hook(rectifier, _on_rectifier(rectifier, self.rectifier))
+        return changed
 
 
 Change = Callable[[Tensor, Any], Any]
 
 
-def _hook(module: nn.Module, change: Change) -> RemovableHandle:
+def _hook(module: nn.Module, change: Change) -> None:
     """Replace a module's output by ``change(output, inputs)``."""
-    return module.register_forward_hook(lambda _, given, out: change(out, given) if isinstance(out, Tensor) else out)
+    module.register_forward_hook(lambda _, given, out: change(out, given) if isinstance(out, Tensor) else out)
 
 
 def _on_branch(skip: float) -> Change:
@@ -157,13 +168,6 @@ def _compiled(model: nn.Module) -> bool:
     # Without the compiler loaded there is nothing compiled, and loading it takes seconds.
     loaded = "torch._dynamo" in sys.modules
     return loaded and any(isinstance(module, torch._dynamo.OptimizedModule) for module in model.modules())
-
-
-def _not_in_place(module: nn.Module, stack: ExitStack) -> None:
-    """Let a rectifier keep its input until the stack is closed."""
-    if getattr(module, "inplace", False):
-        module.__dict__["inplace"] = False
-        stack.callback(module.__dict__.__setitem__, "inplace", True)
 
 
 def _without_branches(model: nn.Module, backward: Backward) -> str:

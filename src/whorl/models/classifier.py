@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, Self, get_args
@@ -196,8 +197,11 @@ def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
 
 def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means, stds = tuple(float(m) for m in mean), tuple(float(s) for s in std)
-    if not means or len(means) != len(stds) or not all(s > 0 for s in stds):
-        raise WhorlError(f"mean and std must hold one number per channel, std above 0; got {mean!r} and {std!r}.")
+    sound = all(map(math.isfinite, means)) and all(0 < s < math.inf for s in stds)
+    if not means or len(means) != len(stds) or not sound:
+        raise WhorlError(
+            f"mean and std must hold one finite number per channel, std above 0; got {mean!r} and {std!r}."
+        )
     return means, stds
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,11 +10,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 import whorl
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.item import Item, PaperNetwork
+from whorl.runs.declaration import read_toml, validated
 
 PROFILES = ("offline", "paper")
 
@@ -47,7 +47,7 @@ class Cast:
 
     Attributes:
         sources: the paper's networks that images are crafted on, each with what stands for it.
-        targets: the paper's networks that are asked, each with what stands for it: one or more.
+        targets: the paper's networks that are evaluated, each with what stands for it: one or more.
         notes: who is missing and why, and what a profile says of its choice.
     """
 
@@ -84,15 +84,7 @@ def load_profile(name: str | Path | Profile) -> Profile:
             hint = "A path that ends in .toml is a profile of your own."
             raise unknown_name("profile", str(name), PROFILES, hint=hint)
         place = Path(name)
-    try:
-        return Profile.model_validate(tomllib.loads(place.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        raise WhorlError(f"{name} cannot be read ({error}). Expected a TOML file with a profile.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise WhorlError(f"{name} is not TOML: {error}.") from error
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise WhorlError(f"{name} is not a profile: {problems}.") from error
+    return validated(Profile, read_toml(place, "with a profile"), f"{name} is not a profile")
 
 
 def cast(item: Item, profile: Profile, present: Collection[str] | None = None) -> Cast:

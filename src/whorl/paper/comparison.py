@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -126,6 +126,37 @@ class ComparedTable:
     lines: tuple[ComparedRow, ...]
     digits: int = 1
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        source: str,
+        columns: Sequence[tuple[str, str]],
+        rows: Mapping[str, str],
+        value: Callable[[str, int], Value],
+        *,
+        digits: int = 1,
+    ) -> Self:
+        """Fill in a table.
+
+        Args:
+            title: source and target, the paper's name and ours.
+            source: ours.
+            columns: the heading and our target of each.
+            rows: what each row is called, by its label.
+            value: gives what stands in a row, by its label, and in a column, by its place.
+            digits: to show after the point.
+        """
+        filled = {row: tuple(value(row, place) for place in range(len(columns))) for row in rows}
+        return cls(
+            title=title,
+            source=source,
+            targets=tuple(target for _, target in columns),
+            columns=tuple(heading for heading, _ in columns),
+            lines=tuple(ComparedRow(attack=rows[row], values=values) for row, values in filled.items()),
+            digits=digits,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -189,9 +220,9 @@ def judge(printed: float | None, comparison: Comparison | None) -> Verdict:
         comparison: of ours.
 
     Returns:
-        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not told
-        apart: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees`` or
-        ``differs``, by direction.
+        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not
+        distinguished: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees``
+        or ``differs``, by direction.
 
     >>> judge(16.1, Comparison(n=100, b=20, c=2)), judge(16.1, Comparison(n=100, b=2, c=20))
     ('agrees', 'differs')

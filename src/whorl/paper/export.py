@@ -71,7 +71,7 @@ def markdown(compared: Compared, *, command: str = "") -> str:
 
     Args:
         compared: what to write.
-        command: how it was made, if that is to be told.
+        command: how it was made, if that is to be said.
     """
     item = compared.item
     parts = [f"### {heading(compared)}", item.about, f"Profile {compared.profile}: {'; '.join(compared.players)}."]

@@ -1,4 +1,4 @@
-"""One table or figure of the paper: who plays in it, what is asked, and what the paper printed."""
+"""One table or figure of the paper: who plays in it, what it measures, and what the paper printed."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ class Item(_Table):
         name: as in ``table1``.
         kind: what it shows, see ``Kind``.
         title: a line.
-        about: what is asked, and where the paper is unclear.
+        about: what it measures, and where the paper is unclear.
         sources: networks that images are crafted on.
-        targets: networks that are asked.
+        targets: networks that are evaluated.
         attacks: its rows. Affine-invariant ones have the kernel of the authors' code unless they say another.
         orderings: pairs of rows of which the paper says that the first is above the second.
         poses: its poses; a surface has a grid instead.

@@ -12,7 +12,7 @@ from whorl.errors import WhorlError
 from whorl.paper.comparison import Compared
 from whorl.paper.export import heading
 from whorl.progress import Progress, silent
-from whorl.report.charts import figure_text, look
+from whorl.report.charts import figure_text, line_style
 from whorl.report.charts import panels as chart_panels
 from whorl.report.content import Drawing
 from whorl.report.export import save_charts
@@ -32,7 +32,7 @@ class Curve:
 
     Attributes:
         panel: the panel's title: a pose, or what the mean is over.
-        name: the network that was asked.
+        name: the network that was evaluated.
         points: (value on the axis, percent), ascending.
     """
 
@@ -87,7 +87,7 @@ def draw_panels(compared: Compared) -> Figure:
             name=figure_text(one.name),
             legendgroup=one.name,
             showlegend=one.panel == panels[0],
-            **look(names.index(one.name)),
+            **line_style(names.index(one.name)),
             row=row + 1,
             col=column + 1,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whorl.evaluation import SuccessRate
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Ordering, Value, marks_of
+from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, marks_of
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
@@ -93,7 +93,7 @@ def photographs_content(
     Args:
         compared: ours beside the paper's.
         done: the simulated photographs.
-        targets: the networks that were asked.
+        targets: the networks that were evaluated.
         crafted: by row, what a manifest says of its images.
         command: what the user typed.
     """
@@ -146,18 +146,11 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
             marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
         )
 
-    def table(asked: PaperNetwork, target: str) -> ComparedTable:
-        places = range(len(SETTINGS))
-        return ComparedTable(
-            title=f"recognition accuracy, %: {part.heading} → {source}, shown to {asked.heading} → {target}",
-            source=source,
-            targets=(target,) * len(SETTINGS),
-            columns=tuple(pose.label for pose in item.poses),
-            lines=tuple(
-                ComparedRow(attack=row, values=tuple(value(row, place, target) for place in places))
-                for row in (CLEAN, *rows)
-            ),
-        )
+    def table(network: PaperNetwork, target: str) -> ComparedTable:
+        title = f"recognition accuracy, %: {part.heading} → {source}, shown to {network.heading} → {target}"
+        columns = [(pose.label, target) for pose in item.poses]
+        labels = {row: row for row in (CLEAN, *rows)}
+        return ComparedTable.of(title, source, columns, labels, lambda row, place: value(row, place, target))
 
     return Compared(
         item=item,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from whorl.evaluation import Comparison, Pose
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Cost, Ordering, Value
+from whorl.paper.comparison import MARKS, Compared, ComparedTable, Cost, Ordering, Value
 from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, PaperNetwork, SurfaceCut
 from whorl.report.series import target_name
@@ -179,17 +179,10 @@ class _Lookup:
                     )
 
     def _block(self, title: str, columns: list[_Column]) -> ComparedTable:
-        return ComparedTable(
-            title=title,
-            source=columns[0].source[1],
-            targets=tuple(column.target[1] for column in columns),
-            columns=tuple(column.heading for column in columns),
-            lines=tuple(
-                ComparedRow(attack=self.labels[row], values=tuple(self._value(row, column) for column in columns))
-                for row in self.item.rows
-                if row in self.labels
-            ),
-        )
+        headed = [(column.heading, column.target[1]) for column in columns]
+        rows = {row: self.labels[row] for row in self.item.rows if row in self.labels}
+        source = columns[0].source[1]
+        return ComparedTable.of(title, source, headed, rows, lambda row, place: self._value(row, columns[place]))
 
     def _value(self, row: str, column: _Column) -> Value:
         cells = self._found(row, column)

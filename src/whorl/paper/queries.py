@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedRow, ComparedTable, Ordering, Value, difference, judge
-from whorl.paper.declaration import PaperOptions
+from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, marks_of
+from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
@@ -20,8 +21,6 @@ from whorl.runs.settings import read_settings
 
 if TYPE_CHECKING:
     from whorl.runs.query_rows import QueryRow
-
-    _Rows = Mapping[tuple[str, str], QueryRow]
 
 NO_START = "none"
 BUDGET = 10_000
@@ -90,62 +89,38 @@ def compare_queries(
     ours = {(row.label, row.target): row for row in rows}
     labels = [row for row in item.rows if any(label == row for label, _ in ours)]
     orderings = tuple(_orderings(item, ours, spent, who))
-    missing = [row for row in item.rows if row not in labels]
+    marks, [(network, surrogates)] = marks_of(orderings), who.sources
+
+    def rate(label: str, place: int) -> Value:
+        part, name = who.targets[place]
+        row, printed = ours.get((label, name)), item.printed[network.role][label][0][_column(item, part)]
+        share = None if row is None or row.asr is None else 100 * row.asr
+        return Value(ours=share, printed=printed, n=row.n if row else 0)
+
+    def queries(label: str, place: int) -> Value:
+        part, name = who.targets[place]
+        row, printed = ours.get((label, name)), item.printed_queries[label][0][_column(item, part)]
+        spent_on = (None, 0) if row is None else (row.mean_queries, row.n_success)
+        return Value(ours=spent_on[0], printed=printed, n=spent_on[1], marks=marks.get((label, name), ""))
+
+    crafted = f"starts crafted on {network.heading} → {surrogates}"
+    columns = [(f"{part.heading} → {name}", name) for part, name in who.targets]
+    table = partial(ComparedTable.of, source=surrogates, columns=columns, rows={label: label for label in labels})
     notes = [*who.notes, "Rows are held against each other by queries, fewer being better: +100 is 100 queries fewer."]
-    notes += [f"Not run: {', '.join(missing)}."] if missing else []
+    notes += not_run(item, labels)
     notes += [f"At most {budget:,} queries an image, not {BUDGET:,}."] if budget != BUDGET else []
     return Compared(
         item=item,
         profile=profile,
         images=max((row.n_images for row in rows), default=0),
         players=tuple(who.lines()),
-        blocks=(_rates(item, ours, labels, who), _queries(item, ours, labels, who, _marks(orderings))),
+        blocks=(
+            table(f"success rate, %, {crafted}", value=rate),
+            table(f"mean queries of the successes, {crafted}", value=queries, digits=0),
+        ),
         orderings=orderings,
         costs=(),
         notes=tuple(notes),
-    )
-
-
-def _rates(item: Item, ours: _Rows, labels: Sequence[str], who: Cast) -> ComparedTable:
-    def value(label: str, part: PaperNetwork, name: str) -> Value:
-        row, printed = ours.get((label, name)), item.printed[who.sources[0][0].role]
-        return Value(
-            ours=100 * row.asr if row and row.asr is not None else None,
-            printed=printed[label][0][_column(item, part)],
-            n=row.n if row else 0,
-        )
-
-    return _block("success rate, %", labels, who, value)
-
-
-def _queries(
-    item: Item, ours: _Rows, labels: Sequence[str], who: Cast, marks: Mapping[tuple[str, str], str]
-) -> ComparedTable:
-    def value(label: str, part: PaperNetwork, name: str) -> Value:
-        row = ours.get((label, name))
-        return Value(
-            ours=None if row is None else row.mean_queries,
-            printed=item.printed_queries[label][0][_column(item, part)],
-            n=0 if row is None else row.n_success,
-            marks=marks.get((label, name), ""),
-        )
-
-    return _block("mean queries of the successes", labels, who, value, digits=0)
-
-
-def _block(
-    title: str, labels: Sequence[str], who: Cast, value: Callable[[str, PaperNetwork, str], Value], digits: int = 1
-) -> ComparedTable:
-    [(source, surrogates)] = who.sources
-    return ComparedTable(
-        title=f"{title}, starts crafted on {source.heading} → {surrogates}",
-        source=surrogates,
-        targets=tuple(name for _, name in who.targets),
-        columns=tuple(f"{part.heading} → {name}" for part, name in who.targets),
-        lines=tuple(
-            ComparedRow(attack=label, values=tuple(value(label, *target) for target in who.targets)) for label in labels
-        ),
-        digits=digits,
     )
 
 
@@ -156,21 +131,17 @@ def _column(item: Item, part: PaperNetwork) -> int:
 def _orderings(item: Item, ours: Mapping[tuple[str, str], QueryRow], spent: _Spent, who: Cast) -> Iterator[Ordering]:
     for part, name in who.targets:
         for first, second in item.orderings:
-            pair = [ours.get((label, name)) for label in (first, second)]
-            if None in pair:
-                continue
-            comparison = _fewer(spent.get(f"{first} {name}", {}), spent.get(f"{second} {name}", {}))
-            means = [row.mean_queries if row else None for row in pair]
-            printed = difference(*(item.printed_queries[label][0][_column(item, part)] for label in (second, first)))
-            yield Ordering(
-                first=first,
-                second=second,
-                where=name,
-                ours=difference(means[1], means[0]),
-                printed=printed,
-                comparison=comparison if comparison.n else None,
-                verdict=judge(printed, comparison),
-            )
+            one, other = ours.get((first, name)), ours.get((second, name))
+            if one is not None and other is not None:
+                printed = {row: item.printed_queries[row][0][_column(item, part)] for row in (first, second)}
+                yield Ordering.of(
+                    (first, second),
+                    name,
+                    # The fewer queries, the better the attack.
+                    ours=(other.mean_queries, one.mean_queries),
+                    printed=(printed[second], printed[first]),
+                    comparison=_fewer(spent.get(f"{first} {name}", {}), spent.get(f"{second} {name}", {})),
+                )
 
 
 def _fewer(first: Mapping[str, int], second: Mapping[str, int]) -> Comparison:
@@ -182,13 +153,6 @@ def _fewer(first: Mapping[str, int], second: Mapping[str, int]) -> Comparison:
     shared = first.keys() & second.keys()
     leads = [first[name] - second[name] for name in shared]
     return Comparison(n=len(shared), b=sum(lead < 0 for lead in leads), c=sum(lead > 0 for lead in leads))
-
-
-def _marks(orderings: Sequence[Ordering]) -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    for one in orderings:
-        found[one.first, one.where] = found.get((one.first, one.where), "") + MARKS[one.verdict]
-    return found
 
 
 def _start(label: str) -> str:

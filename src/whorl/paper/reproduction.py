@@ -19,9 +19,8 @@ from whorl.paper.printed import compare_with_printed
 from whorl.paper.queries import reproduce_queries
 from whorl.progress import Progress, silent
 from whorl.report.experiment import experiment_content, run_gallery
-from whorl.report.export import save_figures
+from whorl.report.export import save_figures, save_gallery
 from whorl.report.page import write_report
-from whorl.report.sheet import save_gallery
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import write_results
 

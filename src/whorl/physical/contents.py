@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
 from whorl.physical.sheet import Print
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
-from whorl.runs.folder import RunFolder, folder_name, pixels_sha256
+from whorl.runs.folder import RunFolder, pixels_sha256
 
 Group = tuple[Print, ...]
 """The versions of one image, the clean one first."""
@@ -51,12 +52,13 @@ def collect(
     if clean is not None:
         adversarial = told_apart([open_adversarial(folder)])
         return _paired(adversarial, _labelled(Path(clean)), limit)
-    entries = [_sound(entry) for entry in list_images(folder)[:limit]]
+    entries = list_images(folder)[:limit]
     return [(_clean_print(entry, (size, size) if size else _size_of(entry.path)),) for entry in entries]
 
 
 def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], limit: int | None) -> list[Group]:
-    crafted = RunFolder(folder).read()["crafted"]
+    run = RunFolder(folder)
+    crafted = run.read()["crafted"]
     known = sorted({entry["attack"] for entry in crafted.values()})
     for name in attacks:
         if name not in known:
@@ -64,8 +66,7 @@ def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], li
     chosen = [entry for entry in crafted.values() if not attacks or entry["attack"] in attacks]
     if not chosen:
         raise WhorlError(f"{folder} holds no adversarial images. Craft some with `whorl attack` first.")
-    places = [folder / "adv" / entry["attack"] / folder_name(entry["source"]) for entry in chosen]
-    opened = told_apart(open_adversarial(place) for place in places)
+    opened = told_apart(open_adversarial(run.images(entry["attack"], entry["source"])) for entry in chosen)
     listed = _labelled(Path(clean)) if clean is not None else _where_crafted(chosen)
     return _paired(opened, listed, limit)
 
@@ -104,6 +105,7 @@ def _paired(
 
 def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Group:
     size = _size_of(adversarial[0].files[entry.id])
+    clean = _clean_print(entry, size)
     versions = []
     for folder in adversarial:
         file, facts = folder.files[entry.id], folder.crafted.get(entry.id, {})
@@ -111,43 +113,19 @@ def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Grou
             raise WhorlError(
                 f"{file}: expected (height, width) {size}, as other versions of it have; got {_size_of(file)}."
             )
-        if facts:
-            _check_same(entry, size, facts["clean_sha256"], file)
-        versions.append(
-            Print(
-                id=entry.id,
-                label=_label(entry),
-                attack=folder.attack,
-                source=folder.source,
-                eps=folder.eps,
-                grad_evals=facts.get("grad_evals"),
-                seconds=facts.get("seconds"),
-                file=file,
-                size=size,
+        if facts and pixels_sha256(to_tensor(decode(entry.path, size=size))) != facts["clean_sha256"]:
+            raise WhorlError(
+                f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
             )
-        )
-    return (_clean_print(entry, size), *versions)
-
-
-def _check_same(entry: ListedImage, size: tuple[int, int], digest: str, file: Path) -> None:
-    if pixels_sha256(to_tensor(decode(entry.path, size=size))) != digest:
-        raise WhorlError(
-            f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
-        )
+        made = replace(clean, attack=folder.attack, source=folder.source, eps=folder.eps, file=file)
+        versions.append(replace(made, grad_evals=facts.get("grad_evals"), seconds=facts.get("seconds")))
+    return (clean, *versions)
 
 
 def _clean_print(entry: ListedImage, size: tuple[int, int]) -> Print:
-    return Print(id=entry.id, label=_label(entry), file=entry.path, size=size)
-
-
-def _label(entry: ListedImage) -> int:
-    return _sound(entry).label or 0
-
-
-def _sound(entry: ListedImage) -> ListedImage:
     if entry.label is None:
         raise WhorlError(f"{entry.fault}. Correct it: without a label no prediction can be judged.")
-    return entry
+    return Print(id=entry.id, label=entry.label, file=entry.path, size=size)
 
 
 def _size_of(file: Path) -> tuple[int, int]:

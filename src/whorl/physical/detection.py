@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whorl.physical.codes import MODULES, Code, modules_of, read_modules
-from whorl.physical.homography import Matrix, fit, jacobian, pixels_to_box, project
+from whorl.physical.homography import Matrix, fit, jacobian, pixels_to_box, project, within
 from whorl.physical.layout import Box, Points
 from whorl.physical.libraries import opencv
 from whorl.physical.sheet import Print, PrintedSheet
@@ -269,6 +269,12 @@ def by_page(cells: Iterable[Found]) -> dict[tuple[int, int], list[Found]]:
     return pages
 
 
+def marker_points(cells: Sequence[Found]) -> tuple[Points, Points]:
+    """Corners of all markers of some cells of one page, (N, 2) each: in millimetres on paper, and in the photograph."""
+    boxes = [box for cell in cells for box in cell.sheet.layout.markers(cell.item.place)]
+    return np.concatenate([box.corners for box in boxes]), np.concatenate([cell.corners for cell in cells])
+
+
 def _missing_of_pages(grey: Grey, cells: Sequence[Found]) -> list[Found]:
     """Find the cells that are still missing where the others of their page say they must be."""
     more = []
@@ -276,9 +282,7 @@ def _missing_of_pages(grey: Grey, cells: Sequence[Found]) -> list[Found]:
         sheet, places = found[0].sheet, [cell.item.place for cell in found]
         if len(set(places)) < len(places):
             continue  # two copies of a page have no one plane
-        boxes = [box for place in places for box in sheet.layout.markers(place)]
-        corners = np.concatenate([cell.corners for cell in found]).reshape(-1, 4, 2)
-        paper = _fit(boxes, dict(enumerate(corners)))
+        paper = fit(*marker_points(found))
         for item in sheet.on_page(found[0].item.page) if paper is not None else ():
             if item.place not in places and paper is not None:
                 missed = _complete(grey, {}, sheet, item, paper)
@@ -327,10 +331,7 @@ def _fit(boxes: Sequence[Box], corners: Mapping[int, Points]) -> Matrix | None:
 
 def _shows(grey: Grey, corners: Points, code: Code) -> bool:
     """Whether a marker is seen at a place, by likeness to what it must look like."""
-    height, width = grey.shape
-    if corners.min() < 0 or corners[:, 0].max() > width - 1 or corners[:, 1].max() > height - 1:
-        return False
-    if _side(corners) < _SMALLEST * MODULES:
+    if not within(corners, grey.shape) or _side(corners) < _SMALLEST * MODULES:
         return False
     levels = _levels(grey, corners)
     if np.ptp(levels) < 16:

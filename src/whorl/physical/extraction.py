@@ -14,8 +14,8 @@ from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.geometry.pose import REFERENCE_SIDE
-from whorl.physical.detection import Found
-from whorl.physical.homography import Matrix, fit, jacobian, project
+from whorl.physical.detection import Found, marker_points
+from whorl.physical.homography import Matrix, fit, jacobian, project, within
 from whorl.physical.layout import GREYS, Box
 from whorl.physical.libraries import opencv
 
@@ -154,8 +154,7 @@ def page_homography(cells: Sequence[Found]) -> Matrix | None:
     Returns:
         (3, 3), or None if they do not lie in one plane, as where a page is bent or seen twice.
     """
-    points = np.concatenate([box.corners for cell in cells for box in cell.sheet.layout.markers(cell.item.place)])
-    there = np.concatenate([cell.corners for cell in cells])
+    points, there = marker_points(cells)
     # Two millimetres of slack: a page is never quite flat, and patches are wide.
     density = np.sqrt(abs(np.linalg.det(cells[0].paper[:2, :2])))
     matrix = fit(points, there, outliers=2 * density)
@@ -242,13 +241,12 @@ def _curve(levels: NDArray[np.int_], measured: NDArray[np.float64]) -> NDArray[n
 def _greys(photo: Pixels, paper: Matrix, patches: Sequence[Box]) -> NDArray[np.float64] | None:
     """Mean colours of grey patches, (6, 3), or None if that is not what is to be seen there."""
     cv2 = opencv()
-    height, width = photo.shape[:2]
     steps = (np.linspace(0, 1, _PATCH_SAMPLES) - 0.5) * _INNER + 0.5
     means = []
     for box in patches:
         right, down = np.meshgrid(box.left + steps * box.width, box.top + steps * box.height)
         there = project(paper, np.stack((right, down), axis=-1)).astype(np.float32)
-        if there.min() < 0 or there[..., 0].max() > width - 1 or there[..., 1].max() > height - 1:
+        if not within(there, photo.shape):
             return None
         colours = cv2.remap(photo, there[..., 0], there[..., 1], cv2.INTER_LINEAR).astype(np.float64)
         if colours.std(axis=(0, 1)).max() > _ROUGH:

@@ -34,6 +34,15 @@ def project(matrix: Matrix, points: NDArray[Any]) -> NDArray[np.float64]:
     return np.stack((right, down), axis=-1)
 
 
+def within(points: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    """Tell whether all points, (..., 2), lie in a photograph of a shape, (H, W, ...).
+
+    >>> within(np.array([[0, 0], [4, 2]]), (3, 5)), within(np.array([[0, 3]]), (3, 5))
+    (True, False)
+    """
+    return bool((points >= 0).all() and (points <= (shape[1] - 1, shape[0] - 1)).all())
+
+
 def fit(points: NDArray[Any], images: NDArray[Any], *, outliers: float | None = None) -> Matrix | None:
     """Find the homography between matching points, by least squares.
 

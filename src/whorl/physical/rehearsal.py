@@ -157,18 +157,18 @@ def _stored(
     return whole if len(whole) == len(scorers) else {}
 
 
-_Cut = dict[str, tuple[Photographed, list[Views]]]
+_Extracted = dict[str, tuple[Photographed, list[Views]]]
 
 
-def _photograph(sheet: PrintedSheet, rehearsal: Rehearsal, page: int) -> _Cut:
+def _photograph(sheet: PrintedSheet, rehearsal: Rehearsal, page: int) -> _Extracted:
     """Photograph one page under every setting, and cut its images out."""
     cameras = rehearsal.cameras
     shots = zip(cameras, shoot(sheet, cameras, seed=rehearsal.seed, pages=[page]), strict=True)
-    return {setting: extract(shot.photo, title, [sheet], rehearsal.views)[:2] for setting, (title, _, shot) in shots}
+    return {setting: extract(shot.photo, name, [sheet], rehearsal.views)[:2] for setting, (name, _, shot) in shots}
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[Callable[..., Iterable[_Cut]]]:
+def _pool(workers: int) -> Iterator[Callable[..., Iterable[_Extracted]]]:
     if workers == 1:
         yield map
         return

@@ -17,9 +17,9 @@ from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
 from whorl.report.content import Content, CutOut, Grouped, Photographs
+from whorl.report.export import save_gallery
 from whorl.report.gallery import Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
-from whorl.report.sheet import save_gallery
 from whorl.runs.networks import Target, identify
 from whorl.runs.results import Cell, write_results
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from whorl.data.image_files import Pixels
 from whorl.files import write_file
 from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of
-from whorl.physical.homography import Matrix, pixels_to_box, project
+from whorl.physical.homography import Matrix, pixels_to_box, project, within
 from whorl.physical.layout import Box, PageLayout, Points
 from whorl.physical.libraries import opencv
 from whorl.physical.pdf import render_pages
@@ -56,10 +56,7 @@ class Photograph:
 
     def shows(self, points: Points) -> bool:
         """Whether the hull of some places of the page, (N, 2) millimetres, is wholly in the image and uncovered."""
-        height, width = self.photo.shape[:2]
-        there = project(self.paper, points)
-        inside = (there >= 0).all() and (there[:, 0] <= width - 1).all() and (there[:, 1] <= height - 1).all()
-        return bool(inside) and not _overlap(self.cover, points)
+        return within(project(self.paper, points), self.photo.shape) and not _overlap(self.cover, points)
 
 
 def title(sheet: PrintedSheet, page: int, camera: str) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,19 +44,23 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
     True
     """
     check_ids(ids, x.shape[0])
-    base = _mix(torch.full((), _wrap(seed), dtype=torch.int64, device=x.device) + _GOLDEN)
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise WhorlError(f"seed must be a whole number; got {seed!r}.")
+    base = _mix(torch.full((), _wrap(int(seed)), dtype=torch.int64, device=x.device) + _GOLDEN)
     if ids is None:
         pixels = (x.detach().flatten(1) * 255).round().to(torch.int64)
         place = torch.arange(pixels.shape[1], device=x.device) * _GOLDEN
         names = _mix(pixels + place).sum(dim=1)
     else:
-        listed: Sequence[str | int] = ids.tolist() if isinstance(ids, Tensor) else ids
+        listed: Sequence[str | int] = ids.tolist() if isinstance(ids, Tensor | np.ndarray) else ids
         names = torch.tensor([_hash(str(i)) for i in listed], dtype=torch.int64, device=x.device)
     return _mix(names ^ base)
 
 
 def check_ids(ids: Ids, count: int) -> None:
-    """Refuse ids that are not one per image."""
+    """Refuse ids that are not one per image, in order."""
+    if isinstance(ids, str | bytes) or not (ids is None or isinstance(ids, Sequence | Tensor | np.ndarray)):
+        raise WhorlError(f"ids must be a list with one id per image; got {type(ids).__name__} {ids!r:.60}.")
     if ids is not None and len(ids) != count:
         raise WhorlError(f"ids must hold one id per image; expected {count}, got {len(ids)}.")
 

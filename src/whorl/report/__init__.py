@@ -8,12 +8,11 @@ report.write_report("report.html", report.Content(title="Mine", cells=cells))
 from whorl.report.charts import bars, query_curve
 from whorl.report.content import Content, CutOut, Drawing, Grouped, Photographs, Table
 from whorl.report.experiment import experiment_content, report_experiment
-from whorl.report.export import save_charts, save_figures
+from whorl.report.export import save_charts, save_figures, save_gallery
 from whorl.report.figures import drawings
 from whorl.report.gallery import Example, Gallery, Tile, TileRow, gallery
 from whorl.report.headline import Headline, headline
 from whorl.report.page import write_chart, write_report
-from whorl.report.sheet import save_gallery
 
 __all__ = [
     "Content",

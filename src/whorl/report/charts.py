@@ -1,4 +1,4 @@
-"""The one chart toolkit: plotly figures in one look, with one palette, and the charts that need no cells."""
+"""The one chart toolkit: plotly figures in one style, with one palette, and the charts that need no cells."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def styled(figure: Figure, *, height: int) -> Figure:
     return figure
 
 
-def look(place: int) -> dict[str, Any]:
+def line_style(place: int) -> dict[str, Any]:
     """Colour and dash of a line, by its place among those of its chart: each of the first 28 is another.
 
-    >>> look(8)["line"]
+    >>> line_style(8)["line"]
     {'color': '#d55e00', 'dash': 'solid', 'width': 2}
     """
     line = {"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place % len(DASHES)], "width": 2}
@@ -198,7 +198,7 @@ def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) 
             y=[percent(share) for _, share in points],
             name=figure_text(f"{name}: {sum(success for _, success in outcomes)} of {len(outcomes)}"),
             showlegend=True,
-            **look(place) | {"mode": "lines"},
+            **line_style(place) | {"mode": "lines"},
             line_shape="hv",
             hovertemplate="%{y:.1f}% within %{x:,} queries<extra></extra>",
         )

@@ -142,8 +142,8 @@ class Content:
         comparisons: paired comparisons over all poses, by (attack, other, source, target); a target behind a defence
             is called as in ``resnet18+jpeg``.
         charts: further figures, shown one below the other.
-        galleries: examples to look at.
-        settings: what was asked for, nested as in JSON.
+        galleries: examples.
+        settings: what was wanted, nested as in JSON.
         provenance: weights, versions, seeds and whatever else tells where the figures come from, likewise.
         left_out: images that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.

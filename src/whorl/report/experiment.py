@@ -13,7 +13,7 @@ from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
 from whorl.report.export import save_figures
-from whorl.report.gallery import POSES, Gallery, described, examples, telling
+from whorl.report.gallery import POSES, Gallery, described, examples, reach, telling
 from whorl.report.page import write_report
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
@@ -39,7 +39,7 @@ def report_experiment(
         tables: further tables to show.
         photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Returns:
         What was written, by what it is.
@@ -136,12 +136,13 @@ def run_gallery(
     names = attacks or _by_source(done)[source]
     eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
     listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
-    made = []
+    loaded = []
     for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
         x, y, ids = done.declaration.data.read([listed[image]])
         adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
-        x, y = x.to(networks.device), y.to(networks.device)
-        made.append(examples(model, x, adversarial, y, ids, poses=poses, eps=eps))
+        loaded.append((x.to(networks.device), adversarial, y.to(networks.device), ids))
+    bound = eps or max(reach(x, adversarial) for x, adversarial, _, _ in loaded)
+    made = [examples(model, *one, poses=poses, eps=bound) for one in loaded]
     return replace(made[0], examples=tuple(example for one in made for example in one.examples))
 
 

@@ -29,7 +29,7 @@ from whorl.report.series import (
     Transfer,
     angle_scale_grid,
     attacks,
-    mean,
+    costs,
     overall,
     pairs,
     series,
@@ -230,23 +230,6 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
     words = {"angle": "angle (°)", "scale": "scale", "shift": "shift right and down (pixels of 299)"}
     figure.update_xaxes(title=words[sweep.axis], tickvals=thinned(sweep.values))
     return figure
-
-
-def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, float]]:
-    """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
-
-    The rate is the mean over targets that the attack was not crafted on, or over all where there are no others.
-    Attacks without gradients, or whose cost nobody recorded, are left out.
-    """
-    unseen = {key for key in found if not key.transfer.white_box} or set(found)
-    rows = []
-    for name in attacks(found):
-        own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
-        rate = mean(overall(cells).mean for cells in own)
-        spent = mean(cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n)
-        if spent > 0 and not math.isnan(rate):
-            rows.append((name, spent, rate))
-    return rows
 
 
 def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,8 +36,8 @@ class Tile:
 
     Attributes:
         image: 8-bit RGB, as the network saw it; :func:`to_image` makes one of a tensor.
-        caption: what the network says; "" if nobody was asked.
-        fooled: whether that is wrong; None if nobody was asked.
+        caption: what the network says; "" if it was not evaluated.
+        fooled: whether that is wrong; None if it was not evaluated.
         probability: that the network gives to it, in [0, 1]; None if it was not kept.
     """
 
@@ -150,9 +150,10 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
     _check(x, adversarial, y, ids, poses)
     parts = [slice(i, i + batch_size) for i in range(0, len(x), batch_size)]
     batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
-    chosen = telling(outcomes(batches, {model.name: model}, tuple(poses.values())), model.name)[:count]
+    shown_in = tuple(poses.values())
+    chosen = telling(outcomes(batches, {model.name: model}, shown_in), model.name, poses=shown_in)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
-    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
+    bound = eps or reach(x, adversarial)
     made = examples(model, x[chosen], shown, y[chosen], [ids[i] for i in chosen], poses=poses, eps=bound)
     return described(made, model.name, len(x), source=source)
 
@@ -171,23 +172,24 @@ def examples(
     """Show all of the images, whatever the network says of them; otherwise as :func:`gallery`, and without a title."""
     _check(x, adversarial, y, ids, poses)
     versions = {CLEAN: x, **{name: to_8_bits(images) for name, images in adversarial.items()}}
-    bound = eps or max(_reach(x, images) for images in adversarial.values()) or 1 / 255
+    bound = eps or reach(x, adversarial)
     shown = []
     for i, (truth, name) in enumerate(zip(y.tolist(), ids, strict=True)):
         rows = []
         for version, images in versions.items():
-            tiles = _tiles(model, images[i], poses, truth)
-            change = None if version == CLEAN else (images[i] - x[i]) / (2 * bound) + 0.5
-            close = [None, None] if change is None else [change, _middle(change)]
-            rows.append(
-                TileRow(name=version, tiles=(*tiles, *(c if c is None else Tile(image=to_image(c)) for c in close)))
-            )
+            close: list[Tile | None] = [None, None]
+            if version != CLEAN:
+                change = (images[i] - x[i]) / (2 * bound) + 0.5
+                close = [Tile(image=to_image(part)) for part in (change, _middle(change))]
+            rows.append(TileRow(name=version, tiles=(*_tiles(model, images[i], poses, truth), *close)))
         shown.append(Example(id=name, truth=model.labels[truth], rows=tuple(rows)))
     columns = (*poses, f"perturbation ×{0.5 / bound:.0f}", f"its middle ×{ZOOM}")
     return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
 
 
-def telling(found: Outcomes, target: str, attacks: Sequence[str] = ()) -> list[int]:
+def telling(
+    found: Outcomes, target: str, attacks: Sequence[str] = (), poses: Collection[Pose] = tuple(POSES.values())
+) -> list[int]:
     """All images, by index, those most worth showing first.
 
     These are the images whose clean version is recognised in most poses, and of those the ones on which the first and
@@ -197,11 +199,13 @@ def telling(found: Outcomes, target: str, attacks: Sequence[str] = ()) -> list[i
         found: what became of each image.
         target: name of the network whose answers are shown.
         attacks: from the weaker to the stronger; all if empty.
+        poses: those that are shown; of the others only if none of these was evaluated.
     """
     at, names = found.targets.index(target), list(attacks or found.attacks)
-    first, last = (found.adversarial[found.attacks.index(name), at].int() for name in (names[0], names[-1]))
+    rows = [place for place, pose in enumerate(found.poses) if pose in poses] or slice(None)
+    first, last = (found.adversarial[found.attacks.index(name), at, rows].int() for name in (names[0], names[-1]))
     lead = (first - last if len(names) > 1 else 1 - last).sum(0).tolist()
-    recognised = found.clean[at].sum(0).tolist()
+    recognised = found.clean[at, rows].sum(0).tolist()
     return sorted(range(len(found.ids)), key=lambda i: (-recognised[i], -lead[i], i))
 
 
@@ -279,9 +283,9 @@ def _check(
         )
 
 
-def _reach(x: Tensor, adversarial: Tensor) -> float:
-    """The largest change of any channel of any pixel, after rounding to 8 bits."""
-    return float((to_8_bits(adversarial) - x).abs().max())
+def reach(x: Tensor, adversarial: Mapping[str, Tensor]) -> float:
+    """The largest change of any channel of any pixel, after rounding to 8 bits; one level if there is none."""
+    return max(float((to_8_bits(images) - x).abs().max()) for images in adversarial.values()) or 1 / 255
 
 
 def _tiles(model: Labelled, image: Tensor, poses: Mapping[str, Pose], truth: int) -> list[Tile]:

@@ -165,15 +165,15 @@ def _compared(
     """The comparisons of two attacks, whichever way round they were made."""
     for transfer in seen:
         found = comparisons.get((first, second, transfer.source, transfer.target))
-        turned = comparisons.get((second, first, transfer.source, transfer.target))
+        reverse = comparisons.get((second, first, transfer.source, transfer.target))
         if found is not None:
             yield transfer, found
-        elif turned is not None:
-            yield transfer, Comparison(n=turned.n, b=turned.c, c=turned.b)
+        elif reverse is not None:
+            yield transfer, Comparison(n=reverse.n, b=reverse.c, c=reverse.b)
 
 
 def _gains(
-    told: set[str],
+    said: set[str],
     means: Mapping[str, float],
     seen: Sequence[Transfer],
     cells: Sequence[Cell],
@@ -183,7 +183,7 @@ def _gains(
     parts = []
     for plain, invariant in pairs(list(means)):
         change = means[invariant] - means[plain]
-        if math.isnan(change) or {plain, invariant} <= told:
+        if math.isnan(change) or {plain, invariant} <= said:
             continue
         size = _points(abs(change), cells)
         if not float(size):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ _FIXED_SCALES, _FIXED_ANGLES = (0.6, 0.8), (-30.0, -15.0)
 
 
 class Transfer(NamedTuple):
-    """Where an attack was crafted, and who looks at it."""
+    """Where an attack was crafted, and which network it is evaluated on."""
 
     source: str
     """"" if nobody recorded it."""
@@ -61,7 +61,7 @@ def target_name(cell: Cell) -> str:
 
 
 def transfer_of(cell: Cell) -> Transfer:
-    """Where a cell was crafted and who looked at it."""
+    """Where a cell was crafted and evaluated."""
     # An ensemble is called by its members, joined by "+".
     return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
 
@@ -120,6 +120,23 @@ def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     [('pgd', 'ai-pgd')]
     """
     return [(name, AFFINE_INVARIANT + name) for name in names if AFFINE_INVARIANT + name in names]
+
+
+def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, float]]:
+    """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
+
+    The rate is the mean over targets that the attack was not crafted on, or over all where there are no others.
+    Attacks without gradients, or whose cost nobody recorded, are left out.
+    """
+    unseen = {key for key in found if not key.transfer.white_box} or set(found)
+    rows = []
+    for name in attacks(found):
+        own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
+        rate = mean(overall(cells).mean for cells in own)
+        spent = mean(cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n)
+        if spent > 0 and not math.isnan(rate):
+            rows.append((name, spent, rate))
+    return rows
 
 
 def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[float], list[float]] | None:
@@ -187,9 +204,9 @@ def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
         ordered = sorted(group, key=lambda p: p.scale)
         fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
         found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
-    # A pose that merely happens to have an unmoved twin is no sweep.
-    moved = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
-    for group in sorted(moved, key=len, reverse=True)[:2]:
+    # A pose that merely happens to have a twin without a shift is no sweep.
+    shifted = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
+    for group in sorted(shifted, key=len, reverse=True)[:2]:
         ordered = sorted(group, key=lambda p: p.shift)
         fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
         found.append(Sweep(axis="shift", values=tuple(p.shift[0] for p in ordered), poses=tuple(ordered), fixed=fixed))

@@ -7,7 +7,7 @@ print(done.counts["resnet18"].rate)
 """
 
 from whorl.models.zoo import find_device
-from whorl.runs.black_box import QueryResult, query
+from whorl.runs.black_box import query
 from whorl.runs.declaration import AttackSpec, Declaration, Grid, declare, read_declaration
 from whorl.runs.engines import Interrupted
 from whorl.runs.experiment import Done, run
@@ -15,18 +15,18 @@ from whorl.runs.folder import RunFolder
 from whorl.runs.images import Data, Loaded
 from whorl.runs.networks import load_source
 from whorl.runs.query_table import table7
-from whorl.runs.white_box import CraftResult, craft
+from whorl.runs.single_attack import AttackResult
+from whorl.runs.white_box import craft
 
 __all__ = [
+    "AttackResult",
     "AttackSpec",
-    "CraftResult",
     "Data",
     "Declaration",
     "Done",
     "Grid",
     "Interrupted",
     "Loaded",
-    "QueryResult",
     "RunFolder",
     "craft",
     "declare",

@@ -7,22 +7,19 @@ queries and success are written down, and so are queries that went into work whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
 import whorl
 from whorl.attacks import Attack
 from whorl.attacks.contract import Model
-from whorl.data import BadImage, StartFolder
+from whorl.data import StartFolder
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble
 from whorl.runs.folder import as_json
 from whorl.runs.images import ImageSource
-from whorl.runs.networks import identify, name_of
-from whorl.runs.query_rows import QueryRow, summarise
-from whorl.runs.single_attack import AttackedFolder, RunOptions, SingleAttack, run_single
-from whorl.runs.worker import trace_folder
+from whorl.runs.networks import identify
+from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run_single
 
 GIVEN = "given"
 """What an attack that starts from a folder is said to start from."""
@@ -38,42 +35,6 @@ class QueryOptions(RunOptions, total=False):
     trace: bool
 
 
-@dataclass(kw_only=True)
-class QueryResult:
-    """What came of attacking a target by queries.
-
-    Attributes:
-        attack: what the images are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
-        target: name of what was queried.
-        folder: where the images lie.
-        ids: all images, in order.
-        kept: how many of them an earlier run had made.
-        queries: by id, images that the target was shown for it.
-        success: by id, whether the target gave the wanted answer to one of them.
-        discarded_queries: those that went into batches which were cut short and done again, in all runs so far.
-        budget: most queries for each image.
-        trace: folder of each image's steps, if they were asked for.
-        left_out: images that could not be used.
-    """
-
-    attack: str
-    target: str
-    folder: Path
-    ids: list[str]
-    kept: int
-    queries: dict[str, int]
-    success: dict[str, bool]
-    discarded_queries: int
-    budget: int
-    trace: Path | None = None
-    left_out: list[BadImage] = field(default_factory=list)
-
-    @property
-    def row(self) -> QueryRow:
-        """Counts over all images; each counts, whatever the target says of the clean one."""
-        return _row(self.attack, self.target, self.queries, self.success)
-
-
 # long: because half of it says what is counted and what the options are
 def query(
     name: str,
@@ -86,7 +47,7 @@ def query(
     settings: Mapping[str, Any] | None = None,
     target_class: int | None = None,
     **options: Unpack[QueryOptions],
-) -> QueryResult:
+) -> AttackResult:
     """Attack images by queries and save what comes out as 8-bit PNG files, with a manifest.
 
     What is checked is rounded to 8 bits first (``rounded=True``), so an image that is listed as a success is one as
@@ -115,14 +76,13 @@ def query(
     """
     attack = build_query_attack(name, init=init, surrogate=surrogate, settings={"rounded": True, **(settings or {})})
     trace, given = options.get("trace", False), getattr(attack, "init", None)
-    label, queried = label_of(name, given), name_of(target)
     # Tracing changes no image, and the surrogate is a network: both are told elsewhere or not at all.
     shown = as_json(attack.with_(surrogate=None, init=None))
     # Which images a folder holds is told by their hashes; where it lies does not matter.
     begin = GIVEN if isinstance(given, StartFolder) else as_json(given)
     one = SingleAttack(
         attack=attack,
-        label=label,
+        label=label_of(name, given),
         model=target,
         settings={**shown, "init": begin},
         extra={"surrogate": None if surrogate is None else identify(surrogate)},
@@ -131,26 +91,7 @@ def query(
         options=options,
     )
 
-    def summary(done: AttackedFolder) -> dict[str, Any]:
-        row = _row(label, queried, *_outcome(done))
-        facts = ("n", "n_success", "asr", "mean_queries", "mean_queries_all")
-        return {"summary": {fact: getattr(row, fact) for fact in facts}}
-
-    done = run_single(one, images, out, summary=summary)
-    queries, success = _outcome(done)
-    return QueryResult(
-        attack=label,
-        target=queried,
-        folder=done.images,
-        ids=done.ids,
-        kept=done.kept,
-        queries=queries,
-        success=success,
-        discarded_queries=done.discarded_queries,
-        budget=int(getattr(attack, "budget", 0)),
-        trace=trace_folder(done.plan.store.path, label, queried) if trace else None,
-        left_out=done.left_out,
-    )
+    return run_single(one, images, out)
 
 
 def build_query_attack(
@@ -223,22 +164,3 @@ def _preset(attack: Attack) -> str:
         if attack == whorl.attack(known, eps=getattr(attack, "eps", None), norm=getattr(attack, "norm", "linf")):
             return known
     return "attack"
-
-
-def _outcome(done: AttackedFolder) -> tuple[dict[str, int], dict[str, bool]]:
-    """Queries and success by id."""
-    queries: dict[str, int] = {}
-    success: dict[str, bool] = {}
-    for _, chunk in done.pairs:
-        queries |= dict(zip(chunk.ids, chunk.queries, strict=True))
-        success |= dict(zip(chunk.ids, chunk.success, strict=True))
-    return queries, success
-
-
-def _row(attack: str, target: str, queries: Mapping[str, int], success: Mapping[str, bool]) -> QueryRow:
-    # What was queried is what was saved, so success holds of the files.
-    facts = [
-        {"counts": True, "queries": spent, "success": success[name], "saved_success": success[name], "seconds": 0.0}
-        for name, spent in queries.items()
-    ]
-    return summarise((attack, "none", target), facts)

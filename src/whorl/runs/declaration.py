@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -22,6 +23,7 @@ from whorl.runs.settings import build_attack
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -148,7 +150,7 @@ def declare(**settings: Any) -> Declaration:
     >>> [spec.title for spec in mine.attacks], len(mine.all_poses())
     (['dim', 'ai-dim'], 12)
     """
-    return _validated(settings, "the declaration")
+    return validated(Declaration, settings, "the declaration")
 
 
 def read_declaration(path: str | Path) -> Declaration:
@@ -158,13 +160,7 @@ def read_declaration(path: str | Path) -> Declaration:
         WhorlError: the file cannot be read, is not TOML, or declares something unknown.
     """
     place = Path(path)
-    try:
-        content = tomllib.loads(place.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file that declares a run.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise WhorlError(f"{place} is not TOML: {error}.") from error
-    declared = _validated(content, str(place))
+    declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
     folder = declared.data.folder
     if folder is None or folder == SAMPLES or Path(folder).is_absolute():
         return declared
@@ -173,9 +169,32 @@ def read_declaration(path: str | Path) -> Declaration:
     )
 
 
-def _validated(content: dict[str, Any], where: str) -> Declaration:
+def read_toml(place: Traversable, what: str) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Args:
+        place: the file.
+        what: it was expected to be, as in "with a profile".
+
+    Raises:
+        WhorlError: it cannot be read, or is not TOML.
+    """
     try:
-        return Declaration.model_validate(content)
+        return tomllib.loads(place.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise WhorlError(f"{place} is not TOML: {error}.") from error
+
+
+def validated(kind: type[Model], content: dict[str, Any], where: str) -> Model:
+    """Make a record of what a file or a call says, with errors that name the setting.
+
+    Raises:
+        WhorlError: an unknown setting, a missing one, or a bad value.
+    """
+    try:
+        return kind.model_validate(content)
     except ValidationError as error:
         raise WhorlError(f"{where}: " + "; ".join(_problem(item) for item in error.errors())) from error
 

@@ -10,10 +10,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
 from whorl.models.zoo import find_device
@@ -23,13 +19,10 @@ from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
 from whorl.runs.images import HashedImage
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
-from whorl.runs.store import Chunk, Store
+from whorl.runs.store import Store
 from whorl.runs.worker import Orders
-
-# On a CPU a larger batch is no faster, and an interruption costs a batch.
-_CPU_BATCH, _GPU_BATCH = 8, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +82,7 @@ class Done:
 
     @cached_property
     def _outcomes(self) -> Outcomes:
-        return Outcomes.joined([outcomes for outcomes, _ in _by_chunk(self.plan)])
+        return Outcomes.joined([outcomes for outcomes, _ in self.plan.by_chunk()])
 
     def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
         """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.Outcomes``.
@@ -178,7 +171,7 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
             **made_by,
         }
         variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, targets=targets))
-    size = declaration.batch_size or (_GPU_BATCH if networks.device.type == "cuda" else _CPU_BATCH)
+    size = chunk_size(networks.device, declaration.batch_size)
     how = {} if declaration.precision == "full" else {"precision": declaration.precision}
     return Plan(
         store=store,
@@ -226,41 +219,6 @@ def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[
     plan.store.write(change)
 
 
-def _by_chunk(plan: Plan) -> Iterator[tuple[Outcomes, list[Chunk]]]:
-    """What became of the images, chunk by chunk, with what is stored of them: clean, then attacked."""
-    attacked = [variant for variant in plan.variants if variant.attack is not None]
-    for start in range(0, len(plan.tasks), len(plan.variants)):
-        chunks: list[Chunk] = []
-        for task in plan.tasks[start : start + len(plan.variants)]:
-            chunk, path = plan.chunk(task), plan.store.cell(task.variant.place, task.key)
-            if chunk is None:
-                raise WhorlError(f"{path} is gone. Run the experiment again.")
-            if chunks and chunk.ids != chunks[0].ids:
-                raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
-            chunks.append(chunk)
-        clean, *rest = (_recognised(chunk, plan) for chunk in chunks)
-        names = tuple(variant.name for variant in attacked)
-        yield (
-            Outcomes(
-                ids=tuple(chunks[0].ids),
-                attacks=names,
-                targets=tuple(plan.targets),
-                poses=plan.poses,
-                clean=clean,
-                adversarial=torch.stack(rest),
-                distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
-            ),
-            chunks,
-        )
-
-
-def _recognised(chunk: Chunk, plan: Plan) -> Tensor:
-    """(targets, poses, N) bool."""
-    digits = "".join(chunk.recognised(key, pose) for key in plan.target_keys.values() for pose in plan.poses)
-    bits = torch.from_numpy(np.frombuffer(digits.encode(), np.uint8) == ord("1"))
-    return bits.reshape(len(plan.targets), len(plan.poses), len(chunk.ids))
-
-
 def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: float) -> Done:
     """Add up the chunks, one by one; no more than a chunk's answers are held at a time."""
     counts: dict[tuple[str, str, Pose], SuccessRate] = {}
@@ -268,7 +226,7 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
     spent: dict[str, tuple[int, float]] = {}
     ids: list[str] = []
     left_out: list[tuple[str, str]] = []
-    for outcomes, [clean, *attacked] in _by_chunk(plan):
+    for outcomes, [clean, *attacked] in plan.by_chunk():
         ids += clean.ids
         left_out += clean.bad
         counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}

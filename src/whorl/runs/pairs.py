@@ -15,9 +15,8 @@ from whorl.evaluation import AttackedImages
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.images import SAMPLE_SIDE
+from whorl.runs.plan import chunk_size
 
-# On a CPU a larger batch is no faster; on a GPU it fills the device.
-_CPU_BATCH, _GPU_BATCH = 8, 64
 _NAMED = 3  # how many images an error names
 
 
@@ -61,9 +60,8 @@ class PairedImages:
             size = SAMPLE_SIDE  # as they are attacked
         self.size, self.skip_bad = size, skip_bad
         self.left_out: list[BadImage] = []
-        if batch_size is None:
-            batch_size = _GPU_BATCH if self.device.type == "cuda" else _CPU_BATCH
-        self._images = iter_images(clean, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad)
+        some = chunk_size(self.device, batch_size)
+        self._images = iter_images(clean, batch_size=some, limit=limit, size=size, skip_bad=skip_bad)
         listed = [entry.id for entry in list_images(Path(clean))]
         self._wanted, known = listed[:limit], frozenset(listed)
         for folder in self.folders:

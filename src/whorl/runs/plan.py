@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 import whorl
 from whorl.attacks import Attack
 from whorl.data import StartFolder
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose
+from whorl.evaluation import Outcomes, Pose
 from whorl.files import sha256_of
 from whorl.runs.folder import Json, folder_name
 from whorl.runs.images import HashedImage
@@ -148,6 +150,56 @@ class Plan:
             if targets:
                 left.append(replace(task, targets=targets, make=False))
         return left
+
+    def stored(self, task: Task) -> Chunk:
+        """What the store holds of a task that was done.
+
+        Raises:
+            WhorlError: it is gone.
+        """
+        chunk = self.chunk(task)
+        if chunk is None:
+            raise WhorlError(f"{self.store.cell(task.variant.place, task.key)} is gone. Run it again.")
+        return chunk
+
+    def by_chunk(self) -> Iterator[tuple[Outcomes, list[Chunk]]]:
+        """What became of the images, chunk by chunk, with what is stored of them: clean, then attacked.
+
+        Every variant has the same chunks, and the clean one is there.
+        """
+        names = tuple(variant.name for variant in self.variants if variant.attack is not None)
+        for start in range(0, len(self.tasks), len(self.variants)):
+            tasks = self.tasks[start : start + len(self.variants)]
+            chunks = [self.stored(task) for task in tasks]
+            for task, chunk in zip(tasks, chunks, strict=True):
+                if chunk.ids != chunks[0].ids:
+                    path = self.store.cell(task.variant.place, task.key)
+                    raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
+            clean, *rest = (self._recognised(chunk) for chunk in chunks)
+            outcomes = Outcomes(
+                ids=tuple(chunks[0].ids),
+                attacks=names,
+                targets=tuple(self.targets),
+                poses=self.poses,
+                clean=clean,
+                adversarial=torch.stack(rest),
+                distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
+            )
+            yield outcomes, chunks
+
+    def _recognised(self, chunk: Chunk) -> Tensor:
+        """(targets, poses, N) bool."""
+        digits = "".join(chunk.recognised(key, pose) for key in self.target_keys.values() for pose in self.poses)
+        bits = torch.from_numpy(np.frombuffer(digits.encode(), np.uint8) == ord("1"))
+        return bits.reshape(len(self.targets), len(self.poses), len(chunk.ids))
+
+
+def chunk_size(device: torch.device, given: int | None = None, *, cpu: int = 8) -> int:
+    """Images at a time: as given, or 64 on a GPU, which they fill, and ``cpu`` elsewhere.
+
+    On a CPU a larger batch is no faster, and an interruption costs a batch.
+    """
+    return given if given is not None else 64 if device.type == "cuda" else cpu
 
 
 def surroundings(device: torch.device) -> Json:

@@ -206,7 +206,7 @@ def _variants(
 
 def _claim(store: Store, identity: Json) -> None:
     """Refuse a folder that holds a table of other settings; a later call may have other attacks."""
-    first = store.folder.read().get("table7", {}).get("settings")
+    first = store.read().get("table7", {}).get("settings")
     if first is None:
         return
     other = [key for key, value in identity.items() if key != "attacks" and first.get(key) != value]
@@ -257,7 +257,7 @@ def _of_chunk(chunk: Chunk) -> Iterator[tuple[str, Facts]]:
 def _write_lines(store: Store, identity: Json) -> None:
     """Write what is known of each image as ``images.jsonl``, of every call that the folder holds."""
     lines: list[Json] = [identity]
-    for cell in store.folder.read()["table7"]["cells"].values():
+    for cell in store.read()["table7"]["cells"].values():
         key = {name: cell[name] for name in ("attack", "start", "target")}
         for chunk in store.chunks(Path(cell["cells"])):
             lines += [{**key, "id": name, **facts} for name, facts in _of_chunk(chunk)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,18 +14,16 @@ from whorl.attacks import Attack
 from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose
+from whorl.evaluation import Pose, SuccessRate
 from whorl.progress import Progress, silent
 from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource
 from whorl.runs.networks import Networks, device_of, identify, name_of
-from whorl.runs.plan import Plan, Task, Variant, make_tasks, surroundings
-from whorl.runs.store import Chunk, Store
-from whorl.runs.worker import Orders
-
-# On a CPU a larger batch is no faster, and an interruption costs a batch.
-_CPU_BATCH, _GPU_BATCH = 4, 64
+from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
+from whorl.runs.query_rows import QueryRow, summarise
+from whorl.runs.store import Store
+from whorl.runs.worker import Orders, trace_folder
 
 
 class RunOptions(TypedDict, total=False):
@@ -82,9 +80,7 @@ class SingleAttack:
     @property
     def batch_size(self) -> int:
         """Images at a time."""
-        given = self.options.get("batch_size")
-        default = _GPU_BATCH if self.device.type == "cuda" else _CPU_BATCH
-        return default if given is None else given
+        return chunk_size(self.device, self.options.get("batch_size"), cpu=4)
 
     def variants(self) -> tuple[Variant, ...]:
         """The clean images if anybody is evaluated on them, and the attacked ones."""
@@ -112,93 +108,99 @@ class SingleAttack:
         return (Variant(identity=made_by, targets=targets, weight=0), attacked) if targets else (attacked,)
 
 
-@dataclass(kw_only=True)
-class AttackedFolder:
-    """What a run folder holds of one attack on one network, after it was run.
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """What came of one attack on one network.
 
     Attributes:
-        plan: what was to be done.
-        pairs: of each chunk, the clean one (None if nobody was evaluated on it) and the attacked one.
+        attack: what the images are listed under: the attack's name, and its start's if it has one (``nes-ai-dim``).
+        source: name of the network, or networks, that was attacked or queried.
+        folder: where the images lie.
         ids: all images, in order.
         kept: how many of them an earlier run had made.
         left_out: images that could not be used.
-        discarded_queries: those that went into work which was cut short, in all runs so far.
+        counts: after :func:`whorl.runs.craft`, successes on the saved images as they are, by name: the source and, if
+            it is an ensemble, each of its members.
+        reached: likewise, how many the source takes for the target; None if the attack is untargeted.
+        grad_evals: input gradients spent on the images, by whichever run made them.
+        seconds: time spent likewise.
+        queries: after :func:`whorl.runs.query`, by id, images that the target was shown for it.
+        success: by id, whether the attacked network answered as wanted.
+        discarded_queries: those that went into batches which were cut short and done again, in all runs so far.
+        trace: folder of each image's steps, if they were asked for.
     """
 
-    plan: Plan
-    pairs: list[tuple[Chunk | None, Chunk]]
+    attack: str
+    source: str
+    folder: Path
     ids: list[str]
     kept: int
     left_out: list[BadImage]
+    counts: dict[str, SuccessRate]
+    reached: int | None
+    grad_evals: int
+    seconds: float
+    queries: dict[str, int]
+    success: dict[str, bool]
     discarded_queries: int
+    trace: Path | None
 
     @property
-    def images(self) -> Path:
-        """Where the images lie."""
-        variant = self.plan.variants[-1]
-        return self.plan.store.folder.images(variant.label, variant.source)
+    def made(self) -> int:
+        """How many images were crafted now."""
+        return len(self.ids) - self.kept
 
-    def total(self, column: Callable[[Chunk], float]) -> float:
-        """Add up something over all chunks."""
-        return sum(column(chunk) for _, chunk in self.pairs)
+    @property
+    def row(self) -> QueryRow:
+        """Queries counted over all images; each counts, whatever the target says of the clean one."""
+        # What was queried is what was saved, so success holds of the files.
+        facts = [
+            {"counts": True, "queries": spent, "success": won, "saved_success": won, "seconds": 0.0}
+            for spent, won in ((self.queries[name], self.success[name]) for name in self.ids)
+        ]
+        return summarise((self.attack, "none", self.source), facts)
 
 
-def run_single(
-    one: SingleAttack,
-    images: ImageSource,
-    out: str | Path,
-    *,
-    summary: Callable[[AttackedFolder], Json] = lambda _: {},
-) -> AttackedFolder:
+def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> AttackResult:
     """Run one attack into a run folder, going on where an earlier run stopped.
 
     Args:
         one: the attack.
         images: what to start from.
         out: the run folder.
-        summary: what else to put into the manifest in the end.
 
     Raises:
         WhorlError: bad input, or a folder that holds the same attack and network with other settings.
         Interrupted: Ctrl-C. What was finished is kept.
     """
-    started, options = datetime.now(UTC).isoformat(timespec="seconds"), one.options
-    given = {name_of(one.model): one.model, **one.evaluated}
-    networks = Networks(one.device, options.get("seed", 0), given=given)
-    variants, command = one.variants(), options.get("command", ())
+    options, variants, around = one.options, one.variants(), environment(one.device)
+    seed, command = options.get("seed", 0), options.get("command", ())
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    details: Json = {"repr": repr(one.attack), "data": images.describe(), "command": list(command), "started": started}
+    details |= {"batch_size": one.batch_size, **around}
     # Bad settings are found before anything is written.
     tasks = make_tasks(variants, images.listed(), one.batch_size, read=images.describe()["size"], cut=True)
     with Store.open(out, command) as store:
-        plan = Plan(
-            store=store,
-            poses=(Pose(),),
-            variants=variants,
-            targets={name: identify(model) for name, model in one.evaluated.items()},
-            tasks=tasks,
-        )
-        details = {
-            "repr": repr(one.attack),
-            "data": images.describe(),
-            "command": list(command),
-            "started": started,
-            "batch_size": one.batch_size,
-            **environment(one.device),
-        }
+        targets = {name: identify(model) for name, model in one.evaluated.items()}
+        plan = Plan(store=store, poses=(Pose(),), variants=variants, targets=targets, tasks=tasks)
         _claim(store, variants[-1], overwrite=options.get("overwrite", False))
         _note(plan, details)
         left = plan.left()
-        orders = Orders(folder=store.path, images=images, seed=options.get("seed", 0), target_keys=plan.target_keys)
-        stage = f"{one.label} on {name_of(one.model)}"
+        orders = Orders(folder=store.path, images=images, seed=seed, target_keys=plan.target_keys)
+        networks = Networks(one.device, seed, given={name_of(one.model): one.model, **one.evaluated})
+        stage, progress = f"{one.label} on {name_of(one.model)}", options.get("progress", silent)
         try:
-            carry_out(plan, left, orders, networks, stage=stage, progress=options.get("progress", silent))
+            carry_out(plan, left, orders, networks, stage=stage, progress=progress)
         except Interrupted as error:
             made = sum(len(chunk.ids) for chunk in store.chunks(variants[-1].place))
-            place = store.folder.images(variants[-1].label, variants[-1].source)
+            place = store.images(variants[-1].label, variants[-1].source)
             raise Interrupted(f"{made} images are in {place}. Run the same command again to go on.") from error
         finally:
             discarded = _note(plan, details)
         done = _collected(plan, {task.key for task in left if task.make}, discarded)
-        _note(plan, {**details, **summary(done)})
+        if one.attack.black_box:
+            facts = ("n", "n_success", "asr", "mean_queries", "mean_queries_all")
+            _note(plan, {**details, "summary": {fact: getattr(done.row, fact) for fact in facts}})
     return done
 
 
@@ -221,7 +223,7 @@ def differences(earlier: Json, now: Json) -> list[str]:
 
 def _claim(store: Store, variant: Variant, *, overwrite: bool) -> None:
     """Refuse to mix images of two settings, or remove the older ones."""
-    earlier = store.folder.read()["crafted"].get(variant.name)
+    earlier = store.read()["crafted"].get(variant.name)
     if earlier is not None and "cells" in earlier:
         raise WhorlError(f"{variant.name} in {store.path} belongs to an experiment. Choose another folder (out).")
     if earlier is None or not (earlier["images"] or any(store.chunks(variant.place))):
@@ -236,7 +238,7 @@ def _claim(store: Store, variant: Variant, *, overwrite: bool) -> None:
         # The manifest forgets the old images before any new one is written: at no time do both count as one.
         store.write(lambda manifest: manifest["crafted"].pop(variant.name))
         trace = store.path / "trace" / variant.place
-        store.forget(variant.place, [store.folder.images(variant.label, variant.source), trace])
+        store.forget(variant.place, [store.images(variant.label, variant.source), trace])
 
 
 def _note(plan: Plan, details: Json) -> int:
@@ -253,25 +255,38 @@ def _note(plan: Plan, details: Json) -> int:
     return discarded
 
 
-def _collected(plan: Plan, made: set[str], discarded: int) -> AttackedFolder:
-    done = AttackedFolder(plan=plan, pairs=[], ids=[], kept=0, left_out=[], discarded_queries=discarded)
-    clean: Chunk | None = None
-    for task in plan.tasks:
-        chunk = plan.chunk(task)
-        if chunk is None:
-            raise WhorlError(f"{plan.store.cell(task.variant.place, task.key)} is gone. Run it again.")
-        if task.variant.attack is None:
-            clean = chunk
-            continue
-        done.pairs.append((clean, chunk))
-        done.ids += chunk.ids
-        done.kept += 0 if task.key in made else len(chunk.ids)
-        done.left_out += _left_out(task, chunk)
-    if not done.ids:
-        raise WhorlError(f"none of the {len(done.left_out)} images can be used. The first: {done.left_out[0].reason}")
-    return done
+def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
+    """Add up the chunks; ``made`` are the keys of those that were made now."""
+    attacked = [task for task in plan.tasks if task.variant.attack is not None]
+    chunks = [plan.stored(task) for task in attacked]
+    paths = {image.entry.id: image.entry.path for task in attacked for image in task.images}
+    bad = [item for chunk in chunks for item in chunk.bad]
+    left_out = [BadImage(path=paths[name], id=name, reason=reason) for name, reason in bad]
+    ids = [name for chunk in chunks for name in chunk.ids]
+    if not ids:
+        raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0].reason}")
+    variant, path = plan.variants[-1], plan.store.path
+    untargeted = variant.target_class is None
+    return AttackResult(
+        attack=variant.label,
+        source=variant.source,
+        folder=plan.store.images(variant.label, variant.source),
+        ids=ids,
+        kept=sum(len(chunk.ids) for task, chunk in zip(attacked, chunks, strict=True) if task.key not in made),
+        left_out=left_out,
+        counts=_counts(plan) if plan.targets else {},
+        reached=None if untargeted else sum(chunk.reached.count("1") for chunk in chunks),
+        grad_evals=sum(sum(chunk.grad_evals) for chunk in chunks),
+        seconds=sum(chunk.seconds for chunk in chunks),
+        queries={name: spent for chunk in chunks for name, spent in zip(chunk.ids, chunk.queries, strict=False)},
+        success={name: won for chunk in chunks for name, won in zip(chunk.ids, chunk.success, strict=True)},
+        discarded_queries=discarded,
+        trace=trace_folder(path, variant.label, variant.source) if variant.trace else None,
+    )
 
 
-def _left_out(task: Task, chunk: Chunk) -> list[BadImage]:
-    paths = {image.entry.id: image.entry.path for image in task.images}
-    return [BadImage(path=paths[name], id=name, reason=reason) for name, reason in chunk.bad]
+def _counts(plan: Plan) -> dict[str, SuccessRate]:
+    """By network, successes on the images as they are."""
+    counts = [outcomes.counts for outcomes, _ in plan.by_chunk()]
+    cell = plan.variants[-1].name
+    return {name: sum((one[cell, name, Pose()] for one in counts), SuccessRate()) for name in plan.targets}

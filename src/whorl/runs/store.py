@@ -170,16 +170,12 @@ class Ledger:
         os.close(self._file)
 
 
-class Store:
-    """A run folder, to be read, and to be written to by whoever holds its lock or works for who does.
+class Store(RunFolder):
+    """A run folder, to be written to by whoever holds its lock or works for who does.
 
     Args:
         path: the folder; made when something is first written.
     """
-
-    def __init__(self, path: str | Path) -> None:
-        self.folder = RunFolder(path)
-        self.path = self.folder.path
 
     @classmethod
     @contextmanager
@@ -235,9 +231,9 @@ class Store:
             chunk: what is known.
             files: images, (3, H, W) in [0, 1], and texts, by their paths.
         """
-        path = self.cell(place, chunk.key)
-        if files:
-            path.unlink(missing_ok=True)  # before a file is replaced: it never speaks of files that are gone
+        path, old = self.cell(place, chunk.key), self.get(place, chunk.key) if files else None
+        if old is not None:
+            self._forget(place, old)  # before a file is replaced: it never speaks of files that are gone
         try:
             with ThreadPoolExecutor(_THREADS) as pool:
                 digests = list(pool.map(_written, (files or {}).items()))
@@ -275,10 +271,14 @@ class Store:
         """Remove chunks that speak of images which are about to be made anew, but for those with a key to keep."""
         for chunk in self.chunks(place):
             if chunk.key not in keep and not ids.isdisjoint(chunk.ids):
-                if chunk.queries:
-                    note = self.cell(place, chunk.key).with_name(f"{chunk.variant[:_NAME]}.{chunk.work}.discarded")
-                    write_file(note, f"{sum(chunk.queries):0{_DIGITS}d}")
-                self.cell(place, chunk.key).unlink(missing_ok=True)
+                self._forget(place, chunk)
+
+    def _forget(self, place: Path, chunk: Chunk) -> None:
+        path = self.cell(place, chunk.key)
+        if chunk.queries:  # they were spent all the same
+            note = path.with_name(f"{chunk.variant[:_NAME]}.{chunk.work}.discarded")
+            write_file(note, f"{sum(chunk.queries):0{_DIGITS}d}")
+        path.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------------------------------------------ queries
 
@@ -293,9 +293,9 @@ class Store:
         ledger.path.unlink(missing_ok=True)
 
     def discard(self, ledger: Ledger) -> None:
-        """The work was cut short: its queries were spent for nothing."""
+        """The work was cut short: its queries were spent for nothing, unless its chunk had just been put."""
         ledger.close()
-        _discard(ledger.path)
+        _settle(ledger.path)
 
     def settle(self, place: Path, variant: str) -> int:
         """Find what killed processes left in hand, and add up all queries of a variant that were discarded.
@@ -304,11 +304,7 @@ class Store:
         """
         folder = self.path / "cells" / place
         for path in folder.glob("*.queries"):
-            chunk = _read_chunk(folder / f"{path.name.split('.')[2]}.json")
-            if chunk is not None and chunk.work == _work(path):
-                path.unlink()
-            else:
-                _discard(path)
+            _settle(path)
         return sum(_number(path) for path in folder.glob(f"{variant[:_NAME]}.*.discarded"))
 
     # ----------------------------------------------------------------------------------------------------- manifest
@@ -319,9 +315,9 @@ class Store:
         Args:
             change: alters the manifest that it is given.
         """
-        content = self.folder.read()
+        content = self.read()
         change(content)
-        write_file(self.folder.manifest, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_file(self.manifest, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def image_facts(folder: Path, entry: Json, place: Path) -> Json:
@@ -370,9 +366,13 @@ def _work(path: Path) -> str:
     return path.name.split(".")[1]
 
 
-def _discard(path: Path) -> None:
-    variant, work, *_ = path.name.split(".")
-    path.replace(path.with_name(f"{variant}.{work}.discarded"))
+def _settle(path: Path) -> None:
+    variant, work, key, _ = path.name.split(".")
+    chunk = _read_chunk(path.with_name(f"{key}.json"))
+    if chunk is not None and chunk.work == work:
+        path.unlink()
+    else:
+        path.replace(path.with_name(f"{variant}.{work}.discarded"))
 
 
 def _number(path: Path) -> int:

@@ -108,6 +108,7 @@ class Worker:
                 return self._attack(task, images, chunk)
         shown = images.x if task.variant.attack is None or not chunk.ids else self._saved(task.variant, chunk.ids)
         self._evaluate(chunk, shown, images.y, task.targets)
+        self._reach(task.variant, chunk, shown)
         self.store.put(place, chunk)
         return task.weight
 
@@ -120,7 +121,7 @@ class Worker:
 
     def _saved(self, variant: Variant, ids: Sequence[str]) -> Tensor:
         """Read adversarial images back as they were saved."""
-        places = [self.store.folder.image(variant.label, variant.source, name) for name in ids]
+        places = [self.store.image(variant.label, variant.source, name) for name in ids]
         with ThreadPoolExecutor(THREADS) as pool:
             return torch.stack(list(pool.map(load_image, places)))
 
@@ -187,7 +188,7 @@ class Worker:
         self, variant: Variant, ids: Sequence[str], adv: Tensor, trace: Trace | None
     ) -> dict[Path, Tensor | str]:
         """What is kept besides the chunk: each image, and its steps if they were asked for."""
-        folder = self.store.folder
+        folder = self.store
         files: dict[Path, Tensor | str] = {
             folder.image(variant.label, variant.source, name): image for name, image in zip(ids, adv, strict=True)
         }

@@ -99,7 +99,7 @@ def empty(text: str) -> str:
 def tiles(posed: PosedPair, pair: CraftedPair) -> str:
     """All versions in one pose, each with a frame, a mark and the answer."""
     shown = "".join(_tile(name, posed.images[name], answer) for name, answer in posed.answers.items())
-    whose = "" if pair.known else " (the network's own answer: nobody told it the label)"
+    whose = "" if pair.known else " (the network's own answer, for the true label is unknown)"
     moot = "" if posed.answers[CLEAN].right else " The clean version is wrong here too, so this pose does not count."
     return (
         f'<div class="w-tiles">{shown}</div>'
@@ -140,7 +140,7 @@ def heat_maps(found: SuccessMap, pair: CraftedPair, pose: Pose | None = None) ->
     Args:
         found: as far as it is known.
         pair: what it is about.
-        pose: the one that is looked at, which is marked.
+        pose: the one that is shown, which is marked.
     """
     maps = "".join(_heat_map(found, attack, pose) for attack in pair.attacks)
     return f'<div class="w-maps">{maps}</div><p class="w-caption">{_summary(found, pair)}</p>'

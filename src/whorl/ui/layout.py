@@ -15,10 +15,12 @@ from whorl.ui.playground import Offer, Playground
 
 _HEADING = """
 <header class="w-heading"><h1>whorl playground</h1>
-<p>Craft an adversarial image twice, without and with the affine-invariant gradient. Then turn, scale and move it, and
-see which version still fools the network.</p></header>
+<p>Craft an adversarial image twice, without and with the affine-invariant gradient. Then rotate, scale and translate
+it, and see which version still fools the network.</p></header>
 """
-NO_TILES = fragments.empty("Craft first; then the three versions appear here, and you can turn, scale and move them.")
+NO_TILES = fragments.empty(
+    "Craft first; then the three versions appear here, and you can rotate, scale and translate them."
+)
 NO_WHORLS = fragments.empty("The perturbations.")
 NO_MAPS = fragments.empty("A map over angle and scale.")
 # A click on a button inside tells Python which one it was.
@@ -131,7 +133,7 @@ def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
 
 
 def _pose(gr: Any) -> dict[str, Any]:
-    _still("<h2>3 · Turn, scale and move it</h2>")
+    _still("<h2>3 · Rotate, scale and translate it</h2>")
     tiles = _still(NO_TILES, "whorl-tiles")
     with gr.Row(elem_id="whorl-pose"):
         sliders = {

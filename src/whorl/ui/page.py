@@ -48,7 +48,7 @@ def build(playground: Playground) -> Any:
 def _connect(page: Any, do: Handlers) -> None:
     # Attacks and maps of all visitors wait in one line; a single pose is quick, and has a line of its own.
     heavy: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "craft", "trigger_mode": "multiple"}
-    light: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "look", "trigger_mode": "always_last"}
+    light: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "pose", "trigger_mode": "always_last"}
     fetching: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "multiple"}
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     # Not in a queue, so that a running attack learns at once that it is no longer wanted.
@@ -71,7 +71,7 @@ def _connect(page: Any, do: Handlers) -> None:
     parts.upright.click(_told(do.go_upright), None, parts.pose, **at_once, **quiet)
     # One listener for all four, so that what is seen last is what the sliders say last, whoever moved them.
     moved = [slider.change for slider in parts.pose]
-    library().on(moved, _told(do.look), parts.pose, seen, **light, **quiet)
+    library().on(moved, _told(do.show_pose), parts.pose, seen, **light, **quiet)
     page.unload(_told(do.leave))
 
 
@@ -89,7 +89,7 @@ class Handlers:
     """What happens when a control is used.
 
     Args:
-        playground: what is on offer, and who is looking.
+        playground: what is on offer, and who has it open.
         parts: the controls.
     """
 
@@ -160,7 +160,7 @@ class Handlers:
         down: float,
         request: Any,
     ) -> Iterator[Changes]:
-        """An attack's turn has come."""
+        """It is an attack's turn."""
         visit, mine = self._visit(request), int(order)
         shown, clock = self.parts.progress, self.parts.clock
         if not visit.wants(mine):
@@ -202,7 +202,7 @@ class Handlers:
             return self._unchanged()
         return {self.parts.progress: _progress(job), self.parts.clock: library().Timer(active=job.busy)}
 
-    def look(self, angle: float, scale: float, right: float, down: float, request: Any) -> Changes:
+    def show_pose(self, angle: float, scale: float, right: float, down: float, request: Any) -> Changes:
         """A slider was moved."""
         visit = self._visit(request)
         crafted, found = visit.crafted, visit.map

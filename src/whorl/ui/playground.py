@@ -33,14 +33,14 @@ class Offer:
 
 
 def offers(extra: Sequence[str] = ()) -> list[Offer]:
-    """List networks to choose from: those asked for, then those whose weights are here, then the rest.
+    """List networks to choose from: those named, then those whose weights are here, then the rest.
 
     Args:
         extra: names or addresses that come first.
     """
     listed = sorted(model_catalog(), key=lambda entry: not entry.cached)
-    asked = [Offer(name=name, here=True) for name in dict.fromkeys(extra)]
-    return asked + [Offer(name=entry.name, here=entry.cached) for entry in listed if entry.name not in extra]
+    named = [Offer(name=name, here=True) for name in dict.fromkeys(extra)]
+    return named + [Offer(name=entry.name, here=entry.cached) for entry in listed if entry.name not in extra]
 
 
 @dataclass

@@ -92,7 +92,8 @@ class QueriedTarget:
         self.queries.index_add_(0, rows, torch.ones_like(rows))
         try:
             with torch.no_grad():
-                answer = self.model(images.to(network_dtype(self.model, images)))
+                # A copy: a target that works in place must not move the images under attack.
+                answer = self.model(images.to(network_dtype(self.model, images), copy=True))
         except Exception as error:  # the target is anyone's code, and whatever it raises must not lose the work so far
             raise self._failed(f"it raised {type(error).__name__}: {str(error).rstrip('.')}") from error
         if not isinstance(answer, Tensor):

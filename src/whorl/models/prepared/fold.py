@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from whorl.models.classifier import Classifier
 
+_Module = TypeVar("_Module", bound=nn.Module)
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
 Product = tuple[Tensor, Tensor]
 
@@ -95,14 +95,26 @@ def fold(net: nn.Module, size: tuple[int, int], channels: int = 3, *, learns: bo
     return 0
 
 
+def alias(module: _Module) -> _Module:
+    """A copy of a module's structure over the same memory: it may be hooked and changed, and the original is not.
+
+    >>> net = nn.Linear(2, 2)
+    >>> other = alias(net)
+    >>> other.weight.data_ptr() == net.weight.data_ptr(), other.weight.requires_grad, other is net
+    (True, False, False)
+    """
+    memo: dict[int, object] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in module.parameters()}
+    memo |= {id(buffer): buffer for buffer in module.buffers()}
+    return deepcopy(module, memo)
+
+
 def folded(classifier: Classifier) -> Classifier:
     """A copy of a classifier with its normalisations folded: the same answers up to rounding, sooner.
 
     Args:
         classifier: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes.
     """
-    shared = chain(classifier.parameters(), classifier.buffers())
-    copy = deepcopy(classifier, {id(tensor): tensor for tensor in shared})
+    copy = alias(classifier)
     fold(copy.net, copy.size, len(copy.mean))
     if copy._mean.device.type == "cpu":
         for module in copy.net.modules():

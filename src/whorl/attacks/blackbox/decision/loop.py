@@ -37,9 +37,10 @@ class DecisionAttack(Attack):
             adversarial image at most that far away.
         tries: most images of noise to start from, until one is adversarial.
         bisections: queries to bring the start near the boundary.
-        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images, or a ``pathlib.Path`` of a
-            folder of them, named by id; ``"random"`` or None, noise. A given start that is not adversarial is
-            replaced by noise where the attack is untargeted, and given up where it is targeted.
+        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images;
+            :class:`whorl.data.StartFolder` for a folder of them, named by id; ``"random"`` or None, noise. A
+            given start that is not adversarial is replaced by noise where the attack is untargeted, and given up where
+            it is targeted.
         surrogate: model or ensemble that ``init`` is crafted on.
         rounded: whether images are rounded to 8 bits before they are asked about, so that what succeeds still does once
             it is saved as an image file.

@@ -14,11 +14,11 @@ from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above
 from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithetic
 from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
 from whorl.attacks.blackbox.starts import Init, check_in_ball, check_init, given_start, slack
-from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, ready
-from whorl.attacks.loop import SampledGradient, largest
+from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
+from whorl.attacks.loop import SampledGradient
 from whorl.attacks.norms import Norm, NormName, column, find_norm
 from whorl.attacks.objectives import Goal, LossName, find_loss
-from whorl.attacks.step import Adam
+from whorl.attacks.step import Adam, largest
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.transforms import plain
@@ -52,8 +52,9 @@ class ScoreAttack(Attack):
         plateau: checks in a row that end lower than they began, after which an image's learning rate is halved; None
             never does.
         least_rate: share of the learning rate at which halving ends.
-        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images, or a ``pathlib.Path`` of a
-            folder of them, named by id; ``"random"``, anywhere in the ball; None, the image itself.
+        init: where to start: an attack, crafted on ``surrogate``; a tensor of start images;
+            :class:`whorl.data.StartFolder` for a folder of them, named by id; ``"random"``, anywhere in the ball; None,
+            the image itself.
         surrogate: model or ensemble that gives gradients, to ``init`` and to ``PriorGuided``.
         rounded: whether the images that are checked are rounded to 8 bits, so that what succeeds still does once it is
             saved as an image file. Queries for the gradient are not rounded.
@@ -194,7 +195,7 @@ class ScoreAttack(Attack):
             assert self.surrogate is not None  # noqa: S101 - checked before the loop
             part = goal.rows(rows)
             grad_evals.index_add_(0, rows, torch.ones_like(rows))
-            with ready(self.surrogate):
+            with held_in_eval(self.surrogate), torch.enable_grad():
                 gradient = SampledGradient(self.surrogate, part, find_loss(self.loss), plain, 1, None)
                 found = gradient(points, rows)[0]
             check_finite(largest(found).isfinite(), rows.tolist())
