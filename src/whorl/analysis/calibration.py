@@ -86,13 +86,13 @@ class Calibrated:
 
 
 def other_networks(source: str) -> tuple[str, ...]:
-    """The zoo's networks of other families than the source's.
+    """The zoo's networks of other families than the source's, of those that pip brings.
 
     >>> other_networks("efficientnet_lite0")
     ('resnet18', 'mobilenet_v2')
     """
     kin = {family(part) for part in source.split("+")}
-    return tuple(name for name in NETWORKS if family(name) not in kin)
+    return tuple(name for name, net in NETWORKS.items() if net.artifact.source == "pip" and family(name) not in kin)
 
 
 def calibrate(

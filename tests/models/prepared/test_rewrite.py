@@ -127,6 +127,7 @@ def test_a_graph_that_cannot_be_read() -> None:
     [
         ("torchvision:resnet18", 64),
         ("torchvision:inception_v3", 79),
+        ("whorl:inception_v3", 79),
         ("torchvision:mobilenet_v2", 64),
         ("timm:tf_efficientnet_lite0", 65),
     ],

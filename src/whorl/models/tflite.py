@@ -1,0 +1,267 @@
+"""Read a quantised TensorFlow Lite file as data: its tensors and operators, of which nothing is run.
+
+The format is a flatbuffer: tables point at one another by offsets, which a damaged file may point anywhere. So each
+read is checked against the end of the file, and counts against what a network of images can need.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whorl.errors import WhorlError
+
+Kind = Literal["average pool", "concatenation", "convolution", "max pool", "reshape"]
+Padding = Literal["SAME", "VALID"]
+_T = TypeVar("_T")
+
+# Numbers that TensorFlow Lite's schema gives to operators, padding schemes, dtypes and kinds of options.
+_KINDS: dict[int, Kind] = {1: "average pool", 2: "concatenation", 3: "convolution", 17: "max pool", 22: "reshape"}
+_PADDINGS: dict[int, Padding] = {0: "SAME", 1: "VALID"}
+_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<i4"), 3: np.dtype("u1")}
+_OPTIONS = {"average pool": 5, "concatenation": 10, "convolution": 1, "max pool": 5}
+_MOST = 4096  # entries of any list but a tensor's data: lists that point at one another must not add up to hours
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuantisedTensor:
+    """A tensor of integers that stand for ``scale * (integer - zero_point)``.
+
+    Attributes:
+        name: as TensorFlow called it.
+        shape: channels last, kernels as (out, height, width, in).
+        data: the integers, uint8 or int32; None for what is computed.
+        scale: above 0; None for integers that stand for themselves.
+        zero_point: which integer stands for 0.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data: NDArray[Any] | None
+    scale: float | None
+    zero_point: int
+
+    def values(self) -> NDArray[np.float64]:
+        """What a constant's integers stand for."""
+        if self.data is None or self.scale is None:
+            raise WhorlError(f"TensorFlow Lite tensor {self.name!r} must be a quantised constant.")
+        return self.scale * (self.data.astype(np.float64) - self.zero_point)
+
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest number that a uint8 tensor can hold: what is beyond is clamped to it."""
+        if self.scale is None or self.dtype != np.uint8:
+            raise WhorlError(f"TensorFlow Lite tensor {self.name!r} must be quantised to uint8.")
+        return self.scale * -self.zero_point, self.scale * (255 - self.zero_point)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """A step of the computation.
+
+    Attributes:
+        kind: what it does.
+        inputs: which tensors it takes, by number.
+        output: which tensor it makes.
+        padding: of a convolution or pool.
+        stride: rows and columns.
+        window: rows and columns of a pool.
+        axis: of a concatenation.
+        fused: number of the activation that follows; 0 for none, where the output's range may still clamp.
+    """
+
+    kind: Kind
+    inputs: tuple[int, ...]
+    output: int
+    padding: Padding = "VALID"
+    stride: tuple[int, int] = (1, 1)
+    window: tuple[int, int] = (1, 1)
+    axis: int = 0
+    fused: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuantisedGraph:
+    """A network: numbered tensors, operators in the order of computation, and the tensors at both ends."""
+
+    tensors: tuple[QuantisedTensor, ...]
+    operators: tuple[Operator, ...]
+    input: int
+    output: int
+
+
+def read_tflite(path: Path) -> QuantisedGraph:
+    """Read a TensorFlow Lite file with one graph of uint8 convolutions, pools and concatenations.
+
+    Args:
+        path: the file.
+
+    Returns:
+        What it says. Indices of tensors are checked; whether the operators make sense together is not.
+
+    Raises:
+        WhorlError: there is no such file, it is damaged, or it holds anything else.
+    """
+    try:
+        return _graph(_Buffer(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise WhorlError(f"there is no file {path}.") from error
+    except (_MalformedError, UnicodeDecodeError) as error:
+        raise WhorlError(f"{path} is not a TensorFlow Lite file that can be read here: {error}.") from error
+
+
+class _MalformedError(Exception):
+    """What is wrong with the file."""
+
+
+class _Buffer:
+    """The bytes of a flatbuffer."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def number(self, form: str, at: int) -> Any:
+        # struct would count a negative place from the end
+        if not 0 <= at <= len(self.data) - struct.calcsize(form):
+            raise _MalformedError(f"it points at byte {at} of {len(self.data)}")
+        return struct.unpack_from(form, self.data, at)[0]
+
+    def followed(self, at: int) -> int:
+        """Where the offset at a place leads."""
+        return at + int(self.number("<I", at))
+
+
+class _Table:
+    """A table: fields by number, each of which may be left out."""
+
+    def __init__(self, buffer: _Buffer, at: int) -> None:
+        self.buffer, self.at = buffer, at
+        self.fields = at - buffer.number("<i", at)
+        self.size = buffer.number("<H", self.fields)
+
+    def _place(self, field: int) -> int | None:
+        entry = 4 + 2 * field
+        offset = self.buffer.number("<H", self.fields + entry) if entry < self.size else 0
+        return self.at + offset if offset else None
+
+    def number(self, field: int, form: str = "<i", default: int = 0) -> Any:
+        at = self._place(field)
+        return default if at is None else self.buffer.number(form, at)
+
+    def table(self, field: int) -> _Table:
+        at = self._place(field)
+        if at is None:
+            raise _MalformedError(f"field {field} of the table at byte {self.at} is missing")
+        return _Table(self.buffer, self.buffer.followed(at))
+
+    def has(self, field: int) -> bool:
+        return self._place(field) is not None
+
+    def array(self, field: int, dtype: np.dtype[Any], *, most: int = _MOST) -> NDArray[Any]:
+        """A vector of numbers, read-only; empty if left out."""
+        at = self._place(field)
+        if at is None:
+            return np.empty(0, dtype)
+        start = self.buffer.followed(at)
+        count = self.buffer.number("<I", start)
+        if count > most or start + 4 + count * dtype.itemsize > len(self.buffer.data):
+            raise _MalformedError(f"the vector at byte {start} has {count} entries")
+        return np.frombuffer(self.buffer.data, dtype, count, start + 4)
+
+    def integers(self, field: int) -> tuple[int, ...]:
+        return tuple(self.array(field, np.dtype("<i4")).tolist())
+
+    def text(self, field: int) -> str:
+        return self.array(field, np.dtype("u1")).tobytes().decode()
+
+    def tables(self, field: int) -> list[_Table]:
+        at = self._place(field)
+        offsets = self.array(field, np.dtype("<u4")).tolist()
+        start = 0 if at is None else self.buffer.followed(at) + 4
+        return [_Table(self.buffer, start + 4 * place + offset) for place, offset in enumerate(offsets)]
+
+
+def _graph(buffer: _Buffer) -> QuantisedGraph:
+    if buffer.data[4:8] != b"TFL3":
+        raise _MalformedError("it does not start as one")
+    model = _Table(buffer, buffer.followed(0))
+    [graph] = _exactly(1, model.tables(2), "graphs")
+    buffers = model.tables(4)
+    codes = [code.number(0, "<b") for code in model.tables(1)]
+    tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
+    [start] = _exactly(1, graph.integers(1), "inputs")
+    [end] = _exactly(1, graph.integers(2), "outputs")
+    operators = tuple(_operator(table, codes) for table in graph.tables(3))
+    for number in (start, end, *(one for step in operators for one in (*step.inputs, step.output))):
+        if not 0 <= number < len(tensors):
+            raise _MalformedError(f"it names tensor {number} of {len(tensors)}")
+    return QuantisedGraph(tensors=tensors, operators=operators, input=start, output=end)
+
+
+def _tensor(table: _Table, buffers: list[_Table]) -> QuantisedTensor:
+    name, shape, dtype = table.text(3), table.integers(0), _listed(_DTYPES, table.number(1, "<b"), "dtype")
+    scale, zero_point = _quantisation(table.table(4)) if table.has(4) else (None, 0)
+    if not 0 <= zero_point <= 255 * (dtype == np.uint8):
+        raise _MalformedError(f"tensor {name!r} has zero point {zero_point}")
+    number = table.number(2, "<I")
+    if number >= len(buffers):
+        raise _MalformedError(f"tensor {name!r} is in buffer {number} of {len(buffers)}")
+    data = buffers[number].array(0, np.dtype("u1"), most=len(table.buffer.data))
+    if len(data) and (min(shape, default=1) < 1 or math.prod(shape) * dtype.itemsize != len(data)):
+        raise _MalformedError(f"tensor {name!r} of shape {shape} has {len(data)} bytes")
+    content = data.view(dtype).reshape(shape) if len(data) else None
+    return QuantisedTensor(name=name, shape=shape, dtype=dtype, data=content, scale=scale, zero_point=zero_point)
+
+
+def _quantisation(table: _Table) -> tuple[float | None, int]:
+    scales, zeros = table.array(2, np.dtype("<f4")).tolist(), table.array(3, np.dtype("<i8")).tolist()
+    if not scales and not zeros:
+        return None, 0
+    if len(scales) != 1 or len(zeros) != 1 or not (math.isfinite(scales[0]) and scales[0] > 0):
+        raise _MalformedError(f"expected one positive scale and one zero point for a tensor; got {scales} and {zeros}")
+    return scales[0], zeros[0]
+
+
+def _operator(table: _Table, codes: list[int]) -> Operator:
+    code = table.number(0, "<I")
+    if code >= len(codes):
+        raise _MalformedError(f"it names operator code {code} of {len(codes)}")
+    kind = _listed(_KINDS, codes[code], "operator")
+    [output] = _exactly(1, table.integers(2), f"outputs of a {kind}")
+    inputs = table.integers(1)
+    if kind == "reshape":  # to a constant shape, which is its second input
+        return Operator(kind=kind, inputs=inputs, output=output)
+    if table.number(3, "<B") != _OPTIONS[kind]:
+        raise _MalformedError(f"a {kind} has options of another operator")
+    options = table.table(4)
+    if kind == "concatenation":
+        return Operator(kind=kind, inputs=inputs, output=output, axis=options.number(0), fused=options.number(1, "<b"))
+    pool = kind != "convolution"
+    stride = options.number(2), options.number(1)  # width comes first
+    window = (options.number(4), options.number(3)) if pool else (1, 1)
+    if not pool and (options.number(4, default=1) > 1 or options.number(5, default=1) > 1):
+        raise _MalformedError("a convolution is dilated")
+    if min(*stride, *window) < 1:
+        raise _MalformedError(f"a {kind} has stride {stride} and window {window}")
+    padding = _listed(_PADDINGS, options.number(0, "<b"), "padding")
+    fused = options.number(5 if pool else 3, "<b")
+    return Operator(kind=kind, inputs=inputs, output=output, padding=padding, stride=stride, window=window, fused=fused)
+
+
+def _exactly(count: int, found: Sequence[_T], what: str) -> Sequence[_T]:
+    if len(found) != count:
+        raise _MalformedError(f"expected {count} {what}; got {len(found)}")
+    return found
+
+
+def _listed(known: Mapping[int, _T], number: int, what: str) -> _T:
+    if number not in known:
+        raise _MalformedError(f"expected {what} {', '.join(map(str, known))}; got {number}")
+    return known[number]
