@@ -85,9 +85,9 @@ class Files:
 
     def whorl(self, batch: int, poses: Sequence[Pose]) -> Counts:
         """One pass."""
-        pictures = PairedImages(self.clean, list(self.attacks.values()), device=self.device, batch_size=batch)
+        pairs = PairedImages(self.clean, list(self.attacks.values()), device=self.device, batch_size=batch)
         targets = [Target(model=name, net=net) for name, net in self.targets.items()]
-        done = evaluate_folders(pictures, targets, poses=poses)
+        done = evaluate_folders(pairs, targets, poses=poses)
         return {(cell.attack, cell.target, cell.pose): cell.counts for cell in done.cells}
 
 

@@ -42,7 +42,7 @@ def small_net(channels: int = 3, *, seed: int = 0) -> nn.Module:
     return net.eval()
 
 
-def pictures(count: int, channels: int = 3, height: int = 18, width: int = 18, *, seed: int = 1) -> Tensor:
+def random_images(count: int, channels: int = 3, height: int = 18, width: int = 18, *, seed: int = 1) -> Tensor:
     """Random 8-bit images in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, channels, height, width), generator=generator) / 255
@@ -55,7 +55,7 @@ def net() -> nn.Module:
 
 @pytest.fixture
 def x() -> Tensor:
-    return pictures(8)
+    return random_images(8)
 
 
 @pytest.fixture

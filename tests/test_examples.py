@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import whorl
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.data import save_image
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
     """Images of every class of the toy network, with the labels that it gives them."""
     from cli.toy_networks import classifier
 
-    x = pictures(64)
+    x = random_images(64)
     labels = classifier(small_net(), "small")(x).argmax(1).tolist()
     for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
         save_image(tmp_path / "data" / str(label) / f"{i}.png", picture)

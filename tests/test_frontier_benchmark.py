@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.attacks.transfer import TransferAttack
 from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import PAPER_POSES, success_rates
@@ -55,7 +55,7 @@ class Toy(nn.Module):
 
 @pytest.fixture
 def data(frontier: ModuleType) -> Any:
-    x = pictures(9, 3, 24, 24)
+    x = random_images(9, 3, 24, 24)
     return frontier.Data(x=x, y=small_net()(x).argmax(1), ids=[str(i) for i in range(9)])
 
 
@@ -94,7 +94,7 @@ def test_every_move_of_the_search_can_be_made(scripts: tuple[ModuleType, ModuleT
         assert repr(attack) not in seen  # no move is another one, or none
         seen.add(repr(attack))
     ram = search.build({}, 8 / 255)
-    x, y = pictures(4), torch.zeros(4, dtype=torch.int64)
+    x, y = random_images(4), torch.zeros(4, dtype=torch.int64)
     assert torch.equal(ram(small_net(), x, y), whorl.attack("ram", eps=8 / 255)(small_net(), x, y))
 
 
@@ -103,7 +103,7 @@ def toys(frontier: ModuleType, listed: ModuleType, monkeypatch: pytest.MonkeyPat
     """Toy networks by the zoo's names, and how often each candidate was measured."""
     nets = {"resnet18": 0, "mobilenet_v2": 1, "efficientnet_lite0": 2}
     monkeypatch.setattr(frontier.whorl, "load_model", lambda name, device: Toy(nets[name]))
-    x = pictures(4, 3, 24, 24)
+    x = random_images(4, 3, 24, 24)
     samples = x, small_net()(x).argmax(1), ["a", "b", "c", "d"]
     monkeypatch.setattr(frontier.whorl, "load_samples", lambda n, size: samples)
     calls: dict[str, int] = {}
@@ -163,10 +163,10 @@ def test_sources_and_eps_are_added_one_by_one(frontier: ModuleType, toys: dict[s
         assert (tmp_path / f"{old['asked']['source']}.html").exists()
 
 
-def test_a_target_that_knows_no_picture_does_not_stop_it(
+def test_a_target_that_knows_no_image_does_not_stop_it(
     frontier: ModuleType, toys: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = pictures(2, 3, 24, 24)
+    x = random_images(2, 3, 24, 24)
     logits = small_net(seed=1)(torch.cat([pose.apply(x) for pose in PAPER_POSES]))  # mobilenet_v2 of the toys
     never = min(set(range(logits.shape[1])) - set(logits.argmax(1).tolist()))
     samples = x, torch.full((2,), never), ["a", "b"]
@@ -195,7 +195,7 @@ def test_kernels_by_name(frontier: ModuleType) -> None:
     assert made["dim+t0.8p0/10"] == whorl.attack(
         "dim", eps=8 / 255, estimator=whorl.AffineInvariant(sigma=0.8, rotation=False, scaling=False)
     )
-    g = pictures(2, 3, 24, 24)
+    g = random_images(2, 3, 24, 24)
     only_polar = whorl.AffineInvariant(sigma=0.5, translation=False)
     assert torch.equal(made["dim+t0p0.5/10"].estimator(g), only_polar(g))
     assert made["dim+t0p0/7"] == whorl.attack("dim", eps=8 / 255, steps=7)
@@ -211,7 +211,7 @@ def test_kernels_have_sizes_grids_and_means_and_go_with_any_attack(frontier: Mod
     fgsm, ram, fine, both = (make(8 / 255) for make in frontier.chosen(",".join(words)).values())
     turned = whorl.AffineInvariant(kernel_size=21, sigma=3.0, translation=False, scaling=False)
     narrow = whorl.AffineInvariant(sigma=0.8, translation=False, scaling=False)
-    g = pictures(2, 3, 24, 24)
+    g = random_images(2, 3, 24, 24)
     assert (fgsm.steps, fgsm.momentum, fgsm.eps) == (1, 0.0, 8 / 255)
     assert torch.equal(fgsm.estimator(g), turned(g))
     assert ram.input == whorl.RandomAffine()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.geometry import affine
 from whorl.randomness import substream, uniform
@@ -33,8 +33,8 @@ ALL: list[InputTransform] = [
 
 
 @pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
-def test_every_picture_is_transformed_by_its_own_key(transform: InputTransform) -> None:
-    x, keys = pictures(6, 3, 22, 30), torch.arange(6) * 101
+def test_every_image_is_transformed_by_its_own_key(transform: InputTransform) -> None:
+    x, keys = random_images(6, 3, 22, 30), torch.arange(6) * 101
     whole = transform(x, keys)
     assert whole.shape == x.shape
     for i in range(6):
@@ -47,7 +47,7 @@ def test_every_picture_is_transformed_by_its_own_key(transform: InputTransform) 
 
 
 def test_a_blend_is_the_mean_of_its_draws() -> None:
-    x, keys = pictures(2), torch.arange(2)
+    x, keys = random_images(2), torch.arange(2)
     draws = [RandomAffine()(x, substream(keys, i)) for i in range(3)]
     torch.testing.assert_close(tried.Blend(part=RandomAffine(), count=3)(x, keys), sum(draws, torch.zeros(1)) / 3)
 
@@ -59,7 +59,7 @@ def test_sometimes_means_as_often_as_it_says() -> None:
 
 
 def test_a_mosaic_shows_a_pose_in_every_tile() -> None:
-    x, keys = pictures(2, 3, 24, 40), torch.arange(2)
+    x, keys = random_images(2, 3, 24, 40), torch.arange(2)
     out = tried.Mosaic(tiles=2, angle=20, scale=(1.0, 1.6), shift=0.1)(x, keys)
     signed = uniform(keys, (4, 2, 2), -1, 1).double()
     for b in range(2):
@@ -86,8 +86,8 @@ def test_blocks_are_moved_whole() -> None:
     assert len(seen) > 5
 
 
-def test_what_is_mixed_in_is_the_picture_mirrored_and_rolled_without_gradient() -> None:
-    x = pictures(1, 1, 6, 8).requires_grad_()
+def test_what_is_mixed_in_is_the_image_mirrored_and_rolled_without_gradient() -> None:
+    x = random_images(1, 1, 6, 8).requires_grad_()
     out = tried.SelfMix(strength=0.5)(x, torch.tensor([9]))
     rolls = [x.flip(-1).roll((i, j), (-2, -1)) for i in range(6) for j in range(8)]
     assert any(torch.allclose(out, x + 0.5 * other, atol=1e-6) for other in rolls)
@@ -96,7 +96,7 @@ def test_what_is_mixed_in_is_the_picture_mirrored_and_rolled_without_gradient() 
 
 
 def test_spectrum_noise_changes_every_frequency_by_no_more_than_its_spread() -> None:
-    x = pictures(2, 1, 12, 16).double()
+    x = random_images(2, 1, 12, 16).double()
     out = tried.SpectrumNoise(noise=0.0, spread=0.3)(x, torch.arange(2))
     ratio = cosine_coefficients(out) / cosine_coefficients(x)
     assert 0.7 - 1e-6 <= float(ratio.min()) < 0.75
@@ -147,7 +147,7 @@ def test_neighbours_move_alike() -> None:
 
 
 def test_each_image_moves_in_its_own_way_whatever_the_batch() -> None:
-    x, keys = pictures(4, 3, 32, 40), torch.tensor([3, 1, 4, 15])
+    x, keys = random_images(4, 3, 32, 40), torch.tensor([3, 1, 4, 15])
     whole = tried.SmoothWarp()(x, keys)
     for i in range(4):
         torch.testing.assert_close(
@@ -158,7 +158,7 @@ def test_each_image_moves_in_its_own_way_whatever_the_batch() -> None:
 
 
 def test_no_reach_is_the_identity_and_zero_lies_outside() -> None:
-    x = pictures(2, 3, 20, 20)
+    x = random_images(2, 3, 20, 20)
     torch.testing.assert_close(tried.SmoothWarp(reach=0.0)(x, torch.arange(2)), x, rtol=0, atol=1e-5)
     border = tried.SmoothWarp(reach=0.2)(torch.ones(20, 1, 20, 20), torch.arange(20))[..., 0]
     assert 0 <= float(border.min()) < 0.5
@@ -167,7 +167,7 @@ def test_no_reach_is_the_identity_and_zero_lies_outside() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 def test_dtype_comes_back_and_the_gradient_passes(dtype: torch.dtype) -> None:
-    x = pictures(2, 3, 16, 16).to(dtype).requires_grad_()
+    x = random_images(2, 3, 16, 16).to(dtype).requires_grad_()
     out = tried.SmoothWarp()(x, torch.arange(2))
     assert out.dtype == dtype
     (gradient,) = torch.autograd.grad(out.sum(), x)
@@ -202,6 +202,6 @@ def test_settings_out_of_range(make: Callable[[], object], message: str) -> None
 
 
 def test_a_choice_plans_its_parts() -> None:
-    x, keys = pictures(2), torch.arange(10).reshape(5, 2)
+    x, keys = random_images(2), torch.arange(10).reshape(5, 2)
     chosen = tried.Sometimes(part=SpreadAffine(), probability=1.0).plan(keys)
     assert torch.equal(chosen(x, keys[2]), SpreadAffine().plan(substream(keys, 1))(x, substream(keys[2], 1)))

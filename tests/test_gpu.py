@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import whorl
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
 from whorl.randomness import image_keys, uniform
@@ -54,7 +54,7 @@ def test_full_float32_whatever_the_global_switches_say(name: str, monkeypatch: p
 
 
 def test_draws_are_the_same_bits_on_every_device() -> None:
-    x = pictures(4)
+    x = random_images(4)
     keys = image_keys(x, 7)
     assert torch.equal(image_keys(x.cuda(), 7).cpu(), keys)
     assert torch.equal(uniform(keys.cuda(), (1000,)).cpu(), uniform(keys, (1000,)))
@@ -75,7 +75,7 @@ def synchronisations(attack: whorl.Attack, net: nn.Module, x: torch.Tensor, y: t
 
 @pytest.mark.parametrize("name", whorl.attack_names(kind="gradient"))
 def test_no_synchronisation_inside_the_loop(name: str) -> None:
-    net, x = small_net().cuda(), pictures(4).cuda()
+    net, x = small_net().cuda(), random_images(4).cuda()
     y = net(x).argmax(1)
     counts = [synchronisations(whorl.attack(name, steps=n, samples=2), net, x, y) for n in (1, 5)]
     assert counts[0] == counts[1]
@@ -96,7 +96,7 @@ def test_peak_extra_memory_is_three_buffers(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["pgd", "ai-dim", "eot", "ai-ram"])
 def test_a_model_on_the_gpu_gives_what_the_cpu_gives(name: str) -> None:
-    net, x = small_net().double(), pictures(4).double()
+    net, x = small_net().double(), random_images(4).double()
     y = net(x).argmax(1)
     attack = whorl.attack(name, steps=3, samples=2)
     expected = attack(net, x, y)
@@ -106,7 +106,7 @@ def test_a_model_on_the_gpu_gives_what_the_cpu_gives(name: str) -> None:
 
 def test_images_and_model_on_different_devices() -> None:
     with pytest.raises(whorl.WhorlError, match="images are on cpu but the model is on cuda:0"):
-        whorl.attack("pgd")(small_net().cuda(), pictures(2), torch.tensor([0, 1]))
+        whorl.attack("pgd")(small_net().cuda(), random_images(2), torch.tensor([0, 1]))
 
 
 class Hungry(nn.Module):
@@ -124,7 +124,7 @@ class Hungry(nn.Module):
 
 
 def test_samples_that_do_not_fit_are_halved_until_they_do() -> None:
-    x = pictures(4).cuda()
+    x = random_images(4).cuda()
     y = torch.zeros(4, dtype=torch.int64, device="cuda")
     attack = whorl.attack("eot", steps=1, samples=16, eps=0.01)
     expected = attack(small_net().cuda(), x, y)
@@ -138,7 +138,7 @@ def test_samples_that_do_not_fit_are_halved_until_they_do() -> None:
 
 def test_the_wrapped_model_compiles() -> None:
     net = whorl.AffineInvariant().wrap(small_net()).cuda()
-    x = pictures(4).cuda().requires_grad_()
+    x = random_images(4).cuda().requires_grad_()
     (expected,) = torch.autograd.grad(net(x).sum(), x)
     for dynamic in (False, True):
         torch._dynamo.reset()

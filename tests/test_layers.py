@@ -38,29 +38,6 @@ OPEN_PAIRS = {("paper", other) for other in ROWS[8]} | {("bench", "interop")}
 EXCEPTIONS = {
     ("attacks/presets.py", "interop"): "a peer's attack is looked up by name, library:NAME; the libraries are extras",
 }
-# What is still wrong. Each entry must still be true, so that these lists only become shorter.
-KNOWN_IMPORTS: set[tuple[str, str]] = set()
-KNOWN_CYCLES: set[str] = set()
-KNOWN_ING: set[str] = set()
-KNOWN_TWICE: set[str] = set()
-KNOWN_LONG: set[str] = {
-    "estimators: blur_image",
-    "evaluation: outcomes",
-    "hardening: measure_gain",
-}
-KNOWN_WIDE: set[str] = {
-    "estimators: _launch_image",
-    "models: __init__",
-    "models: forward",
-    "models: from_module",
-}
-KNOWN_PICTURES: set[str] = {
-    "attacks/recorded.py",
-    "estimators/gpu.py",
-    "estimators/gpu_kernels.py",
-    "geometry/polar.py",
-}
-
 MOST_LINES = 60
 MOST_PARAMETERS = 8
 # A comment above or beside the head of a function that says why it is so.
@@ -132,20 +109,13 @@ def allowed(package: str, other: str) -> bool:
     return its < mine or (its == mine and (mine in OPEN_ROWS or (package, other) in OPEN_PAIRS))
 
 
-def only(found: set[str], known: set[str], advice: str) -> None:
-    assert found - known == set(), advice
-    assert known - found == set(), "mended: take it off the list of what is known"
-
-
 def test_every_package_has_a_row() -> None:
     packages = {path.removesuffix(".py").split("/")[0] for path in trees()} - {"__init__", "__main__"}
     assert packages - set(ROW) == set(), "name its row in ROWS, and in the table of docs/architecture.md"
 
 
 def test_imports_follow_the_rows() -> None:
-    wrong = {pair: paths for pair, paths in edges().items() if not allowed(*pair)}
-    assert {pair: paths for pair, paths in wrong.items() if pair not in KNOWN_IMPORTS} == {}
-    assert set(wrong) >= KNOWN_IMPORTS, "mended: take it off the list"
+    assert {pair: paths for pair, paths in edges().items() if not allowed(*pair)} == {}
 
 
 @pytest.mark.parametrize(("path", "package"), sorted(EXCEPTIONS))
@@ -164,7 +134,7 @@ def reached(package: str) -> set[str]:
 
 def test_no_package_imports_itself_through_others() -> None:
     circular = {package for package in ROW if package in reached(package)}
-    only(circular, KNOWN_CYCLES, "let one of them know nothing of the other")
+    assert circular == set(), "let one of them know nothing of the other"
 
 
 def test_imports_of_every_kind_are_seen() -> None:
@@ -187,7 +157,7 @@ def test_imports_of_every_kind_are_seen() -> None:
 
 def test_modules_are_named_by_nouns() -> None:
     found = {path.removesuffix(".py") for path in trees() if path.endswith("ing.py")}
-    only(found, KNOWN_ING, "say what is in it, not what it does")
+    assert found == set(), "say what is in it, not what it does"
 
 
 def test_a_class_name_has_one_meaning() -> None:
@@ -196,7 +166,7 @@ def test_a_class_name_has_one_meaning() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(path)
-    only({name for name, paths in places.items() if len(paths) > 1}, KNOWN_TWICE, "rename one of the classes")
+    assert {name for name, paths in places.items() if len(paths) > 1} == set(), "rename one of the classes"
 
 
 def identifiers(tree: ast.Module) -> Iterator[str]:
@@ -210,7 +180,7 @@ def identifiers(tree: ast.Module) -> Iterator[str]:
 
 def test_an_image_is_called_an_image() -> None:
     found = {path for path, tree in trees().items() if any("picture" in name.lower() for name in identifiers(tree))}
-    only(found, KNOWN_PICTURES, "one word for one thing: image")
+    assert found == set(), "one word for one thing: image"
 
 
 def functions() -> Iterator[tuple[str, str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -236,7 +206,7 @@ def test_long_functions_have_a_reason() -> None:
         for path, head, node in functions()
         if (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES and not REASON_LONG.search(head)
     }
-    only(long, KNOWN_LONG, "take it apart, or say why not in a comment at its head: # long: because ...")
+    assert long == set(), "take it apart, or say why not in a comment at its head: # long: because ..."
 
 
 def test_many_parameters_have_a_reason() -> None:
@@ -248,4 +218,4 @@ def test_many_parameters_have_a_reason() -> None:
         and len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) > MOST_PARAMETERS
         and not REASON_WIDE.search(head)
     }
-    only(wide, KNOWN_WIDE, "pass a record, or say why not in a comment at its head: # wide: because ...")
+    assert wide == set(), "pass a record, or say why not in a comment at its head: # wide: because ..."

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import whorl
-from conftest import pictures
+from conftest import random_images
 from whorl import WhorlError
 
 
@@ -26,14 +26,14 @@ def defense(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_jpeg_on_several_cores_is_jpeg(defense: Any) -> None:
-    x, keys = pictures(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
+    x, keys = random_images(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
     assert torch.equal(defense(x, keys), whorl.defenses.jpeg(x))
     assert torch.equal(defense(x[:1], keys[:1]), whorl.defenses.jpeg(x[:1]))
     assert torch.equal(defense(x.double(), keys), whorl.defenses.jpeg(x.double()))
 
 
 def test_a_killed_jpeg_process_is_named(defense: Any) -> None:
-    x, keys = pictures(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
+    x, keys = random_images(9, height=30, width=22), torch.zeros(9, dtype=torch.int64)
     defense._coders.processes[0].kill()
     with pytest.raises(WhorlError, match="codes JPEG ended early, with exit code -9"):
         defense(x, keys)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import whorl
 from analysis.toy_fields import SIDE, Linear, Quadratic, framed
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis import error
 from whorl.analysis.error import OTHERS, STEPS, Draws, LawMeasurement, measure
@@ -102,7 +102,7 @@ def test_the_adjoint_of_a_whole_shift_is_its_inverse() -> None:
 @pytest.fixture(scope="module")
 def on_a_network() -> tuple[list[LawMeasurement], nn.Module, Tensor, Tensor]:
     net = small_net().double()
-    x = pictures(4, height=24, width=24).double()
+    x = random_images(4, height=24, width=24).double()
     y = net(x).argmax(1)
     laws = [law_of_range(share, 24, 24) for share in (0.01, 0.3)]
     laws += [law_of_kernel(AffineInvariant(kernel_size=5, sigma=0.8), 24, 24, "mine")]
@@ -199,7 +199,7 @@ def test_nothing_to_measure_is_refused() -> None:
 @pytest.mark.gpu
 def test_a_gpu_tells_the_same() -> None:
     net = small_net()
-    x = pictures(3, height=24, width=24)
+    x = random_images(3, height=24, width=24)
     y = net(x).argmax(1)
     made = law_of_range(0.1, 24, 24)
     [here] = measure(net, [(x, y)], [made], Draws(count=16))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cli.toy_networks import classifier
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl import Classifier
 from whorl.data import save_image
 
@@ -74,7 +74,7 @@ def smooth(side: int = 65, *, seed: int = 0) -> Tensor:
 
 def saved(folder: Path, count: int = 10) -> Path:
     """Save images under the labels that the first network gives them."""
-    x = pictures(count)
+    x = random_images(count)
     for i, label in enumerate(first()(x).argmax(1).tolist()):
         save_image(folder / "data" / str(label) / f"{i}.png", x[i])
     return folder / "data"

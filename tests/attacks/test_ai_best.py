@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.attacks.objectives import find_loss, relative, tempered
 from whorl.attacks.transfer import TransferAttack
 from whorl.errors import WhorlError
@@ -116,7 +116,7 @@ def test_overshoot_works_in_a_larger_ball_and_comes_back(norm: str, x: Tensor, y
     torch.testing.assert_close(adv, expected, rtol=0, atol=1e-6)
 
 
-def test_overshoot_of_a_ball_for_each_picture(x: Tensor, y: Tensor, net: nn.Module) -> None:
+def test_overshoot_of_a_ball_for_each_image(x: Tensor, y: Tensor, net: nn.Module) -> None:
     eps = torch.linspace(0.0, 0.1, 8)
     adv = TransferAttack(eps=eps, overshoot=1.5)(net, x, y)
     assert bool(((adv - x).flatten(1).abs().amax(1) <= eps + 1e-6).all())
@@ -158,7 +158,7 @@ def test_every_draw_of_the_loop_is_in_the_plan_once_and_in_order(x: Tensor, y: T
 
 
 def test_planned_draws_do_not_depend_on_the_batch_or_its_order() -> None:
-    net, x = small_net().double(), pictures(6).double()
+    net, x = small_net().double(), random_images(6).double()
     y = net(x).argmax(1)
     attack = TransferAttack(input=SpreadAffine(), momentum=1.0, steps=5)
     whole = attack(net, x, y, ids=list("abcdef"), seed=2)
@@ -168,8 +168,8 @@ def test_planned_draws_do_not_depend_on_the_batch_or_its_order() -> None:
 
 
 @pytest.mark.parametrize("backward", [Backward(rectifier=2.0), Backward(skip=0.5)], ids=repr)
-def test_a_changed_source_treats_pictures_apart(backward: Backward) -> None:
-    source, x = Residual().double().eval(), pictures(5).double()
+def test_a_changed_source_treats_images_apart(backward: Backward) -> None:
+    source, x = Residual().double().eval(), random_images(5).double()
     y = source(x).argmax(1)
     attack = TransferAttack(input=RandomAffine(), momentum=1.0, steps=3, samples=2, backward=backward)
     whole = attack(source, x, y, ids=list("abcde"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl import WhorlError
 
 NAMES = ["fgsm", "ai-dim", "eot", "deepfool", "cw"]
@@ -43,7 +43,7 @@ def attack(name: str, **settings: Any) -> whorl.Attack:
     return whorl.attack(name, **{**SHORT.get(name, {}), **settings})
 
 
-X, Y = pictures(3), torch.tensor([0, 1, 2])
+X, Y = random_images(3), torch.tensor([0, 1, 2])
 
 CALLS: dict[str, tuple[Callable[[whorl.Attack, nn.Module], object], str]] = {
     "range": (lambda a, n: a(n, X * 255, Y), r"images must lie in \[0, 1\]; got values in .*Divide by 255"),

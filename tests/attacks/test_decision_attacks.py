@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import whorl
 from blackbox import Counting, labels_of, related_net
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl import WhorlError
 from whorl.attacks import TargetError
 from whorl.attacks.blackbox.decision import BoundaryWalk, EvolutionaryWalk
@@ -47,7 +47,7 @@ class Recording(nn.Module):
 
 INITS: dict[str, dict[str, Any]] = {
     "none": {},
-    "tensor": {"init": 1 - pictures(8)},
+    "tensor": {"init": 1 - random_images(8)},
     "ai-dim": {"init": whorl.attack("ai-dim", steps=2), "surrogate": related_net(small_net(), by=1.0)},
 }
 
@@ -56,7 +56,7 @@ INITS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_the_counter_is_exact_and_within_the_budget(name: str, init: str, batch: int) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     y = labels_of(net, x)
     y[0] = (y[0] + 1) % CLASSES  # wrong already: one query
     for part in torch.arange(8).split(batch):
@@ -74,7 +74,7 @@ def test_the_counter_is_exact_and_within_the_budget(name: str, init: str, batch:
 
 @every_attack
 def test_the_count_is_each_images_own(name: str) -> None:
-    net, x = small_net(), pictures(6)
+    net, x = small_net(), random_images(6)
     target = Counting(net, x)
     init = whorl.attack("fgsm", eps=0.2)(net, x, labels_of(net, x))
     _, info = whorl.attack(name, budget=80, eps=0.4, init=init)(target, x, labels_of(net, x), return_info=True)
@@ -86,9 +86,9 @@ def test_the_count_is_each_images_own(name: str) -> None:
 @every_attack
 @pytest.mark.parametrize("targeted", [False, True])
 def test_comes_near_from_labels_alone(name: str, targeted: bool) -> None:
-    net, x = small_net(), pictures(6)
+    net, x = small_net(), random_images(6)
     y = labels_of(net, x)
-    others = pictures(64, seed=9)
+    others = random_images(64, seed=9)
     said = labels_of(net, others)
     wanted = (y + 1) % CLASSES
     starts = torch.stack([others[said == int(w)][0] for w in wanted])
@@ -107,7 +107,7 @@ def test_comes_near_from_labels_alone(name: str, targeted: bool) -> None:
 
 @every_attack
 def test_scores_and_labels_give_the_same(name: str) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = labels_of(net, x)
     made = whorl.attack(name, budget=100)
     assert torch.equal(made(net, x, y, seed=4), made(labels_only(net), x, y, seed=4))
@@ -116,7 +116,7 @@ def test_scores_and_labels_give_the_same(name: str) -> None:
 
 @every_attack
 def test_does_not_depend_on_the_batch_or_the_chunk(name: str) -> None:
-    net, x = small_net().double(), pictures(5).double()
+    net, x = small_net().double(), random_images(5).double()
     y = labels_of(net, x)
     made = whorl.attack(name, budget=200)
     whole = made(net, x, y)
@@ -127,7 +127,7 @@ def test_does_not_depend_on_the_batch_or_the_chunk(name: str) -> None:
 
 @every_attack
 def test_a_transfer_start_saves_queries(name: str) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     y = labels_of(net, x)
     init = whorl.attack("ai-dim", steps=5)
     _, plain = whorl.attack(name, budget=1500, eps=0.5)(net, x, y, return_info=True)
@@ -143,7 +143,7 @@ def test_a_transfer_start_saves_queries(name: str) -> None:
 
 @every_attack
 def test_a_targeted_start_that_misses_is_given_up(name: str) -> None:
-    net, x = small_net(), pictures(2)
+    net, x = small_net(), random_images(2)
     wanted = (labels_of(net, x) + 1) % CLASSES
     adv, info = whorl.attack(name, budget=100, init=x)(net, x, target=wanted, return_info=True)
     assert torch.equal(adv, x)
@@ -154,7 +154,7 @@ def test_a_targeted_start_that_misses_is_given_up(name: str) -> None:
 
 @every_attack
 def test_the_trace_tells_the_way(name: str) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = labels_of(net, x)
     adv, info = whorl.attack(name, budget=200, trace=True)(net, x, y, return_info=True)
     assert info.trace is not None
@@ -167,7 +167,7 @@ def test_the_trace_tells_the_way(name: str) -> None:
 
 @every_attack
 def test_a_target_that_fails_loses_nothing(name: str) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = labels_of(net, x)
     left = 60
 
@@ -186,7 +186,7 @@ def test_a_target_that_fails_loses_nothing(name: str) -> None:
     assert bool((labels_of(net, caught.value.adv) != y).all())
 
 
-X, Y = pictures(3), torch.tensor([0, 1, 2])
+X, Y = random_images(3), torch.tensor([0, 1, 2])
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: whorl.attack("boundary", budget=13), "budget must pay for one step: .* make 14; got 13"),
     (lambda: whorl.attack("evolutionary", budget=12), "make 13; got 12"),

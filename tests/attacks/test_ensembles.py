@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whorl
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 
 Fuse = Literal["logits", "probabilities", "losses"]
 
@@ -38,7 +38,7 @@ def literal_loss(fuse: str, logits: list[Tensor], weights: list[float], y: Tenso
 @pytest.mark.parametrize("weights", [None, [3.0, 1.0, 4.0]], ids=["equal", "weighted"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
 def test_one_step_follows_the_fused_gradient(fuse: Fuse, weights: list[float] | None, wrapped: bool) -> None:
-    nets, x = members(), pictures(3).double()
+    nets, x = members(), random_images(3).double()
     y = torch.tensor([0, 1, 2])
     shares = [1 / 3] * 3 if weights is None else [w / 8 for w in weights]
     leaf = x.clone().requires_grad_()
@@ -62,7 +62,7 @@ def test_members_with_different_input_sizes() -> None:
         whorl.Classifier.from_module(small_net(seed=s), size=(side, side), mean=(0.5,) * 3, std=(0.5,) * 3)
         for s, side in enumerate((18, 24, 32))
     ]
-    x = pictures(4, 3, 20, 20)
+    x = random_images(4, 3, 20, 20)
     ensemble = whorl.Ensemble(nets)
     with torch.no_grad():
         y = ensemble(x).argmax(1)

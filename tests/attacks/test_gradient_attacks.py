@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import reference
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.geometry.kernels import Sigma, _weight_tensor
 from whorl.geometry.polar import polar_plan
 from whorl.randomness import image_keys, substream, uniform
@@ -64,7 +64,7 @@ def labels_for(case: Case, net: nn.Module, x: Tensor) -> Tensor:
 def test_stays_in_the_ball_and_the_box(case: Case, data: st.DataObject) -> None:
     eps = data.draw(st.floats(0, 1 if case.norm == "linf" else 5))
     shape = data.draw(st.tuples(st.integers(1, 3), st.sampled_from([1, 3]), st.integers(5, 12), st.integers(5, 12)))
-    x = pictures(*shape, seed=data.draw(st.integers(0, 99)))
+    x = random_images(*shape, seed=data.draw(st.integers(0, 99)))
     if data.draw(st.booleans()):
         x = x.round()  # images of nothing but black and white press against the box
     net = small_net(shape[1])
@@ -79,7 +79,7 @@ def test_stays_in_the_ball_and_the_box(case: Case, data: st.DataObject) -> None:
 
 @every_case
 def test_moves_the_loss_the_right_way(case: Case) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     labels = labels_for(case, net, x)
     adv = case.run(net, x, labels)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_moves_the_loss_the_right_way(case: Case) -> None:
 
 @every_case
 def test_does_not_depend_on_the_batch(case: Case) -> None:
-    net, x = small_net().double(), pictures(8).double()
+    net, x = small_net().double(), random_images(8).double()
     labels = labels_for(case, net, x)
     whole = case.run(net, x, labels, seed=5)
     for batch in (1, 3):
@@ -122,7 +122,7 @@ def test_ids_key_the_randomness(name: str, net: nn.Module, x: Tensor, y: Tensor)
 @every_name
 @pytest.mark.parametrize("shape", [(2, 1, 17, 17), (2, 3, 13, 22), (2, 4, 22, 13)], ids=str)
 def test_gray_colour_and_any_shape(name: str, shape: tuple[int, int, int, int]) -> None:
-    net, x = small_net(shape[1]), pictures(*shape)
+    net, x = small_net(shape[1]), random_images(*shape)
     adv = Case(name, "linf", targeted=False).run(net, x, net(x).argmax(1))
     assert adv.shape == x.shape
     assert not torch.equal(adv, x)
@@ -152,7 +152,7 @@ def test_half_precision_images_come_back_as_they_came(name: str, net: nn.Module,
 
 @every_case
 def test_works_where_the_caller_switched_gradients_off(case: Case) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     labels = labels_for(case, net, x)
     expected = case.run(net, x, labels)
     with torch.no_grad():
@@ -245,7 +245,7 @@ def test_eps_per_image(net: nn.Module, x: Tensor, y: Tensor) -> None:
 @pytest.mark.parametrize("loss", ["ce", "margin", "logit", "relative"])
 @pytest.mark.parametrize("targeted", [False, True])
 def test_every_loss_fools_the_network(loss: str, targeted: bool) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     case = Case("pgd", "linf", targeted)
     labels = labels_for(case, net, x)
     adv = case.run(net, x, labels, loss=loss, eps=0.3, steps=20)
@@ -274,7 +274,7 @@ def test_what_carries_the_papers_name_has_the_papers_estimator(base: str) -> Non
 @pytest.mark.parametrize("base", ["fgsm", "pgd", "mim", "dim"])
 def test_the_papers_updates_are_those_of_a_literal_loop(base: str, sigma: Sigma, width: float) -> None:
     """The paper's Algorithm 1 with its estimator written out in float64, step by step."""
-    net, x = small_net().double(), pictures(2).double()
+    net, x = small_net().double(), random_images(2).double()
     y, eps = net(x).argmax(1), 16 / 255
     attack: Any = whorl.attack(f"ai-{base}", estimator=whorl.AffineInvariant(sigma=sigma), fast=False)
     steps = attack.steps
@@ -314,7 +314,7 @@ def test_ours_narrows_with_eps_by_one_rule() -> None:
         assert attack.bound_estimator.degrees == pytest.approx(degrees)
         assert attack.bound_estimator is wide.with_(**settings_).bound_estimator
     spelled = whorl.RotationInvariant(degrees=(16.0, 0.8))
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = net(x).argmax(1)
     assert torch.equal(
         whorl.attack("ri-dim", eps=8 / 255)(net, x, y), whorl.attack("dim", eps=8 / 255, estimator=spelled)(net, x, y)

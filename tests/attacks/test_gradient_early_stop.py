@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 
 
 class Counting(nn.Module):
@@ -30,7 +30,7 @@ class Counting(nn.Module):
 )
 @pytest.mark.parametrize("targeted", [False, True])
 def test_each_image_ends_as_it_does_alone(settings: dict[str, Any], targeted: bool) -> None:
-    net, x = Counting(small_net().double()), pictures(8).double()
+    net, x = Counting(small_net().double()), random_images(8).double()
     truth = net(x).argmax(1)
     labels = (truth + 1) % CLASSES if targeted else truth
     attack = whorl.GradientAttack(**{"eps": 0.1, "steps": 12, "alpha": 0.01, "early_stop": True, **settings})
@@ -54,7 +54,7 @@ def test_each_image_ends_as_it_does_alone(settings: dict[str, Any], targeted: bo
 
 
 def test_when_all_are_done_nothing_more_is_computed() -> None:
-    net, x = Counting(small_net()), pictures(4)
+    net, x = Counting(small_net()), random_images(4)
     wrong = (net(x).argmax(1) + 1) % CLASSES
     net.seen = 0
     adv = whorl.attack("mim", early_stop=True)(net, x, wrong)

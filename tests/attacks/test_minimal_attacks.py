@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 
 ATTACKS = {
     "deepfool": whorl.attack("deepfool"),
@@ -32,7 +32,7 @@ def labels_for(net: nn.Module, x: Tensor, *, targeted: bool) -> tuple[Tensor | N
 @pytest.mark.parametrize("targeted", [False, True])
 @pytest.mark.parametrize("shape", [(4, 3, 18, 18), (2, 1, 13, 22)], ids=str)
 def test_fools_within_the_box(name: str, targeted: bool, shape: tuple[int, int, int, int]) -> None:
-    net, x = small_net(shape[1]), pictures(*shape)
+    net, x = small_net(shape[1]), random_images(*shape)
     y, target = labels_for(net, x, targeted=targeted)
     adv, info = ATTACKS[name](net, x, y, target=target, return_info=True)
     assert float(adv.min()) >= 0
@@ -47,7 +47,7 @@ def test_fools_within_the_box(name: str, targeted: bool, shape: tuple[int, int, 
 @every_attack
 @pytest.mark.parametrize("targeted", [False, True])
 def test_does_not_depend_on_the_batch(name: str, targeted: bool) -> None:
-    net, x = small_net().double(), pictures(8).double()
+    net, x = small_net().double(), random_images(8).double()
     y, target = labels_for(net, x, targeted=targeted)
 
     def run(part: slice) -> Tensor:
@@ -63,7 +63,7 @@ def test_does_not_depend_on_the_batch(name: str, targeted: bool) -> None:
 
 @every_attack
 def test_what_is_already_wrong_stays(name: str) -> None:
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     truth = truth_of(net, x)
     wrong = (truth + 1) % CLASSES
     torch.testing.assert_close(ATTACKS[name](net, x, wrong), x, rtol=0, atol=1e-5)
@@ -72,7 +72,7 @@ def test_what_is_already_wrong_stays(name: str) -> None:
 @every_attack
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_networks(name: str, dtype: torch.dtype) -> None:
-    net, x = small_net().to(dtype), pictures(4)
+    net, x = small_net().to(dtype), random_images(4)
     with torch.no_grad():
         y = net(x.to(dtype)).argmax(1)
     adv, info = ATTACKS[name](net, x, y, return_info=True)
@@ -82,7 +82,7 @@ def test_half_precision_networks(name: str, dtype: torch.dtype) -> None:
 
 @every_attack
 def test_the_estimator_has_its_slot(name: str) -> None:
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     y = truth_of(net, x)
     estimator = whorl.AffineInvariant(kernel_size=5)
     adv, info = ATTACKS[name].with_(estimator=estimator)(net, x, y, return_info=True)
@@ -109,7 +109,7 @@ def test_deepfool_on_a_linear_model_is_the_projection_onto_the_nearest_boundary(
 
 
 def test_cw_meets_its_confidence() -> None:
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     y = truth_of(net, x)
     logits = net(ATTACKS["cw"].with_(confidence=0.5)(net, x, y)).detach()
     own = logits.gather(1, y[:, None])[:, 0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import whorl
 from blackbox import Counting, labels_of, related_net
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import WhorlError
 from whorl.attacks.blackbox.queries import in_8_bits
 from whorl.attacks.blackbox.score.loop import Rate
@@ -36,7 +36,7 @@ def starts(x: Tensor, eps: float = EPS) -> Tensor:
 
 @pytest.mark.parametrize("name", ["nes", "spsa", "nattack", "boundary", "evolutionary"])
 def test_a_folder_starts_like_the_tensor_it_holds(name: str, tmp_path: Path) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y, start = labels_of(net, x), starts(x)
     folder = fill(tmp_path / "starts", start)
     settings: dict[str, Any] = {"eps": EPS} if name in whorl.attack_names(kind="score") else {}
@@ -52,7 +52,7 @@ def test_a_folder_starts_like_the_tensor_it_holds(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_rounding_of_a_file_does_not_put_it_outside(norm: str, tmp_path: Path) -> None:
-    net, x, eps = small_net(), pictures(3), 7.6 / 255 if norm == "linf" else 0.9
+    net, x, eps = small_net(), random_images(3), 7.6 / 255 if norm == "linf" else 0.9
     generator = torch.Generator().manual_seed(0)
     way = torch.randn(x.shape, generator=generator)
     moved = x + eps * (way.sign() if norm == "linf" else way / way.flatten(1).norm(dim=1)[:, None, None, None])
@@ -64,11 +64,11 @@ def test_rounding_of_a_file_does_not_put_it_outside(norm: str, tmp_path: Path) -
 
 
 def bad_starts(tmp_path: Path) -> list[tuple[Callable[[], object], str]]:
-    x = pictures(3)
+    x = random_images(3)
     y = labels_of(small_net(), x)
     whole = fill(tmp_path / "whole", starts(x))
     part = fill(tmp_path / "part", starts(x)[:1], IDS[:1])
-    small = fill(tmp_path / "small", starts(pictures(3, height=9, width=12)))
+    small = fill(tmp_path / "small", starts(random_images(3, height=9, width=12)))
     far = fill(tmp_path / "far", starts(x, eps=16 / 255))
 
     def run(init: object, ids: list[str] | None = IDS, **settings: Any) -> Callable[[], object]:
@@ -100,7 +100,7 @@ SCORE_AND_NORM = [(name, norm) for name in whorl.attack_names(kind="score") for 
     ("name", "norm"), [*SCORE_AND_NORM, *((name, "l2") for name in whorl.attack_names(kind="decision"))]
 )
 def test_rounded_success_is_success_of_the_file(name: str, norm: str) -> None:
-    net, x = small_net(), pictures(6)
+    net, x = small_net(), random_images(6)
     y, eps = labels_of(net, x), 9.7 / 255 if norm == "linf" else 1.3
     settings: dict[str, Any] = {"budget": 400}
     if name in whorl.attack_names(kind="score"):
@@ -120,7 +120,7 @@ def test_rounded_success_is_success_of_the_file(name: str, norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_rounding_stays_in_the_ball(norm: str) -> None:
-    x, way = pictures(4), torch.randn(4, 3, 18, 18, generator=torch.Generator().manual_seed(2))
+    x, way = random_images(4), torch.randn(4, 3, 18, 18, generator=torch.Generator().manual_seed(2))
     for eps in (3.2 / 255, 8 / 255) if norm == "linf" else (0.3, 2.0):
         ball = find_norm(norm).ball(x, torch.tensor(eps))
         inside = ball(x + way)
@@ -159,7 +159,7 @@ def test_the_rate_halves_as_in_the_reference() -> None:
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_noise_is_counted_and_of_full_strength(norm: NormName) -> None:
-    net, x = small_net(), pictures(6)
+    net, x = small_net(), random_images(6)
     y, eps = labels_of(net, x), 6 / 255 if norm == "linf" else 1.0
     target = Counting(net, x)
     adv, info = NoiseSearch(eps=eps, norm=norm, budget=45, samples=7)(target, x, y, return_info=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import whorl
 from blackbox import Watched, labels_of
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 
 NAMES = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
 every_attack = pytest.mark.parametrize("name", [name for name in NAMES if name != "prgf"])
@@ -39,7 +39,7 @@ def short(name: str, budget: int = 250) -> whorl.Attack:
 @every_attack
 @pytest.mark.parametrize("defense", whorl.defense_names())
 def test_behind_every_defence(name: str, defense: str) -> None:
-    x = pictures(4)
+    x = random_images(4)
     target = Watched(whorl.load_defense(defense, classifier(small_net(), "small"), seed=3))
     y = labels_of(target, x)
     target.seen = 0
@@ -55,7 +55,7 @@ def test_behind_every_defence(name: str, defense: str) -> None:
 
 
 def test_a_random_defence_draws_anew_for_every_query() -> None:
-    x = pictures(1).expand(50, -1, -1, -1)
+    x = random_images(1).expand(50, -1, -1, -1)
     probes = (x + 1e-3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
     net = classifier(small_net(), "small")
     defended = whorl.load_defense("resize-pad", net)
@@ -86,7 +86,7 @@ def write_linear(path: Path, classes: int = 7, side: int = 18) -> Path:
 @every_attack
 def test_an_onnx_file(name: str, tmp_path: Path) -> None:
     target = Watched(whorl.load_model(f"onnx:{write_linear(tmp_path / 'net.onnx')}"))
-    x = pictures(4)
+    x = random_images(4)
     y = labels_of(target, x)
     target.seen = 0
     adv, info = short(name)(target, x, y, return_info=True)
@@ -98,7 +98,7 @@ def test_an_onnx_file(name: str, tmp_path: Path) -> None:
 
 @every_attack
 def test_a_function(name: str) -> None:
-    net, x, seen = small_net(), pictures(4), 0
+    net, x, seen = small_net(), random_images(4), 0
 
     def service(images: Tensor) -> Tensor:
         nonlocal seen
@@ -119,7 +119,7 @@ def test_a_function(name: str) -> None:
 def test_on_a_gpu(name: str, defense: str) -> None:
     net: nn.Module = classifier(small_net(), "small").cuda()
     target = Watched(net if defense == "none" else whorl.load_defense(defense, net))
-    x = pictures(4).cuda()
+    x = random_images(4).cuda()
     y = labels_of(target, x)
     target.seen = 0
     adv, info = short(name, 90)(target, x, y, ids=list("abcd"), return_info=True)
@@ -132,7 +132,7 @@ def test_on_a_gpu(name: str, defense: str) -> None:
 @pytest.mark.parametrize("name", ["nes", "spsa"])
 def test_a_target_that_rounds_to_8_bits_does_not_stop_an_attack(name: str) -> None:
     """Draws of a quarter level around a clean image all look the same to it; the first step is then a random one."""
-    x, target = pictures(4), Rounding(small_net())
+    x, target = random_images(4), Rounding(small_net())
     y = labels_of(target, x)
     adv, info = short(name, 2000)(target, x, y, ids=list("abcd"), return_info=True)
     assert ((adv - x).abs().amax((1, 2, 3)) > 0.5 / 255).all()

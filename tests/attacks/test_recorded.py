@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.attacks import execution, gradient
 from whorl.attacks.contract import held_in_eval
 from whorl.attacks.gradient import GradientAttack
@@ -77,7 +77,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("targeted", [False, True])
 def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: bool) -> None:
-    net, x = small_net().double(), pictures(4).double()
+    net, x = small_net().double(), random_images(4).double()
     y = net(x).argmax(1)
     attack = whorl.attack(name, **{"steps": 4, **SETTINGS[name]})
     assert isinstance(attack, GradientAttack)
@@ -137,7 +137,7 @@ def fast(attack: whorl.Attack, model: nn.Module, x: Tensor, y: Tensor) -> Made:
     ids=["plain", "adam", "early stop", "own estimator"],
 )
 def test_on_a_prepared_network_the_attack_is_as_strong(settings: dict[str, Any]) -> None:
-    clf, x = classifier(), pictures(24)
+    clf, x = classifier(), random_images(24)
     y = clf(x).argmax(1)
     attack = whorl.attack("mim", **settings)
     assert isinstance(attack, GradientAttack)
@@ -155,7 +155,7 @@ def test_on_a_prepared_network_the_attack_is_as_strong(settings: dict[str, Any])
 
 def test_an_ensemble_is_prepared_member_by_member() -> None:
     both = whorl.Ensemble([classifier(0), classifier(1)], weights=[2, 1], fuse="losses")
-    x = pictures(4)
+    x = random_images(4)
     kept = network.prepared(both)
     assert kept is not None
     assert kept.network is not None
@@ -165,7 +165,7 @@ def test_an_ensemble_is_prepared_member_by_member() -> None:
 
 
 def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
-    clf, x = classifier(), pictures(5)
+    clf, x = classifier(), random_images(5)
     kept = network.prepared(clf)
     assert kept is not None
     attack = whorl.attack("ai-dim")
@@ -198,7 +198,7 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
 
 def test_threads_take_turns() -> None:
     """Loops of one shape share buffers, so two threads must not mix theirs."""
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     names = ("mim", "dim", "ti-pgd")
     attacks = [attack for attack in map(whorl.attack, names) if isinstance(attack, GradientAttack)]
     y = net(x).argmax(1)
@@ -219,13 +219,13 @@ def test_threads_take_turns() -> None:
 
 
 def test_labels_are_checked_before_the_loop() -> None:
-    clf, x = classifier(), pictures(2)
+    clf, x = classifier(), random_images(2)
     with pytest.raises(WhorlError, match="labels must lie in"):
         fast(whorl.attack("mim"), clf, x, torch.tensor([0, CLASSES]))
 
 
 def test_what_does_not_fit_is_done_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    clf, x = classifier(), pictures(7)
+    clf, x = classifier(), random_images(7)
     y = clf(x).argmax(1)
     attack = whorl.attack("mim", eps=torch.linspace(0.01, 0.07, 7))
     whole = fast(attack, clf, x, y).images
@@ -313,7 +313,7 @@ def test_on_a_cpu_batch_norms_are_folded_and_nothing_else(
 
 
 def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
-    clf, x = classifier(), pictures(3)
+    clf, x = classifier(), random_images(3)
     y = clf(x).argmax(1)
     attack = whorl.attack("ai-dim", steps=3)
     assert isinstance(attack, GradientAttack)
@@ -338,7 +338,7 @@ def test_an_estimator_that_changes_is_asked_outside_of_what_is_recorded(chained:
     attack = whorl.attack("dim", steps=4, estimator=estimator, momentum=momentum)
     assert isinstance(attack, GradientAttack)
     assert recordable(attack)
-    clf, x = classifier(), pictures(3)
+    clf, x = classifier(), random_images(3)
     y = torch.arange(3)
     batch = under_attack(attack, x, y)
     net = folded(clf)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import whorl
 from blackbox import Counting, labels_for, labels_of, related_net
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import WhorlError
 from whorl.attacks import TargetError
 from whorl.attacks.blackbox.score.gradients import (
@@ -41,7 +41,7 @@ def attack(name: str, **settings: Any) -> whorl.Attack:
 INITS: dict[str, dict[str, Any]] = {
     "none": {},
     "random": {"init": "random"},
-    "tensor": {"init": pictures(8) * (1 - 8 / 255)},
+    "tensor": {"init": random_images(8) * (1 - 8 / 255)},
     "ai-dim": {"init": whorl.attack("ai-dim", steps=2), "surrogate": related_net(small_net(), by=1.0)},
 }
 
@@ -50,7 +50,7 @@ INITS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_the_counter_is_exact_and_within_the_budget(name: str, init: str, batch: int) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     target = Counting(net, x)
     y = labels_of(net, x)
     queries = []
@@ -73,7 +73,7 @@ def test_the_counter_is_exact_and_within_the_budget(name: str, init: str, batch:
 @every_norm
 @pytest.mark.parametrize("targeted", [False, True])
 def test_succeeds_in_the_ball_and_the_box(name: str, norm: str, targeted: bool) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     original = x.clone()
     labels = labels_for(net, x, targeted=targeted)
     adv, info = attack(name, norm=norm, eps=BALLS[norm], budget=2000)(net, x, return_info=True, **labels)
@@ -90,7 +90,7 @@ def test_succeeds_in_the_ball_and_the_box(name: str, norm: str, targeted: bool) 
 
 @every_attack
 def test_beats_noise_at_equal_queries(name: str) -> None:
-    net, x = small_net(), pictures(32)
+    net, x = small_net(), random_images(32)
     y, eps, budget = labels_of(net, x), 8 / 255, 400
     adv = attack(name, eps=eps, budget=budget)(net, x, y)
     generator = torch.Generator().manual_seed(0)
@@ -105,7 +105,7 @@ def test_beats_noise_at_equal_queries(name: str) -> None:
 @every_attack
 @pytest.mark.parametrize("targeted", [False, True])
 def test_does_not_depend_on_the_batch_or_the_chunk(name: str, targeted: bool) -> None:
-    net, x = small_net().double(), pictures(5).double()
+    net, x = small_net().double(), random_images(5).double()
     labels = labels_for(net, x, targeted=targeted)
     guide = {"surrogate": related_net(small_net()).double()} if name == "prgf" else {}
 
@@ -125,7 +125,7 @@ def test_does_not_depend_on_the_batch_or_the_chunk(name: str, targeted: bool) ->
 
 @every_attack
 def test_the_seed_decides(name: str) -> None:
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     y = labels_of(net, x)
     guide = {"surrogate": small_net(seed=9)} if name == "prgf" else {}
     made = attack(name, budget=100, **guide)
@@ -135,7 +135,7 @@ def test_the_seed_decides(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["nes", "spsa", "nattack"])
 def test_a_transfer_start_saves_queries(name: str) -> None:
-    net, x = small_net(), pictures(8)
+    net, x = small_net(), random_images(8)
     y = labels_of(net, x)
     init = whorl.attack("ai-dim", steps=5)
     _, plain = attack(name)(net, x, y, return_info=True)
@@ -149,7 +149,7 @@ def test_a_transfer_start_saves_queries(name: str) -> None:
 
 
 def test_what_is_wrong_already_costs_one_query() -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     adv, info = attack("nes")(net, x, (labels_of(net, x) + 1) % 7, return_info=True)
     assert torch.equal(adv, x)
     assert info.queries is not None
@@ -159,7 +159,7 @@ def test_what_is_wrong_already_costs_one_query() -> None:
 
 @every_attack
 def test_the_trace_tells_the_way(name: str) -> None:
-    net, x = small_net(), pictures(4)
+    net, x = small_net(), random_images(4)
     y = labels_of(net, x)
     adv, info = attack(name, trace=True, budget=200)(net, x, y, return_info=True)
     assert info.trace is not None
@@ -175,7 +175,7 @@ def test_the_trace_tells_the_way(name: str) -> None:
 
 
 def test_targets_of_every_kind() -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = labels_of(net, x)
     made = attack("nes", budget=200)
 
@@ -296,7 +296,7 @@ FAILURES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
 @pytest.mark.parametrize("what", FAILURES)
 def test_a_target_that_fails_loses_nothing(name: str, what: str) -> None:
     then, message = FAILURES[what]
-    x = pictures(3)
+    x = random_images(3)
     y = labels_of(small_net(), x)
     made = attack(name, eps=1 / 255, samples=10, chunk=64)
     # a check and a gradient a step; P-RGF with a good prior asks once for its gradient, and in its first step twice
@@ -314,7 +314,7 @@ def test_a_target_that_fails_loses_nothing(name: str, what: str) -> None:
     attack(name, eps=1 / 255, samples=10, init=error.adv)(small_net(), x, y)
 
 
-X, Y = pictures(3), torch.tensor([0, 1, 2])
+X, Y = random_images(3), torch.tensor([0, 1, 2])
 BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: whorl.attack("nes", budget=101), "budget must pay for one step: .* make 102; got 101"),
     (lambda: whorl.attack("prgf", budget=62), "make 63; got 62"),

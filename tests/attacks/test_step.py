@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.attacks import Followed, GradientAttack, Taken
 from whorl.attacks.step import State, Step
 from whorl.attacks.step_gpu import move_in_place
@@ -93,7 +93,7 @@ def test_an_estimator_knows_the_step_it_is_in() -> None:
             asked.append((step, steps))
             return self
 
-    net, x = small_net(), pictures(2)
+    net, x = small_net(), random_images(2)
     whorl.GradientAttack(steps=3, estimator=Narrowing(), fast=False)(net, x, net(x).argmax(1))
     assert asked == [(0, 3), (1, 3), (2, 3)]
 
@@ -101,7 +101,7 @@ def test_an_estimator_knows_the_step_it_is_in() -> None:
 @pytest.mark.parametrize("name", ["pgd", "ai-dim", "ai-best"])
 @pytest.mark.filterwarnings("ignore:.*no residual branch")
 def test_a_listener_sees_every_step_and_changes_nothing(name: str) -> None:
-    net, x = small_net(), pictures(3)
+    net, x = small_net(), random_images(3)
     y = net(x).argmax(1)
     attack = whorl.attack(name, steps=4)
     assert isinstance(attack, GradientAttack)
@@ -114,7 +114,7 @@ def test_a_listener_sees_every_step_and_changes_nothing(name: str) -> None:
 
 
 def test_what_a_listener_sees_is_the_answer_before_the_step() -> None:
-    net, x = small_net(), pictures(2)
+    net, x = small_net(), random_images(2)
     y = net(x).argmax(1)
     seen: list[Taken] = []
     Followed(GradientAttack(steps=2), seen.append)(net, x, y)
@@ -124,7 +124,7 @@ def test_what_a_listener_sees_is_the_answer_before_the_step() -> None:
 
 def test_a_listener_that_raises_ends_the_attack_and_leaves_the_network() -> None:
     net = nn.Sequential(small_net(), nn.Dropout(0.5)).train()
-    x = pictures(2)
+    x = random_images(2)
 
     def stop(taken: Taken) -> None:
         if taken.index == 1:

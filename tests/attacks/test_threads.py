@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import CLASSES, pictures
+from conftest import CLASSES, random_images
 from whorl.attacks.contract import held_in_eval
 from whorl.evaluation import recognised
 
@@ -42,7 +42,7 @@ NAMES = ["ai-best", "pgd", "ai-best", "mim", "ram", "dim", "ai-best", "fgsm"]
 def test_attacks_at_once_are_attacks_alone(training: bool) -> None:
     net = network().train(training)
     before = copy.deepcopy(net.state_dict())
-    x = pictures(4)
+    x = random_images(4)
     with held_in_eval(net), torch.no_grad():
         y = net(x).argmax(1)
     attacks = [whorl.attack(name, **({} if name == "fgsm" else {"steps": 4})) for name in NAMES]
@@ -65,7 +65,7 @@ def test_attacks_at_once_are_attacks_alone(training: bool) -> None:
 
 
 def test_an_evaluation_holds_eval_mode_too() -> None:
-    net, x = network().train(), pictures(4)
+    net, x = network().train(), random_images(4)
     before = copy.deepcopy(net.state_dict())
     with held_in_eval(net), torch.no_grad():
         y = net(x).argmax(1)

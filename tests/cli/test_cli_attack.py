@@ -16,7 +16,7 @@ import torch
 import whorl
 from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation.outcomes import to_8_bits
 from whorl.models.weights import state_dict_sha256
@@ -29,7 +29,7 @@ COUNT = 6
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Six small images with the labels that the network gives them."""
-    x = pictures(COUNT)
+    x = random_images(COUNT)
     labels = classifier(small_net(), "small")(x).argmax(1).tolist()
     for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
         save_image(tmp_path / "data" / str(label) / f"{i}.png", picture)
@@ -121,7 +121,7 @@ def test_what_is_done_is_not_done_again(data: Path, tmp_path: Path, monkeypatch:
     assert "3 images, 3 of them from before" in attack(data, tmp_path / "run", "--limit", "3").stdout
 
 
-def test_a_picture_that_changed_or_vanished_is_made_again(data: Path, tmp_path: Path) -> None:
+def test_a_image_that_changed_or_vanished_is_made_again(data: Path, tmp_path: Path) -> None:
     attack(data, tmp_path / "run")
     clean = sorted(data.rglob("*.png"))
     save_image(clean[0], 1 - load_image(clean[0]))
@@ -217,7 +217,7 @@ def test_the_l2_norm(data: Path, tmp_path: Path) -> None:
     assert (settings["norm"], settings["eps"]) == ("l2", 2.5)
 
 
-def test_bad_pictures_stop_it_or_are_left_out(data: Path, tmp_path: Path) -> None:
+def test_bad_images_stop_it_or_are_left_out(data: Path, tmp_path: Path) -> None:
     bad = sorted(data.rglob("*.png"))[2]
     bad.write_bytes(b"not an image")
     result = attack(data, tmp_path / "run", "--batch-size", "1")

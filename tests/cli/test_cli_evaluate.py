@@ -16,7 +16,7 @@ import torch
 import whorl
 from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier, small
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation import PAPER_POSES, success_rates
 from whorl.runs.results import COLUMNS
@@ -27,7 +27,7 @@ COUNT = 8
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
     """Eight small images with the labels that the network gives them."""
-    x = pictures(COUNT)
+    x = random_images(COUNT)
     labels = small()(x).argmax(1).tolist()
     for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
         save_image(tmp_path / "clean" / str(label) / f"{i}.png", picture)
@@ -169,7 +169,7 @@ def test_a_rate_that_is_undefined_never_passes(clean: Path, strong: Path) -> Non
 
 
 def test_the_nips17_layout(tmp_path: Path) -> None:
-    x = pictures(3)
+    x = random_images(3)
     labels = small()(x).argmax(1).tolist()
     for folder in ("clean", "adv"):
         for i, picture in enumerate(x):
@@ -198,7 +198,7 @@ def test_somebody_else_s_manifest_is_not_read(clean: Path, run: Path) -> None:
 
 
 def test_names_that_differ_in_suffix_only(tmp_path: Path) -> None:
-    x = pictures(2)
+    x = random_images(2)
     for folder in ("clean", "same", "crafted"):
         save_image(tmp_path / folder / "0" / "a.png", x[0])
         save_image(tmp_path / folder / "0" / "b.png", x[1])
@@ -210,11 +210,11 @@ def test_names_that_differ_in_suffix_only(tmp_path: Path) -> None:
     assert [row["linf"]["max"] for row in json.loads(result.stdout)["summary"]] == [0, 0]
 
 
-def test_missing_and_extra_pictures_are_named_or_left_out(clean: Path, strong: Path, weak: Path) -> None:
+def test_missing_and_extra_images_are_named_or_left_out(clean: Path, strong: Path, weak: Path) -> None:
     gone = sorted(strong.rglob("*.png"))[0]
     name = gone.relative_to(strong).with_suffix("").as_posix()
     gone.unlink()
-    save_image(weak / "more.png", pictures(1)[0])
+    save_image(weak / "more.png", random_images(1)[0])
     result = evaluate(clean, strong, weak)
     assert result.exit_code == 2
     assert f"lacks 1 of {COUNT} clean images: {name!r}." in result.stderr
@@ -227,10 +227,10 @@ def test_missing_and_extra_pictures_are_named_or_left_out(clean: Path, strong: P
     assert f"left out: {strong}: there is no image {name!r}" in result.stderr
 
 
-def test_unreadable_pictures_and_other_sizes(clean: Path, strong: Path) -> None:
+def test_unreadable_images_and_other_sizes(clean: Path, strong: Path) -> None:
     bad, other, *_ = sorted(strong.rglob("*.png"))
     bad.write_bytes(b"not an image")
-    save_image(other, pictures(1, 3, 20, 20)[0])
+    save_image(other, random_images(1, 3, 20, 20)[0])
     assert f"error: {bad}: cannot be read as an image" in evaluate(clean, strong).stderr
     result = evaluate(clean, strong, "--skip-bad", "--angles", "0")
     assert f"left out: {other}: expected (height, width) (18, 18), as the clean image; got (20, 20)." in result.stderr
@@ -240,7 +240,7 @@ def test_unreadable_pictures_and_other_sizes(clean: Path, strong: Path) -> None:
 
 
 def test_nothing_left_is_an_error(clean: Path, tmp_path: Path) -> None:
-    save_image(tmp_path / "adv" / "else.png", pictures(1)[0])
+    save_image(tmp_path / "adv" / "else.png", random_images(1)[0])
     result = evaluate(clean, tmp_path / "adv", "--skip-bad")
     assert result.exit_code == 2
     assert f"none of the {COUNT} images can be used" in result.stderr
@@ -290,5 +290,5 @@ def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypat
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["summary"][0]["linf"]["max"] == 0
     # A folder of that name comes first.
-    save_image(tmp_path / "samples" / "3" / "mine.png", pictures(1)[0])
+    save_image(tmp_path / "samples" / "3" / "mine.png", random_images(1)[0])
     assert "lacks 1 of 1 clean images: '3/mine'" in evaluate("samples", tmp_path / "adv").stderr

@@ -17,7 +17,7 @@ import whorl
 from attacks.test_query_targets import write_linear
 from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.data import load_image, save_image
 
 COUNT = 5
@@ -27,7 +27,7 @@ SMALL, OTHER = "python:cli.toy_networks:small", "python:cli.toy_networks:other"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Five small images with the labels that the network gives them."""
-    x = pictures(COUNT)
+    x = random_images(COUNT)
     for i, label in enumerate(classifier(small_net(), "small")(x).argmax(1).tolist()):
         save_image(tmp_path / "data" / str(label) / f"{i}.png", x[i])
     return tmp_path / "data"
@@ -82,7 +82,7 @@ def test_every_start_of_the_table(init: str, data: Path, tmp_path: Path) -> None
     assert entry(tmp_path / "run", f"{label}/small")["settings"]["budget"] == 200
 
 
-def test_pictures_of_another_run_as_start(data: Path, tmp_path: Path) -> None:
+def test_images_of_another_run_as_start(data: Path, tmp_path: Path) -> None:
     made = invoke("attack", "ai-dim", "--model", OTHER, "--data", str(data), "--out", str(tmp_path / "run"))
     assert made.exit_code == 0
     starts = tmp_path / "run" / "adv" / "ai-dim" / "other"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from whorl.data import StartFolder, save_image
 from whorl.errors import WhorlError
 
@@ -15,13 +15,13 @@ IDS = ["a", "b/c", "d.e"]
 
 
 def fill(folder: Path, ids: list[str] = IDS, *, height: int = 18) -> Path:
-    for name, image in zip(ids, pictures(len(ids), height=height), strict=True):
+    for name, image in zip(ids, random_images(len(ids), height=height), strict=True):
         save_image(folder / f"{name}.png", image)
     return folder
 
 
 def test_the_images_of_the_ids_in_their_order(tmp_path: Path) -> None:
-    x = pictures(3).double()
+    x = random_images(3).double()
     read = StartFolder(fill(tmp_path)).load(x.flip(0), IDS[::-1])
     assert read.dtype == torch.float64
     torch.testing.assert_close(read, (x * 255).round().flip(0) / 255, rtol=0, atol=1e-6)
@@ -49,7 +49,7 @@ def test_what_is_missing_is_named(
 ) -> None:
     start = StartFolder(fill(tmp_path / "starts", held, height=height))
     with pytest.raises(WhorlError, match=message):
-        start.load(pictures(len(ids or IDS)), ids)
+        start.load(random_images(len(ids or IDS)), ids)
 
 
 def test_an_id_without_an_image(tmp_path: Path) -> None:

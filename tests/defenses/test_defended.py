@@ -97,7 +97,7 @@ def test_gradient_passes_straight_through(name: str, clf: Classifier, x: Tensor)
 
 
 @pytest.mark.parametrize("name", defense_names())
-def test_gradient_reaches_the_picture(name: str, clf: Classifier, x: Tensor) -> None:
+def test_gradient_reaches_the_image(name: str, clf: Classifier, x: Tensor) -> None:
     attacked = x.clone().requires_grad_()
     load_defense(name, clf)(attacked).logsumexp(1).sum().backward()
     assert attacked.grad is not None
@@ -192,7 +192,7 @@ def test_what_is_no_classifier_is_refused() -> None:
 
 @pytest.mark.parametrize("name", defense_names())
 @pytest.mark.parametrize("bad", [torch.rand(3, 8, 8), torch.rand(1, 4, 8, 8), torch.zeros(1, 3, 8, 8).long()])
-def test_what_is_no_picture_is_refused(name: str, bad: Tensor, clf: Classifier) -> None:
+def test_what_is_no_image_is_refused(name: str, bad: Tensor, clf: Classifier) -> None:
     with pytest.raises(WhorlError, match=r"expected floating images of shape \(B, 3, H, W\)"):
         load_defense(name, clf)(bad)
 

@@ -93,7 +93,7 @@ def test_draws_are_standard_normal_and_independent() -> None:
     assert abs((tint[:, :, 0] * grain[:, 0, :100]).mean()) < 0.03
 
 
-def test_paints_with_few_colors_of_the_picture() -> None:
+def test_paints_with_few_colors_of_the_image() -> None:
     # Two flat halves, hard assignment, no noise: the image is its own palette.
     x = torch.zeros(1, 3, 8, 8)
     x[..., 4:] = 0.8

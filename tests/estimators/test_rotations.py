@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import reference
 import whorl
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from reference import noise, relative_error
 from whorl.errors import WhorlError
 from whorl.estimators import Chain, RotationInvariant, TranslationInvariant, at_step, identity
@@ -60,7 +60,7 @@ def test_it_can_be_differentiated_through() -> None:
     assert est(noise(1, 1, 5, 4, dtype=torch.float32).requires_grad_()).requires_grad
 
 
-def test_no_picture_gives_none() -> None:
+def test_no_image_gives_none() -> None:
     assert RotationInvariant()(torch.rand(0, 3, 8, 8)).shape == (0, 3, 8, 8)
 
 
@@ -131,7 +131,7 @@ class Spy:
 
 @pytest.mark.parametrize("extra", [{}, {"early_stop": True}, {"fast": False}], ids=str)
 def test_a_loop_asks_for_every_step(extra: dict[str, Any]) -> None:
-    net, x, spy = small_net(), pictures(2), Spy()
+    net, x, spy = small_net(), random_images(2), Spy()
     # Towards a class that three small steps do not reach, so that nobody stops early.
     far = net(x).argmin(1)
     whorl.attack("mim", eps=1e-4, steps=3, estimator=spy, **extra)(net, x, target=far)
@@ -140,7 +140,7 @@ def test_a_loop_asks_for_every_step(extra: dict[str, Any]) -> None:
 
 def test_an_attack_is_the_loop_written_out() -> None:
     """Three steps by hand: gradient, the step's rotations, momentum, sign, box."""
-    net, x, y = small_net().double(), pictures(2).double(), torch.tensor([0, CLASSES - 1])
+    net, x, y = small_net().double(), random_images(2).double(), torch.tensor([0, CLASSES - 1])
     widths, eps, steps = (50.0, 2.0), 12 / 255, 3
     made = whorl.attack("mim", eps=eps, steps=steps, estimator=RotationInvariant(degrees=widths))(net, x, y)
     adv, velocity = x.clone(), torch.zeros_like(x)

@@ -242,7 +242,7 @@ def test_compiled_once_for_all_steps() -> None:
     assert torch.allclose(compiled(g), ESTIMATORS["ai"](g), rtol=1e-5, atol=1e-6)
 
 
-def test_a_compiled_network_takes_pictures_of_any_size() -> None:
+def test_a_compiled_network_takes_images_of_any_size() -> None:
     torch._dynamo.reset()
     estimator = AffineInvariant(kernel_size=5)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten())

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from whorl import WhorlError
 from whorl.evaluation import Distance
 
 
 def test_is_the_definition_and_adds_up() -> None:
-    clean, adversarial = pictures(5, 3, 4, 6), pictures(5, 3, 4, 6, seed=2)
+    clean, adversarial = random_images(5, 3, 4, 6), random_images(5, 3, 4, 6, seed=2)
     changes = [(b - a).flatten().tolist() for a, b in zip(clean, adversarial, strict=True)]
     linf = [max(map(abs, change)) for change in changes]
     l2 = [math.sqrt(sum(value * value for value in change)) for change in changes]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from cli.invoking import invoke
 from cli.toy_networks import Broken, broken, small
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from physical.printed_run import photos, sheet, target
 from ui.ui_toys import crafted
 from whorl import Classifier, WhorlError
@@ -33,7 +33,7 @@ from whorl.ui.pair import predict, success_map
 
 WRONG_LABELS = "labels"
 """The network is sound, and a label is none of its classes."""
-X = pictures(4)
+X = random_images(4)
 IDS = list("abcd")
 POSES = (Pose(), Pose(angle=30))
 HERE = Path(__file__).parent

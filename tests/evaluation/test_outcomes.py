@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cli.toy_networks import small
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import WhorlError, load_defense
 from whorl.evaluation import (
     PAPER_POSES,
@@ -32,7 +32,7 @@ from whorl.evaluation.outcomes import to_8_bits
 
 
 def test_rates_are_what_evaluating_one_by_one_gives() -> None:
-    x, targets = pictures(10), {"a": small_net(seed=0), "b": small_net(seed=1)}
+    x, targets = random_images(10), {"a": small_net(seed=0), "b": small_net(seed=1)}
     y = targets["a"](x).argmax(1)
     adversarial = {"noise": (x + 0.1 * torch.randn_like(x)).clamp(0, 1), "none": x}
     poses = PAPER_POSES[:4]
@@ -100,7 +100,7 @@ def test_rounds_and_does_not_truncate() -> None:
 
 
 def test_shapes_must_agree() -> None:
-    x = pictures(2)
+    x = random_images(2)
     with pytest.raises(WhorlError, match="adversarial images of 'pgd' must match x"):
         success_rates({}, x, {"pgd": x[:1]}, torch.zeros(2))
 
@@ -111,8 +111,8 @@ TARGETS = {"small": small(), "small+jpeg": load_defense("jpeg", small())}
 
 def stream(size: int) -> Iterator[AttackedImages]:
     """The same ten images with two attacks, in batches that are made as they are asked for."""
-    x, y = pictures(10), small()(pictures(10)).argmax(1)
-    noisy = (x + 0.1 * pictures(10, seed=3) - 0.05).clamp(0, 1)
+    x, y = random_images(10), small()(random_images(10)).argmax(1)
+    noisy = (x + 0.1 * random_images(10, seed=3) - 0.05).clamp(0, 1)
     for i in range(0, 10, size):
         part, ids = slice(i, i + size), [str(k) for k in range(10)]
         yield AttackedImages(x[part], {"noise": noisy[part], "none": x[part]}, y[part], ids[part])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, Predictor, outcomes, predictions, recognised, success_rates
 
@@ -17,7 +17,7 @@ GRID = (Pose(), Pose(angle=30), Pose(scale=0.7))
 
 
 def test_predictions_are_the_networks_own() -> None:
-    nets, x = {"a": small_net(), "b": small_net(seed=1)}, pictures(5)
+    nets, x = {"a": small_net(), "b": small_net(seed=1)}, random_images(5)
     y = torch.tensor([0, 1, 2, 3, 4])
     found, right = predictions(nets, x, GRID), recognised(nets, x, y, GRID)
     assert found.labels.dtype == torch.int64
@@ -35,7 +35,11 @@ def test_each_target_has_poses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     warped: list[Pose] = []
     apply = Pose.apply
     monkeypatch.setattr(Pose, "apply", lambda pose, x: warped.append(pose) or apply(pose, x))  # type: ignore[func-returns-value]  # append gives None
-    nets, x, y = {"a": small_net(), "b": small_net(seed=1), "c": small_net(seed=2)}, pictures(4), torch.zeros(4).long()
+    nets, x, y = (
+        {"a": small_net(), "b": small_net(seed=1), "c": small_net(seed=2)},
+        random_images(4),
+        torch.zeros(4).long(),
+    )
     wanted = {"a": GRID[:2], "b": GRID[1:], "c": ()}
     found = Predictor(nets).recognised(x, y, wanted)
     assert set(found) == {(name, pose) for name, own in wanted.items() for pose in own}
@@ -51,11 +55,11 @@ def test_no_images_need_no_network() -> None:
 
     none = torch.empty(0, dtype=torch.int64)
     assert recognised({"net": never}, torch.empty(0, 3, 1, 1), none, GRID).shape == (1, 3, 0)
-    assert Predictor({"net": never}).recognised(pictures(2), torch.zeros(2).long(), {"net": ()}) == {}
+    assert Predictor({"net": never}).recognised(random_images(2), torch.zeros(2).long(), {"net": ()}) == {}
 
 
 def test_bf16_predicts_in_bf16_and_counts_the_same() -> None:
-    net, x = small_net(), pictures(40)
+    net, x = small_net(), random_images(40)
     seen: list[torch.dtype] = []
     net[1].register_forward_hook(lambda _, __, out: seen.append(out.dtype))  # type: ignore[index]
     y = net(x).argmax(1)
@@ -77,11 +81,12 @@ def test_an_unknown_precision() -> None:
     def net(x: Tensor) -> Tensor:
         return x.flatten(1)
 
+    x, y = random_images(1), torch.zeros(1).long()
     with pytest.raises(WhorlError, match="precision must be 'full' or 'bf16'; got 'half'"):
-        success_rates({"net": net}, pictures(1), {"none": pictures(1)}, torch.zeros(1).long(), precision="half")  # type: ignore[arg-type]
+        success_rates({"net": net}, x, {"none": x}, y, precision="half")  # type: ignore[arg-type]  # none of the two
 
 
-X, IDS = pictures(6), list("abcdef")
+X, IDS = random_images(6), list("abcdef")
 Y = small_net()(X).argmax(1)
 Network = Callable[[Tensor], Any]
 

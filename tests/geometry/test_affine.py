@@ -148,7 +148,7 @@ def test_one_parameter_per_image_mixes_with_plain_numbers(name: str) -> None:
         assert torch.allclose(together[i : i + 1], alone, rtol=0, atol=1e-11)
 
 
-def test_gradcheck_in_the_picture_and_in_every_parameter() -> None:
+def test_gradcheck_in_the_image_and_in_every_parameter() -> None:
     x = noise(2, 2, 5, 6).requires_grad_()
     angle = torch.tensor([17.3, -41.9], dtype=torch.float64, requires_grad=True)
     scale = torch.tensor([0.83, 1.37], dtype=torch.float64, requires_grad=True)

@@ -140,7 +140,7 @@ def test_blur_equals_the_sum_of_shifts(name: str, circular: bool) -> None:
 
 @pytest.mark.parametrize("circular", [False, True])
 @pytest.mark.parametrize("separable", [False, True])
-def test_blur_with_a_kernel_wider_than_the_picture(separable: bool, circular: bool) -> None:
+def test_blur_with_a_kernel_wider_than_the_image(separable: bool, circular: bool) -> None:
     x, kernel = noise(1, 2, 4, 5), weights(15, 13, separable=separable)
     expected = reference.average_of_shifts(x.numpy(), kernel.numpy(), circular=circular)
     np.testing.assert_allclose(blur(x, kernel, circular=circular).numpy(), expected, rtol=0, atol=1e-11)
@@ -166,7 +166,7 @@ def test_blur_equals_the_sum_of_shifts_for_any_shape(
 
 @pytest.mark.parametrize(("row", "col"), [(0, 0), (0, 2), (1, 4), (2, 1)])
 @pytest.mark.parametrize("circular", [False, True])
-def test_a_single_weight_moves_the_picture(row: int, col: int, circular: bool) -> None:
+def test_a_single_weight_moves_the_image(row: int, col: int, circular: bool) -> None:
     kernel = torch.zeros(3, 5, dtype=torch.float64)
     kernel[row, col] = 1
     x = noise(1, 1, 6, 7)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from whorl import WhorlError, affine
 from whorl.evaluation import PAPER_POSES, Pose, poses
 
@@ -31,8 +31,8 @@ def test_the_twelve_poses_are_the_papers() -> None:
     ]
 
 
-def test_shifts_scale_with_the_picture() -> None:
-    x = pictures(1, 3, 30, 60)
+def test_shifts_scale_with_the_image() -> None:
+    x = random_images(1, 3, 30, 60)
     expected = affine(x, shift=(20 * 60 / 299, 20 * 30 / 299))
     torch.testing.assert_close(Pose(shift=(20, 20)).apply(x), expected)
 

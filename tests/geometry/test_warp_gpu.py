@@ -80,7 +80,7 @@ def _float(name: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @needs_triton
-def test_pictures_and_gradients_equal_plain_torch() -> None:
+def test_images_and_gradients_equal_plain_torch() -> None:
     root = Path(__file__).parents[2]
     environment = os.environ | {"TRITON_INTERPRET": "1", "WHORL_FUSED_WARP": "1", "PYTHONPATH": str(root / "src")}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)

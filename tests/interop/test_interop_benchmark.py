@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from peer_libraries import needs
 from whorl.data import save_image
 from whorl.interop import library_names
@@ -35,7 +35,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    x = pictures(4)
+    x = random_images(4)
     labels = classifier(small_net(), "small")(x).argmax(1).tolist()
     for i, (image, label) in enumerate(zip(x, labels, strict=True)):
         save_image(tmp_path / "data" / str(label) / f"{i}.png", image)

@@ -11,7 +11,7 @@ import pytest
 
 import whorl
 from cli.invoking import invoke
-from conftest import pictures
+from conftest import random_images
 from peer_libraries import needs
 from whorl import interop, runs
 from whorl.data import save_image
@@ -29,7 +29,7 @@ def _library() -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Two small images in folders of their classes."""
-    for label, image in zip((3, 5), pictures(2), strict=True):
+    for label, image in zip((3, 5), random_images(2), strict=True):
         save_image(tmp_path / "data" / str(label) / f"image{label}.png", image)
     return tmp_path / "data"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from peer_libraries import needs
 from whorl import WhorlError, interop
 from whorl.interop.harness import PeerNetwork, own_randomness, seed_of
@@ -43,7 +43,7 @@ def loss(net: nn.Module, x: Tensor, y: Tensor) -> float:
 
 @pytest.fixture
 def x() -> Tensor:
-    return pictures(3)
+    return random_images(3)
 
 
 @pytest.fixture

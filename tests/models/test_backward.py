@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl.errors import WhorlError
 from whorl.models.architectures import build
 from whorl.models.backward import Backward, soft_step
@@ -42,7 +42,7 @@ def changed_gradient(backward: Backward, net: nn.Module, x: Tensor) -> Tensor:
 
 @pytest.fixture
 def x() -> Tensor:
-    return pictures(3, 1, 6, 6).double() - 0.5
+    return random_images(3, 1, 6, 6).double() - 0.5
 
 
 def test_skip_scales_the_branch_and_not_the_shortcut(x: Tensor) -> None:
@@ -99,7 +99,7 @@ def test_a_real_network_is_as_before_afterwards(architecture: str, backward: Bac
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)  # timm begins with branches that are zero
-    x = pictures(2, 3, 64, 64)
+    x = random_images(2, 3, 64, 64)
     before, logits = gradient(net, x), net(x)
     with backward.applied(net, x) as changed:
         torch.testing.assert_close(changed(x), logits, rtol=1e-5, atol=1e-5)
@@ -120,7 +120,7 @@ def test_an_error_inside_leaves_nothing_behind(x: Tensor) -> None:
 
 
 def test_a_network_without_branches_is_said_to_have_none() -> None:
-    net, x = small_net(), pictures(2)
+    net, x = small_net(), random_images(2)
     with pytest.warns(UserWarning, match=r"Sequential has no residual branch, so the skip factor.*changes nothing"):
         g = changed_gradient(Backward(skip=0.5), net, x)
     assert torch.equal(g, gradient(net, x))
@@ -142,10 +142,10 @@ def test_what_cannot_be_copied_is_said_to_be_so(x: Tensor) -> None:
 def test_what_is_no_module_cannot_be_changed() -> None:
     with (
         pytest.raises(WhorlError, match=r"must be an nn\.Module; got function"),
-        Backward(skip=0.5).applied(lambda x: x, pictures(1)),
+        Backward(skip=0.5).applied(lambda x: x, random_images(1)),
     ):
         pass
-    with Backward().applied(lambda x: x, pictures(1)):  # nothing to change
+    with Backward().applied(lambda x: x, random_images(1)):  # nothing to change
         pass
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.errors import WhorlError
 from whorl.models import Classifier
 
@@ -29,7 +29,7 @@ def test_the_network_sees_images_that_fit_exactly(x: Tensor) -> None:
 
 
 def test_other_sizes_are_resized_with_antialiasing() -> None:
-    x = pictures(2, height=40, width=31)
+    x = random_images(2, height=40, width=31)
     resized = F.interpolate(x, (18, 18), mode="bilinear", antialias=True)
     torch.testing.assert_close(classifier()(x), small_net()(normalised(resized)))
 
@@ -38,13 +38,13 @@ def test_size_is_height_then_width() -> None:
     seen: list[torch.Size] = []
     net = small_net()
     net.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
-    Classifier(net, size=(12, 20), mean=MEAN, std=STD, num_classes=CLASSES)(pictures(1))
+    Classifier(net, size=(12, 20), mean=MEAN, std=STD, num_classes=CLASSES)(random_images(1))
     assert seen == [(1, 3, 12, 20)]
 
 
 @pytest.mark.parametrize("side", [18, 25])
 def test_gradients_reach_the_image(side: int) -> None:
-    x = pictures(1, height=side, width=side)[..., :side].double().requires_grad_()
+    x = random_images(1, height=side, width=side)[..., :side].double().requires_grad_()
     assert torch.autograd.gradcheck(classifier(small_net().double()), (x,), fast_mode=True)
 
 
@@ -53,7 +53,7 @@ def test_is_frozen_for_good() -> None:
     clf = classifier(net).train()
     assert not any(module.training for module in clf.modules())
     assert not any(parameter.requires_grad for parameter in clf.parameters())
-    x = pictures(2)
+    x = random_images(2)
     assert torch.equal(clf(x), clf(x))
 
 
@@ -100,7 +100,7 @@ def test_can_be_copied(x: Tensor) -> None:
 
 def test_one_channel() -> None:
     clf = Classifier.from_module(small_net(1), size=18, mean=(0.5,), std=(0.5,))
-    assert clf(pictures(2, 1)).shape == (2, CLASSES)
+    assert clf(random_images(2, 1)).shape == (2, CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_one_channel() -> None:
         (torch.zeros(1, 3, 18, 18, dtype=torch.uint8), "Divide by 255"),
     ],
 )
-def test_refuses_what_is_not_a_batch_of_pictures(x: Tensor, says: str) -> None:
+def test_refuses_what_is_not_a_batch_of_images(x: Tensor, says: str) -> None:
     with pytest.raises(WhorlError, match=says):
         classifier()(x)
 

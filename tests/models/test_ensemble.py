@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble
 
@@ -65,13 +65,13 @@ class Fixed(nn.Module):
 
 def test_probabilities_too_small_for_a_float_stay_finite() -> None:
     # Both members give the second class a probability of exp(-300), which is 0 in float32.
-    logits = Ensemble([Fixed([0, -300]), Fixed([0, -300])], fuse="probabilities")(pictures(1))
+    logits = Ensemble([Fixed([0, -300]), Fixed([0, -300])], fuse="probabilities")(random_images(1))
     torch.testing.assert_close(logits, torch.tensor([[0.0, -300.0]]))
 
 
 @pytest.mark.parametrize("fuse", ["logits", "probabilities", "losses"])
 def test_gradients_reach_the_image(fuse: Any) -> None:
-    x = pictures(2).requires_grad_()
+    x = random_images(2).requires_grad_()
     Ensemble(MEMBERS, fuse=fuse)(x)[:, 0].sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()

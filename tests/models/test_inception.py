@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import whorl
-from conftest import pictures
+from conftest import random_images
 from whorl.artifacts import fetch
 from whorl.errors import WhorlError
 from whorl.models import inception, load_model
@@ -72,7 +72,7 @@ def computed(graph: QuantisedGraph, image: Array) -> dict[str, Array]:
 
 def test_every_block_computes_what_the_file_says(graph: QuantisedGraph) -> None:
     clf = load_model("inception_v3", dtype=torch.float64)
-    x = pictures(1, height=299, width=299).double()
+    x = random_images(1, height=299, width=299).double()
     names = [name for name, _ in clf.net.named_children() if name.startswith(("Conv", "Mixed"))]
     seen: dict[str, torch.Tensor] = {}
     for name in names:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.models import load_model
@@ -40,7 +40,7 @@ def write_graph(path: Path, shape: list[Any], dtype: int = onnx.TensorProto.FLOA
 def test_answers_queries(tmp_path: Path, batch: str | int) -> None:
     path = write_graph(tmp_path / "net.onnx", [batch, 3, 18, 18])
     clf = load_model(f"onnx:{path}?mean=0.1,0.2,0.3&std=0.5,0.5,0.5")
-    x = pictures(5)
+    x = random_images(5)
     expected = (x.mean(dim=(2, 3)) - torch.tensor([0.1, 0.2, 0.3])) / 0.5 @ torch.from_numpy(WEIGHT)
     torch.testing.assert_close(clf(x), expected)
     assert clf.num_classes == 5
@@ -50,17 +50,17 @@ def test_answers_queries(tmp_path: Path, batch: str | int) -> None:
 def test_gets_plain_images_of_the_size_it_asks_for(tmp_path: Path) -> None:
     clf = load_model(f"onnx:{write_graph(tmp_path / 'net.onnx', ['n', 3, 12, 20])}")
     assert (clf.size, clf.mean, clf.std) == ((12, 20), (0, 0, 0), (1, 1, 1))
-    assert clf(pictures(2, height=31)).shape == (2, 5)
+    assert clf(random_images(2, height=31)).shape == (2, 5)
 
 
 def test_half_precision_graphs(tmp_path: Path) -> None:
     path = write_graph(tmp_path / "net.onnx", ["n", 3, 18, 18], onnx.TensorProto.FLOAT16)
-    assert load_model(f"onnx:{path}")(pictures(1)).dtype == torch.float32
+    assert load_model(f"onnx:{path}")(random_images(1)).dtype == torch.float32
 
 
 def test_has_no_gradients_and_says_so(tmp_path: Path) -> None:
     clf = load_model(f"onnx:{write_graph(tmp_path / 'net.onnx', ['n', 3, 18, 18])}")
-    x = pictures(1).requires_grad_()
+    x = random_images(1).requires_grad_()
     with pytest.raises(WhorlError, match=r"no gradients.*score-based"):
         clf(x)
     with torch.no_grad():

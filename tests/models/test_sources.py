@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.models import Classifier, _torchvision, load_model
@@ -40,7 +40,7 @@ def test_a_weight_file(weights: Path, name: str) -> None:
     assert clf.weights_sha256 == sha256_of(weights / name)
     reference = _torchvision.timm().create_model(ARCH.removeprefix("timm:"), num_classes=CLASSES).eval()
     reference.load_state_dict(torch.load(weights / "net.pth", weights_only=True))
-    x = pictures(2, height=40, width=48)
+    x = random_images(2, height=40, width=48)
     normal = (x - 0.5) / torch.tensor(clf.std).view(3, 1, 1)
     torch.testing.assert_close(clf(x), reference(normal))
 
@@ -166,7 +166,7 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_python_factories() -> None:
     assert load_model("python:mine:ready").name == "mine"
     clf = load_model("python:mine:bare?size=18&mean=0.5,0.5,0.5&std=0.5,0.5,0.5")
-    x = pictures(2)
+    x = random_images(2)
     assert torch.equal(clf(x), ready_made()(x))
     with pytest.raises(WhorlError, match=r"Append \?size=224"):
         load_model("python:mine:bare")

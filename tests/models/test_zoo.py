@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import pictures
+from conftest import random_images
 from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
@@ -57,7 +57,7 @@ def plain(net: nn.Module, state: dict[str, Tensor], x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", OFFLINE)
 def test_logits_agree_with_a_plain_forward(name: str) -> None:
     clf = load_model(name)
-    x = pictures(2, height=clf.size[0], width=clf.size[1])
+    x = random_images(2, height=clf.size[0], width=clf.size[1])
     forwards = {"resnet18": plain_resnet18, "mobilenet_v2": plain_mobilenet_v2}
     expected = forwards[name](x) if name in forwards else plain_lite(name, x)
     assert (clf(x) - expected).abs().max() <= 1e-4
@@ -75,7 +75,7 @@ def test_the_hash_is_that_of_the_file_in_the_cache() -> None:
 
 def test_names_are_forgiving_and_dtype_is_honoured() -> None:
     clf = load_model("MobileNet-V2", dtype=torch.float64)
-    assert clf(pictures(1)).dtype == torch.float64
+    assert clf(random_images(1)).dtype == torch.float64
     with pytest.raises(WhorlError, match="floating dtype"):
         load_model("mobilenet_v2", dtype=torch.int8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cli.toy_networks import small
-from conftest import pictures
+from conftest import random_images
 from whorl.data import save_image
 
 SMALL, OTHER = "python:cli.toy_networks:small", "python:cli.toy_networks:other"
@@ -20,7 +20,7 @@ def toy_profile(folder: Path) -> Path:
 
 def toy_images(folder: Path, count: int = 6) -> Path:
     """Save images under the labels that small gives them."""
-    x = pictures(count)
+    x = random_images(count)
     for i, label in enumerate(small()(x).argmax(1).tolist()):
         save_image(folder / "data" / str(label) / f"{i}.png", x[i])
     return folder / "data"

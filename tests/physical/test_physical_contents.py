@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.toy_networks import small
-from conftest import pictures
+from conftest import random_images
 from physical.printed_run import folders
 from whorl import WhorlError, runs
 from whorl.data import save_image
@@ -15,7 +15,7 @@ from whorl.physical import collect
 
 
 def craft(folder: Path, *attacks: str) -> None:
-    for i, image in enumerate(pictures(3)):
+    for i, image in enumerate(random_images(3)):
         save_image(folder / "data" / str(i) / f"{i}.png", image)
     for name in attacks:
         runs.craft(name, small(), runs.Data(folder=folder / "data"), folder / "run")
@@ -29,7 +29,7 @@ def test_labelled_images_are_printed_as_they_are() -> None:
     assert all(item.attack == "clean" and str(item.label) == item.id.split("/")[0] for (item,) in groups)
 
 
-def test_a_run_folder_knows_its_clean_pictures(tmp_path: Path) -> None:
+def test_a_run_folder_knows_its_clean_images(tmp_path: Path) -> None:
     craft(tmp_path, "fgsm", "pgd")
     groups = collect(tmp_path / "run")
     assert [[item.attack for item in group] for group in groups] == [["clean", "fgsm", "pgd"]] * 3
@@ -48,7 +48,7 @@ def test_attacks_can_be_chosen(tmp_path: Path) -> None:
 
 def test_clean_images_that_are_not_the_attacked_ones(tmp_path: Path) -> None:
     craft(tmp_path, "fgsm")
-    for i, other in enumerate(pictures(3, seed=99)):
+    for i, other in enumerate(random_images(3, seed=99)):
         save_image(tmp_path / "other" / str(i) / f"{i}.png", other)
     with pytest.raises(WhorlError, match="not the image"):
         collect(tmp_path / "run", clean=tmp_path / "other")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import pictures
+from conftest import random_images
 from physical.printed_run import sheet
 from whorl import WhorlError
 from whorl.data import save_image
@@ -60,7 +60,7 @@ def test_earlier_prints_stay_and_the_same_one_is_not_doubled(tmp_path: Path) -> 
 
 
 def test_files_of_a_run_are_relative_so_that_it_may_move(tmp_path: Path) -> None:
-    save_image(tmp_path / "run" / "adv" / "a.png", pictures(1)[0])
+    save_image(tmp_path / "run" / "adv" / "a.png", random_images(1)[0])
     item = Print(id="a", label=0, file=tmp_path / "run" / "adv" / "a.png", size=(18, 18))
     write_sheets(tmp_path / "run" / "sheet.json", [PrintedSheet(PageLayout(), (item,))])
     (tmp_path / "run").rename(tmp_path / "moved")

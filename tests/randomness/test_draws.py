@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.randomness import image_keys, normal, substream, uniform
 
@@ -48,7 +48,7 @@ def test_normal_has_the_right_moments() -> None:
 
 
 def test_keys_do_not_depend_on_the_batch() -> None:
-    x = pictures(5)
+    x = random_images(5)
     alone = torch.cat([image_keys(x[i : i + 1], 3) for i in range(5)])
     assert image_keys(x, 3).tolist() == alone.tolist()
     named = image_keys(x, 3, ["a", "b", "c", "d", "e"])
@@ -56,7 +56,7 @@ def test_keys_do_not_depend_on_the_batch() -> None:
 
 
 def test_keys_differ_by_seed_image_and_stream() -> None:
-    x = pictures(5)
+    x = random_images(5)
     keys = torch.cat([image_keys(x, seed) for seed in range(3)])
     keys = torch.cat([keys, *(substream(keys, a, b) for a in (-1, 0, 1) for b in range(3))])
     assert len(set(keys.tolist())) == len(keys)
@@ -70,4 +70,4 @@ def test_substream_of_a_tensor_is_that_of_each_integer() -> None:
 
 def test_wrong_number_of_ids() -> None:
     with pytest.raises(WhorlError, match="expected 5, got 2"):
-        image_keys(pictures(5), 0, ["a", "b"])
+        image_keys(random_images(5), 0, ["a", "b"])

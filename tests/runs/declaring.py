@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import runs
 from whorl.data import save_image
 
@@ -16,7 +16,7 @@ COUNT = 7
 
 def save_pictures(folder: Path, count: int = COUNT) -> Path:
     """Save images in class folders named by what the small network takes them for."""
-    x = pictures(count)
+    x = random_images(count)
     for i, label in enumerate(small_net()(x).argmax(1).tolist()):
         save_image(folder / str(label) / f"{i}.png", x[i])
     return folder

@@ -17,7 +17,7 @@ import whorl
 from blackbox import labels_of, related_net
 from cli.invoking import plain_environment
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import WhorlError, runs
 from whorl.attacks import TargetError
 from whorl.data import Images, load_image, save_image
@@ -29,7 +29,7 @@ BLACK_BOX = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decisi
 
 
 def images() -> Images:
-    x = pictures(COUNT)
+    x = random_images(COUNT)
     return Images(x, labels_of(small_net(), x), [f"p{i}" for i in range(COUNT)])
 
 

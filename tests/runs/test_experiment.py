@@ -64,7 +64,7 @@ def test_a_separate_script_counts_the_same(data: Path, tmp_path: Path) -> None:
     assert any(0 < cell.counts.rate < 1 for cell in done.cells)
 
 
-def test_pictures_are_what_the_attack_alone_makes(data: Path, tmp_path: Path) -> None:
+def test_images_are_what_the_attack_alone_makes(data: Path, tmp_path: Path) -> None:
     done = run(declared(data, seed=3, batch_size=COUNT), tmp_path / "out")
     x, y, ids = whorl.load_images(data)
     adv = whorl.attack("ai-mim", eps=12 / 255)(whorl.load_model(SMALL), x, y, seed=3, ids=ids)
@@ -119,7 +119,7 @@ def test_only_what_changed_is_done_again(data: Path, tmp_path: Path) -> None:
     )
 
 
-def test_going_back_to_old_settings_makes_the_old_pictures_again(data: Path, tmp_path: Path) -> None:
+def test_going_back_to_old_settings_makes_the_old_images_again(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(declared(data), out)
     first = made(out)
@@ -128,7 +128,7 @@ def test_going_back_to_old_settings_makes_the_old_pictures_again(data: Path, tmp
     assert made(out) == first
 
 
-def test_a_changed_picture_is_noticed(data: Path, tmp_path: Path) -> None:
+def test_a_changed_image_is_noticed(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(declared(data), out)
     path = sorted(data.rglob("*.png"))[0]
@@ -143,14 +143,14 @@ def test_a_changed_picture_is_noticed(data: Path, tmp_path: Path) -> None:
     assert made(out) == before
 
 
-def test_more_pictures_leave_the_first_ones_alone(data: Path, tmp_path: Path) -> None:
+def test_more_images_leave_the_first_ones_alone(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(declared(data, data={"folder": str(data), "limit": 4}), out).computed == 6
     assert run(declared(data), out).computed == 6
     assert table(out) == table(run(declared(data), tmp_path / "whole").folder)
 
 
-def test_bad_pictures_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -> None:
+def test_bad_images_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -> None:
     bad = sorted(data.rglob("*.png"))[:2]  # a whole chunk
     for path in bad:
         path.write_bytes(b"not an image")
@@ -167,14 +167,14 @@ def test_bad_pictures_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -
         run(declared(data, data={"folder": str(data), "skip_bad": True}), tmp_path / "none")
 
 
-def test_pictures_of_two_sizes_need_a_size(data: Path, tmp_path: Path) -> None:
+def test_images_of_two_sizes_need_a_size(data: Path, tmp_path: Path) -> None:
     save_image(sorted(data.rglob("*.png"))[0], torch.rand(3, 20, 24))
     with pytest.raises(WhorlError, match=r"one size .*\(20, 24\).*\(18, 18\)"):
         run(declared(data), tmp_path / "out")
     run(declared(data, data={"folder": str(data), "size": 18}), tmp_path / "out")
 
 
-def test_attacks_are_compared_picture_by_picture(data: Path, tmp_path: Path) -> None:
+def test_attacks_are_compared_image_by_image(data: Path, tmp_path: Path) -> None:
     done = run(declared(data), tmp_path / "out")
     pose = Pose(angle=30)
     counts = {cell.attack: cell.counts for cell in done.cells if (cell.target, cell.pose) == (OTHER, pose)}
@@ -318,7 +318,7 @@ def test_killed_ten_times_and_resumed(data: Path, tmp_path: Path) -> None:
     assert run(slow, out).computed == 0
 
 
-def test_fewer_pictures_keep_what_lies_beyond(data: Path, tmp_path: Path) -> None:
+def test_fewer_images_keep_what_lies_beyond(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(declared(data), out)
     assert run(declared(data, data={"folder": str(data), "limit": 4}), out).computed == 0

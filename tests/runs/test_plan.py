@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import whorl
-from conftest import pictures
+from conftest import random_images
 from runs.declaring import save_pictures
 from whorl import WhorlError
 from whorl.data import StartFolder, save_image
@@ -44,7 +44,7 @@ def test_a_key_changes_with_what_it_depends_on(images: list[HashedImage]) -> Non
 
 
 def test_a_key_changes_with_the_images_that_an_attack_starts_from(images: list[HashedImage], tmp_path: Path) -> None:
-    for image, start in zip(images, pictures(len(images)), strict=True):
+    for image, start in zip(images, random_images(len(images)), strict=True):
         save_image(tmp_path / "starts" / f"{image.entry.id}.png", start)
     begun = replace(ATTACKED, attack=whorl.attack("nes", init=StartFolder(tmp_path / "starts")))
     first = keys(begun, images)

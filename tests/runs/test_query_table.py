@@ -18,7 +18,7 @@ import whorl
 from blackbox import Watched, labels_of, related_net
 from cli.invoking import plain_environment
 from cli.toy_networks import classifier
-from conftest import pictures, small_net
+from conftest import random_images, small_net
 from whorl import WhorlError
 from whorl.data import Images
 from whorl.runs import query_table, worker
@@ -33,7 +33,7 @@ STARTS = ("none", "fgsm", "ai-dim")
 
 def images() -> Images:
     """Seven images, of which the small network knows six."""
-    x = pictures(COUNT)
+    x = random_images(COUNT)
     y = labels_of(small_net(), x)
     y[2] = (y[2] + 1) % 7
     return Images(x, y, [f"p{i}" for i in range(COUNT)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from runs.declaring import COUNT, save_pictures
 from whorl import WhorlError
 from whorl.data import Images, load_image, save_image
@@ -52,7 +52,7 @@ def test_unreadable_images_stop_it_or_are_left_out(tmp_path: Path) -> None:
 
 
 def test_images_in_memory_are_hashed_between_the_levels() -> None:
-    x = pictures(2)
+    x = random_images(2)
     listed = Loaded(Images(x, torch.tensor([0, 1]), ["a", "b"])).listed()
     x[1, 0, 0, 0] += 1e-4  # not seen in 8 bits, but by an attack
     again = Loaded(Images(x, torch.tensor([0, 1]), ["a", "b"])).listed()

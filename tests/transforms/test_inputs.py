@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.geometry import affine
 from whorl.randomness import uniform
@@ -38,7 +38,7 @@ def literal_diverse_input(x: Tensor, draws: list[float], probability: float = 0.
 
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (31, 57)])
 def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
-    x, keys = pictures(40, 2, height, width), torch.arange(40)
+    x, keys = random_images(40, 2, height, width), torch.arange(40)
     draws = uniform(keys, (4,)).tolist()
     expected = torch.stack([literal_diverse_input(one, d) for one, d in zip(x, draws, strict=True)])
     out = DiverseInput()(x, keys)
@@ -53,7 +53,7 @@ def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
 def test_diverse_input_and_its_gradient_at_every_size(
     height: int, width: int, dtype: torch.dtype, largest: float
 ) -> None:
-    x, keys = pictures(20, 2, height, width).to(dtype), torch.arange(20)
+    x, keys = random_images(20, 2, height, width).to(dtype), torch.arange(20)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     out = DiverseInput(largest=largest)(ours, keys)
     draws = uniform(keys, (4,)).tolist()
@@ -61,7 +61,7 @@ def test_diverse_input_and_its_gradient_at_every_size(
     expected = torch.stack([literal_diverse_input(one, d, largest=largest) for one, d in pairs])
     atol = 1e-6 if dtype == torch.float32 else 1e-14
     torch.testing.assert_close(out, expected, rtol=0, atol=atol)
-    weights = pictures(20, 2, height, width).flip(0).to(dtype)
+    weights = random_images(20, 2, height, width).flip(0).to(dtype)
     (gradient,) = torch.autograd.grad(out, ours, weights)
     (literal,) = torch.autograd.grad(expected, theirs, weights)
     torch.testing.assert_close(gradient, literal, rtol=0, atol=3 * atol)
@@ -69,7 +69,7 @@ def test_diverse_input_and_its_gradient_at_every_size(
 
 def test_diverse_input_line_by_line_is_the_product_of_matrices() -> None:
     """The two ways of computing it: the one for a CPU, and the one for other devices."""
-    x, draws = pictures(12, 3, 61, 83).double(), uniform(torch.arange(12), (4,))
+    x, draws = random_images(12, 3, 61, 83).double(), uniform(torch.arange(12), (4,))
     transform = DiverseInput()
     rows = transform._warp(61, draws[:, 1], draws[:, 2], x.dtype)
     columns = transform._warp(83, draws[:, 1], draws[:, 3], x.dtype)
@@ -78,7 +78,7 @@ def test_diverse_input_line_by_line_is_the_product_of_matrices() -> None:
 
 
 def test_diverse_input_does_not_depend_on_the_batch() -> None:
-    x, keys = pictures(9, 3, 33, 40), torch.arange(9)
+    x, keys = random_images(9, 3, 33, 40), torch.arange(9)
     together = _value_and_gradient(x, keys)
     alone = [_value_and_gradient(x[i : i + 1], keys[i : i + 1]) for i in range(9)]
     for whole, parts in zip(together, zip(*alone, strict=True), strict=True):
@@ -86,7 +86,7 @@ def test_diverse_input_does_not_depend_on_the_batch() -> None:
 
 
 def test_diverse_input_does_not_depend_on_the_memory_format() -> None:
-    x, keys = pictures(5, 3, 33, 40), torch.arange(5)
+    x, keys = random_images(5, 3, 33, 40), torch.arange(5)
     last = x.contiguous(memory_format=torch.channels_last)
     for one, other in zip(_value_and_gradient(x, keys), _value_and_gradient(last, keys), strict=True):
         assert torch.equal(one, other)
@@ -99,12 +99,12 @@ def _value_and_gradient(x: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def test_diverse_input_can_be_differentiated_twice() -> None:
-    x = pictures(3, 1, 6, 7).double().requires_grad_()
+    x = random_images(3, 1, 6, 7).double().requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: DiverseInput()(x, torch.arange(3)).pow(3), (x,))
 
 
 def test_what_diverse_input_leaves_alone_is_exactly_as_it_was() -> None:
-    x, keys = pictures(40, 3, 20, 20), torch.arange(40)
+    x, keys = random_images(40, 3, 20, 20), torch.arange(40)
     still = uniform(keys, (4,))[:, 0] >= 0.7
     assert still.any()
     assert torch.equal(DiverseInput()(x, keys)[still], x[still])
@@ -112,12 +112,12 @@ def test_what_diverse_input_leaves_alone_is_exactly_as_it_was() -> None:
 
 
 def test_torch_resizes_the_same_way() -> None:
-    x = pictures(1, 1, 40, 40)
+    x = random_images(1, 1, 40, 40)
     assert torch.equal(nearest(x, 44, 44), F.interpolate(x, (44, 44), mode="nearest"))
 
 
 def test_diverse_input_keeps_one_shape_and_passes_the_gradient() -> None:
-    x = pictures(6, 3, 40, 40).requires_grad_()
+    x = random_images(6, 3, 40, 40).requires_grad_()
     out = DiverseInput(probability=1.0)(x, torch.arange(6))
     assert out.shape == x.shape
     (gradient,) = torch.autograd.grad(out.sum(), x)
@@ -127,7 +127,7 @@ def test_diverse_input_keeps_one_shape_and_passes_the_gradient() -> None:
 
 
 def test_random_affine_is_the_affine_warp_of_its_draws() -> None:
-    x, keys = pictures(5, 3, 23, 31), torch.arange(5)
+    x, keys = random_images(5, 3, 23, 31), torch.arange(5)
     out = RandomAffine(angle=10, scale=(0.8, 1.2), shift=29.9)(x, keys)
     for i, (a, s, m, n) in enumerate(uniform(keys, (4,)).tolist()):
         shift = ((2 * m - 1) * 3.1, (2 * n - 1) * 2.3)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.randomness import substream
 from whorl.transforms import DiverseInput, Gain, InputChain, InputTransform, Mirror, RandomAffine, plain
@@ -20,8 +20,8 @@ ALL: list[InputTransform] = [
 
 
 @pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
-def test_every_picture_is_transformed_by_its_own_key(transform: InputTransform) -> None:
-    x, keys = pictures(6, 3, 22, 30), torch.arange(6) * 101
+def test_every_image_is_transformed_by_its_own_key(transform: InputTransform) -> None:
+    x, keys = random_images(6, 3, 22, 30), torch.arange(6) * 101
     whole = transform(x, keys)
     assert whole.shape == x.shape
     for i in range(6):
@@ -34,14 +34,14 @@ def test_every_picture_is_transformed_by_its_own_key(transform: InputTransform) 
 
 
 def test_a_chain_applies_its_parts_in_order_with_keys_of_their_own() -> None:
-    x, keys = pictures(3), torch.arange(3)
+    x, keys = random_images(3), torch.arange(3)
     expected = RandomAffine()(DiverseInput()(x, substream(keys, 0)), substream(keys, 1))
     assert torch.equal(InputChain(DiverseInput(), RandomAffine())(x, keys), expected)
     assert repr(InputChain(plain, Gain())) == "InputChain(Plain(), Gain())"
 
 
 def test_mirror_and_gain() -> None:
-    x, keys = pictures(40), torch.arange(40)
+    x, keys = random_images(40), torch.arange(40)
     out = Mirror()(x, keys)
     mirrored = (out == x.flip(-1)).flatten(1).all(1)
     assert bool((mirrored | (out == x).flatten(1).all(1)).all())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import pictures
+from conftest import random_images
 from whorl.errors import WhorlError
 from whorl.randomness import image_keys, substream, uniform
 from whorl.transforms import Gain, InputChain, RandomAffine, SpreadAffine
@@ -18,7 +18,7 @@ DESIGNS = {"latin": latin, "lattice": lattice, "antithetic": antithetic}
 
 
 def table(draws: int, batch: int, seed: int = 0) -> Tensor:
-    keys = image_keys(pictures(batch), seed)
+    keys = image_keys(random_images(batch), seed)
     return substream(keys[None, :], torch.arange(draws)[:, None])
 
 
@@ -61,7 +61,7 @@ def test_antithetic_mirrors_every_second_draw() -> None:
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_a_plan_shows_the_points_of_its_design_under_their_keys(design: str) -> None:
-    x, keys = pictures(3, 3, 20, 26), table(5, 3)
+    x, keys = random_images(3, 3, 20, 26), table(5, 3)
     affine = SpreadAffine(angle=10, scale=(0.8, 1.2), shift=15, design=design)  # type: ignore[arg-type]  # from a table
     planned, points = affine.plan(keys), DESIGNS[design](keys)
     for draw in (4, 0, 2):  # in any order
@@ -71,19 +71,19 @@ def test_a_plan_shows_the_points_of_its_design_under_their_keys(design: str) -> 
     torch.testing.assert_close(mixed[1:], affine.pose(x[:1], points[3, :1]), rtol=0, atol=1e-6)
 
 
-def test_a_pictures_plan_does_not_depend_on_the_batch() -> None:
+def test_a_images_plan_does_not_depend_on_the_batch() -> None:
     keys = table(10, 8)
     for design in DESIGNS.values():
         assert torch.equal(design(keys[:, 3:4]), design(keys)[:, 3:4])
 
 
 def test_without_a_plan_it_is_the_plain_random_pose() -> None:
-    x, keys = pictures(4), torch.arange(4)
+    x, keys = random_images(4), torch.arange(4)
     assert torch.equal(SpreadAffine()(x, keys), RandomAffine()(x, keys))
 
 
 def test_parts_of_a_chain_are_planned_with_their_own_keys() -> None:
-    x, keys = pictures(3, 3, 20, 20), table(4, 3)
+    x, keys = random_images(3, 3, 20, 20), table(4, 3)
     chain = InputChain(Gain(), SpreadAffine())
     inner = SpreadAffine().plan(substream(keys, 1))
     expected = inner(Gain()(x, substream(keys[2], 0)), substream(keys[2], 1))

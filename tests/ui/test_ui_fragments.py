@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import pictures
+from conftest import random_images
 from ui.ui_toys import crafted, image, toy
 from whorl.data.image_files import to_tensor
 from whorl.evaluation import Pose
@@ -24,7 +24,7 @@ EVIL = "<script>alert('1')</script>\"'"
 
 
 def test_an_image_survives_its_address() -> None:
-    x = pictures(1, height=9, width=12)[0]
+    x = random_images(1, height=9, width=12)[0]
     kind, _, data = fragments.image_uri(x).partition(",")
     assert kind == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as decoded:

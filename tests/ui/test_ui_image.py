@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from conftest import pictures
+from conftest import random_images
 from whorl.data import MAX_PIXELS, load_image, save_image
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
@@ -35,7 +35,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
     path = tmp_path / "my photo.png"
-    save_image(path, pictures(1, height=40, width=30)[0])
+    save_image(path, random_images(1, height=40, width=30)[0])
     return path
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_did_not_arrive(tmp_path: Path) -> None:
 
 def test_a_long_name_is_shortened(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 200 + ".png")
-    save_image(path, pictures(1)[0])
+    save_image(path, random_images(1)[0])
     assert len(upload(path).name) == 80
 
 

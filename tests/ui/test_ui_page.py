@@ -16,7 +16,7 @@ import torch
 
 import whorl
 from browser import PHONE, Opened, launched, opened
-from conftest import pictures
+from conftest import random_images
 from ui.ui_toys import LABELS, SIDE, Sleep, gradio_is_here, playground, toy
 from whorl.data import save_image
 from whorl.evaluation import Pose, to_8_bits
@@ -88,7 +88,7 @@ def phone(browser: Any, address: str) -> Iterator[Played]:
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image to upload."""
     path = tmp_path_factory.mktemp("sent") / "noise.png"
-    save_image(path, pictures(1, height=SIDE, width=SIDE)[0])
+    save_image(path, random_images(1, height=SIDE, width=SIDE)[0])
     return path
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conftest import pictures
+from conftest import random_images
 from ui.ui_toys import gradio_is_here, playground
 from whorl.data import save_image
 from whorl.errors import WhorlError
@@ -125,7 +125,7 @@ def test_a_call_names_no_files_but_uploads(
     address: str, contacted: list[Any], tmp_path: Path, where: Any, nested: bool
 ) -> None:
     mine = tmp_path / "mine.png"
-    save_image(mine, pictures(1)[0])
+    save_image(mine, random_images(1)[0])
     folder = Path(os.environ["GRADIO_TEMP_DIR"])
     path = {"file": str(mine), "outside": f"{folder}/../{mine.name}"}.get(where, where)
     file = {"path": path, "meta": {"_type": "gradio.FileData"}}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import CLASSES, pictures, small_net
+from conftest import CLASSES, random_images, small_net
 from whorl import Classifier
 from whorl.data import save_image
 from whorl.errors import WhorlError
@@ -68,7 +68,7 @@ class Sleep(nn.Module):
 def image(folder: Path, *, seed: int = 1, label: int | None = None, side: int = SIDE) -> ChosenImage:
     """A random image in a file."""
     path = folder / f"noise-{seed}.png"
-    save_image(path, pictures(1, height=side, width=side, seed=seed)[0])
+    save_image(path, random_images(1, height=side, width=side, seed=seed)[0])
     return ChosenImage(name=path.name, id=f"noise {seed}", label=label, source=path)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # little: what a graph itself takes, some megabytes.
 _MOST_LOOPS = 8
 # A pass over more images than this is no faster for each of them.
-_PICTURES_PER_PASS = 512
+_IMAGES_PER_PASS = 512
 
 
 class Buffers:
@@ -74,7 +74,7 @@ class BufferedStep:
         self.attack, self.buffers = attack, buffers
         # Labels were checked against the classes before the loop.
         goal = Goal(buffers.labels, targeted, 0)
-        chunk = attack.chunk or max(1, _PICTURES_PER_PASS // len(buffers.x))
+        chunk = attack.chunk or max(1, _IMAGES_PER_PASS // len(buffers.x))
         # In the network's bfloat16 the transform's matrix products run on tensor cores, and the gradient stays short.
         narrow = torch.bfloat16 if buffers.x.is_cuda and isinstance(attack.input, DiverseInput) else None
         self.gradient = SampledGradient(

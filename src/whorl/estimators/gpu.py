@@ -40,7 +40,7 @@ class Launch(NamedTuple):
 
 # By the most taps that they serve: sums are held in registers, one for each tap and value of a thread. Measured on an
 # H200 with 64 images of 299 pixels.
-_PICTURE = {
+_IMAGE = {
     1: Launch(1024, 8, 2, 12),
     7: Launch(512, 4, 1, 6),
     15: Launch(256, 2, 1, 3),
@@ -56,14 +56,14 @@ _AROUND = {
 }
 _OUTWARDS = {15: Launch(512, 4, 8, 3), 31: Launch(512, 8, 4, 3), 63: Launch(512, 16, 2, 3)}
 # Half as long, values come in blocks twice as large.
-_PICTURE_SHORT = _PICTURE | {1: Launch(1024, 4, 4, 24), 7: Launch(1024, 4, 1, 12)}
+_IMAGE_SHORT = _IMAGE | {1: Launch(1024, 4, 4, 24), 7: Launch(1024, 4, 1, 12)}
 _AROUND_SHORT = _AROUND | {
     7: Launch(1024, 4, 9, 4),
     15: Launch(512, 2, 8, 3),
     31: Launch(256, 2, 6, 1),
 }
 # By bytes of a value: planes in one program, which has 32 columns at least; and where nothing is blurred.
-_PICTURE_PLANES = {4: 8, 2: 32}
+_IMAGE_PLANES = {4: 8, 2: 32}
 _COPIED_PLANES = {4: 16, 2: 32}
 # Up to so many taps the blur along the radius is done while leaving polar coordinates.
 _BLURRED_ON_LEAVING = 7
@@ -180,15 +180,15 @@ def _blur_alone(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) ->
 def _blur_image(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) -> Tensor:
     """Blur images and put them into groups, with a border."""
     size = how.dtype.itemsize
-    launch = _launch(_PICTURE if how.dtype == torch.float32 else _PICTURE_SHORT, rows, columns)
-    most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _PICTURE_PLANES
+    launch = _launch(_IMAGE if how.dtype == torch.float32 else _IMAGE_SHORT, rows, columns)
+    most_planes = _COPIED_PLANES if len(rows) == len(columns) == 1 else _IMAGE_PLANES
     block_planes = min(most_planes[size], how.lanes, launch.block // 32)
     out, deep = how.scratch((how.height + 2) * (how.width + 2)), how.groups * how.lanes // block_planes
     _launch_image(x, out, how, rows, columns, launch, block_planes=block_planes, deep=deep, grouped=True)
     return out
 
 
-def _launch_image(
+def _launch_image(  # wide: what the kernel takes
     x: Tensor,
     out: Tensor,
     how: PlaneLayout,
@@ -226,7 +226,7 @@ def _launch_image(
     )
 
 
-def _blur_around(pictures: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
+def _blur_around(images: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
     """Go to polar coordinates, by angle and radius, and blur around the circle."""
     from whorl.estimators import gpu_kernels as kernels
 
@@ -237,7 +237,7 @@ def _blur_around(pictures: Tensor, how: PlaneLayout, weights: Weights) -> Tensor
     across = -(-how.n // block)
     segment = _segment(how.angles, across * how.groups, launch.segments)
     kernels.blur_around[(across, -(-how.angles // segment), how.groups)](
-        pictures,
+        images,
         there,
         out,
         weights,
@@ -265,10 +265,10 @@ def _leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -
     back_rows, back_columns, warps = leaving if blurring else _BACK
     full = how.planes % how.lanes == 0
     tiles = -(-how.height // back_rows) * -(-how.width // back_columns)
-    picture = (how.planes, how.height, how.width, how.n, how.angles)
+    image = (how.planes, how.height, how.width, how.n, how.angles)
     if blurring:
         shape = (len(radii), how.lanes, full, back_rows, back_columns)
-        kernels.leave_polar_blurring[(tiles, how.groups)](polar, back, out, radii, *picture, *shape, num_warps=warps)
+        kernels.leave_polar_blurring[(tiles, how.groups)](polar, back, out, radii, *image, *shape, num_warps=warps)
         return out
     launch = _launch(_OUTWARDS, radii)
     blurred = how.scratch((how.angles + 1) * how.n)
@@ -289,7 +289,7 @@ def _leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -
         num_warps=launch.warps,
     )
     tile = (how.lanes, full, back_rows, back_columns)
-    kernels.leave_polar[(tiles, how.groups)](blurred, back, out, *picture, *tile, num_warps=warps)
+    kernels.leave_polar[(tiles, how.groups)](blurred, back, out, *image, *tile, num_warps=warps)
     return out
 
 

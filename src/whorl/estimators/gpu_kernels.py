@@ -93,7 +93,7 @@ def _between(corner, down, right, next_row: tl.constexpr, line: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["planes"])
-def blur_image(
+def blur_image(  # long: one kernel is one function, wide: its launch
     x,
     out,
     row_weights,
@@ -158,7 +158,7 @@ def blur_image(
 
 @triton.jit
 def blur_around(
-    pictures,
+    images,
     table,
     out,
     weights,
@@ -182,8 +182,8 @@ def blur_around(
     live = radius < n
     lane = tl.arange(0, lanes)[None, :]
     nil = tl.zeros((1, 1), tl.int32)
-    line: tl.constexpr = lanes * pictures.dtype.element_ty.primitive_bitwidth // 32
-    source = _words(pictures) + group * ((height + 2) * (width + 2) * line) + tl.arange(0, line)[None, :]
+    line: tl.constexpr = lanes * images.dtype.element_ty.primitive_bitwidth // 32
+    source = _words(images) + group * ((height + 2) * (width + 2) * line) + tl.arange(0, line)[None, :]
     target = out + group * (angles * n * lanes) + radius[:, None] * lanes + lane
     lift: tl.constexpr = ((taps // 2 + angles - 1) // angles) * angles
     sums = _no_sums(taps, block, lanes)

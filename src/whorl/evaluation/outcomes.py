@@ -228,7 +228,7 @@ def to_8_bits(x: Tensor) -> Tensor:
     return (x.clamp(0, 1) * 255).round() / 255
 
 
-def outcomes(
+def outcomes(  # long: half of it says what it takes and gives
     batches: Iterable[tuple[Tensor, Mapping[str, Tensor], Tensor, Sequence[str]]],
     targets: Targets,
     poses: Sequence[Pose] = PAPER_POSES,

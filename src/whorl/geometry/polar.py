@@ -96,8 +96,8 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
             f"a polar image of {height}x{width} pixels has {max(height, width)} radii; got {tuple(x.shape[-2:])}."
         )
     if torch.compiler.is_compiling():
-        picture: Tensor = _compiled(x, height, width, around, inverse=True)
-        return picture
+        image: Tensor = _compiled(x, height, width, around, inverse=True)
+        return image
     return resample(x, polar_plan(height, width, x.device, x.dtype, around).inverse, (height, width))
 
 

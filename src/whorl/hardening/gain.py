@@ -77,7 +77,7 @@ class HardeningGain:
         return made
 
 
-def measure_gain(
+def measure_gain(  # long: half of it says what it takes and gives
     pair: tuple[Classifier, Classifier],
     source: Classifier,
     batches: Batches,

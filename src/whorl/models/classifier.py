@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         weights_sha256: as given.
     """
 
-    def __init__(
+    def __init__(  # wide: a classifier is its network and all that belongs to its input
         self,
         net: nn.Module,
         *,
@@ -83,7 +83,7 @@ class Classifier(nn.Module):
         super().train(False)
 
     @classmethod
-    def from_module(
+    def from_module(  # wide: as the class itself
         cls,
         net: nn.Module,
         *,

@@ -54,7 +54,7 @@ class SpreadAffine(RandomAffine):
 
     >>> SpreadAffine()
     SpreadAffine()
-    >>> keys = torch.arange(20).reshape(10, 2)                    # ten draws for each of two pictures
+    >>> keys = torch.arange(20).reshape(10, 2)                    # ten draws for each of two images
     >>> SpreadAffine().plan(keys)(torch.rand(2, 3, 32, 32), keys[3]).shape
     torch.Size([2, 3, 32, 32])
     """

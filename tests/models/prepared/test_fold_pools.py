@@ -44,6 +44,6 @@ def test_what_is_not_finite_stays_so() -> None:
     torch.testing.assert_close(pool(layer, x), layer(x), rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_single_picture_without_a_batch() -> None:
+def test_a_single_image_without_a_batch() -> None:
     x = torch.rand(8, 9, 9)
     assert torch.equal(pool(nn.MaxPool2d(2), x), nn.MaxPool2d(2)(x))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import whorl
-from conftest import pictures
+from conftest import random_images
 from network_cases import MEAN, NETS, STD, stirred
 from whorl.models.prepared import network
 from whorl.models.prepared.layers import Convolution
@@ -25,7 +25,7 @@ def classifier() -> whorl.Classifier:
 
 @pytest.mark.parametrize("side", [24, 31])
 def test_a_prepared_classifier_answers_as_it_did(side: int) -> None:
-    clf, x = classifier(), pictures(3, height=side, width=side)
+    clf, x = classifier(), random_images(3, height=side, width=side)
     expected = clf(x)
     spread = float(expected.abs().max())
     exact = Prepared(clf, torch.float32)
@@ -81,7 +81,7 @@ def test_it_is_prepared_once_and_again_when_weights_change() -> None:
     assert second is not None
     assert second is not first
     assert second.network is not None
-    x = pictures(2, height=24, width=24)
+    x = random_images(2, height=24, width=24)
     torch.testing.assert_close(second.network(x), clf(x), rtol=0.1, atol=0.1)
     # One that keeps changing is being trained, and is used as it is.
     for _ in range(3):

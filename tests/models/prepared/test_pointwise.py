@@ -238,7 +238,7 @@ def test_a_whole_network() -> None:
 
 @pytest.mark.parametrize("padding", [0, 1, 3])
 @pytest.mark.parametrize("sides", [(9, 12), (10, 11)], ids=str)
-def test_blocks_of_a_picture_as_channels(padding: int, sides: tuple[int, int]) -> None:
+def test_blocks_of_a_image_as_channels(padding: int, sides: tuple[int, int]) -> None:
     """Against the definition, pixel by pixel; from an image that is part of a larger one, to where a kernel ends."""
     whole = torch.randn(2, 3, sides[0] + 2, sides[1] + 1, generator=torch.Generator().manual_seed(0))
     x, mean = whole[:, :, : sides[0], : sides[1]], torch.tensor([0.1, -0.2, 0.3]).view(1, 3, 1, 1)

@@ -223,7 +223,7 @@ def test_max_pools(dtype: torch.dtype, width: int, window: Window) -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 1, 3])
-def test_blocks_of_a_picture(padding: int) -> None:
+def test_blocks_of_a_image(padding: int) -> None:
     x = torch.rand(3, 3, 30, 29, device="cuda")[:, :, :27, :28]
     mean = torch.tensor([0.4, 0.5, 0.6], device="cuda").view(1, 3, 1, 1)
     rows, columns = ((side + 2 * padding - 3) // 2 + 2 for side in (27, 28))

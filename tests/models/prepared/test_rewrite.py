@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conftest import pictures
+from conftest import random_images
 from network_cases import MEAN, NETS, STD, Block, Overwritten, Shared, stirred
 from whorl.models.architectures import build
 from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, SamePadded, Stem
@@ -41,7 +41,7 @@ def both(f: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("side", [21, 22, 24])
 def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
     torch.manual_seed(0)
-    net, x = stirred(NETS[name]()), pictures(2, height=side, width=side + 3).double()
+    net, x = stirred(NETS[name]()), random_images(2, height=side, width=side + 3).double()
     expected = both(nn.Sequential(Normalise(MEAN, STD), net), x)
     for stem in (None, Statistics(MEAN, STD)):
         made = rewrite(copy.deepcopy(net), stem=stem)
@@ -117,7 +117,7 @@ def test_a_graph_that_cannot_be_read() -> None:
     net = stirred(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), Choosing()))
     made = rewrite(copy.deepcopy(net))
     assert made is not None
-    x = pictures(2).double()
+    x = random_images(2).double()
     torch.testing.assert_close(made.net(x), net(x))
     assert not any(isinstance(module, nn.BatchNorm2d) for module in made.net.modules())
 
@@ -136,7 +136,7 @@ def test_a_graph_that_cannot_be_read() -> None:
 def test_real_architectures_compute_the_same(architecture: str, size: int) -> None:
     torch.manual_seed(0)
     net = stirred(build(architecture, num_classes=10)[0])
-    x = pictures(1, height=size, width=size).double()
+    x = random_images(1, height=size, width=size).double()
     expected = both(nn.Sequential(Normalise(MEAN, STD), net), x)
     made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD))
     assert made is not None
@@ -184,7 +184,7 @@ JOINED: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], bool]] = {
 def test_what_is_concatenated_is_written_where_it_belongs(name: str) -> None:
     torch.manual_seed(0)
     how, fused = JOINED[name]
-    net, x = stirred(Joined(how)), pictures(2, height=15, width=17).double()
+    net, x = stirred(Joined(how)), random_images(2, height=15, width=17).double()
     made = rewrite(copy.deepcopy(net))
     assert made is not None
     assert any(isinstance(module, Concatenation) for module in made.net.modules()) == fused
@@ -204,7 +204,7 @@ def test_concatenated_pieces_are_not_copied() -> None:
     seen: list[tuple[Any, ...]] = []
     [layer] = [module for module in made.net.modules() if isinstance(module, Concatenation)]
     layer.register_forward_hook(lambda _, given, out: seen.append((*given[1:], out)))
-    made.net(pictures(2, height=15, width=17).double())
+    made.net(random_images(2, height=15, width=17).double())
     [(a, b, pooled, whole)] = seen
     assert a.data_ptr() == whole.data_ptr()
     assert b.data_ptr() == whole[:, 5:].data_ptr()

@@ -106,7 +106,7 @@ class _Convolution(torch.autograd.Function):
     """Convolution, bias, residual, activation; the output channels fall into parts, each a tensor of its own."""
 
     @staticmethod
-    def forward(
+    def forward(  # wide: autograd takes every tensor apart
         ctx: Any,
         x: Tensor,
         weight: Tensor,
