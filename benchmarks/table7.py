@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder; what it holds of the same work is kept")
     parser.add_argument("--attacks", default=",".join((NOISE, *ATTACKS)), help="comma-separated")
     parser.add_argument("--starts", default=",".join(STARTS), help="comma-separated")
-    parser.add_argument("--sigma", default="calibrated", help="of affine-invariant starts: pixels, or a name")
+    parser.add_argument("--sigma", default="reference", help="of affine-invariant starts: pixels, or a name")
     parser.add_argument("--targets", default=",".join((BARE, *DEFENDED)), help="comma-separated")
     parser.add_argument("--surrogates", default=",".join(SURROGATES), help="comma-separated")
     parser.add_argument("--limits", default="", help="fewer images for dear targets: NAME=8,NAME=20")

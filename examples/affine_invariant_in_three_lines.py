@@ -18,7 +18,7 @@ made = {}
 _, made["their PGD"], _ = pgd(foolbox.PyTorchModel(source, bounds=(0, 1)), x, y, epsilons=16 / 255)
 
 # The three lines: an estimator, a network whose gradient goes through it, and their attack on that network.
-estimator = whorl.AffineInvariant()
+estimator = whorl.AffineInvariant()  # the paper's
 net = estimator.wrap(source).eval()
 _, made["with AI"], _ = pgd(foolbox.PyTorchModel(net, bounds=(0, 1)), x, y, epsilons=16 / 255)
 

@@ -9,7 +9,7 @@ import whorl
 
 clf = whorl.load_model(sys.argv[1] if len(sys.argv) > 1 else "timm:resnet50.a1_in1k")
 x, y, ids = whorl.load_samples(int(sys.argv[2]) if len(sys.argv) > 2 else 8)
-for name in ("dim", "ai-dim"):
+for name in ("dim", "ai-dim"):  # plain, and with the paper's affine-invariant gradient
     adv = whorl.attack(name, eps=16 / 255, steps=10)(clf, x, y, ids=ids)
     for angle in (0, 15, 30):
         right = clf(whorl.affine(x, angle=angle)).argmax(1) == y

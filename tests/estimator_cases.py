@@ -13,14 +13,12 @@ from torch import Tensor
 import reference
 from reference import Array
 from whorl.estimators import (
-    CALIBRATED_ROTATION,
     AffineInvariant,
     Chain,
     RotationInvariant,
     TranslationInvariant,
     identity,
 )
-from whorl.geometry.kernels import CALIBRATED_SIGMA
 
 Size = int | tuple[int, int]
 Function = Callable[[Tensor], Tensor]
@@ -34,10 +32,6 @@ class Kernel:
     settings: dict[str, Any]
     weights: Array
 
-    @property
-    def calibrated(self) -> bool:
-        return self.settings.get("sigma") == "calibrated"
-
     def polar_settings(self) -> dict[str, Any]:
         names = {"kernel_size": "polar_kernel_size", "sigma": "polar_sigma", "weights": "polar_weights"}
         return {names[key]: value for key, value in self.settings.items()}
@@ -45,9 +39,7 @@ class Kernel:
 
 def gaussian(size: Size, sigma: str | float) -> Kernel:
     label = f"gaussian {size} {sigma if isinstance(sigma, str) else round(sigma, 3)}"
-    # The one width that no formula gives; beside rotations it is another, see ``literal``.
-    width = CALIBRATED_SIGMA if sigma == "calibrated" else sigma
-    return Kernel(label, {"kernel_size": size, "sigma": sigma}, reference.gaussian(size, width))
+    return Kernel(label, {"kernel_size": size, "sigma": sigma}, reference.gaussian(size, sigma))
 
 
 def uniform(size: Size) -> Kernel:
@@ -61,17 +53,6 @@ def own(rows: int, cols: int, *, separable: bool) -> Kernel:
     p = p / p.sum()
     label = f"own {'separable' if separable else 'non-separable'} {rows}x{cols}"
     return Kernel(label, {"weights": torch.from_numpy(p)}, p)
-
-
-def literal(kernel: Kernel, polar: Kernel | None = None, *, rotation: bool = True, **_: bool) -> tuple[Array, Array]:
-    """Both kernels of an affine-invariant estimator: calibrated ones have no width but over angles, where they turn."""
-    around = polar or kernel
-    p, q = kernel.weights, around.weights
-    if kernel.calibrated and rotation:
-        p = np.ones((1, 1))
-    if around.calibrated and rotation:
-        q = reference.gaussian((1, q.shape[1]), CALIBRATED_ROTATION)
-    return p, q
 
 
 ESTIMATORS: dict[str, Function] = {

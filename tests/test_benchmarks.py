@@ -67,7 +67,7 @@ def test_estimator(tmp_path: Path) -> None:
     ours = {"TranslationInvariant", "AffineInvariant", "AffineInvariant, all parts, 0.5"}
     assert {"copy", "15x15 depthwise convolution", *ours} <= rows.keys()
     parts = [name for name, row in rows.items() if row["part_of"] == "AffineInvariant"]
-    assert parts == ["to polar", "polar blur", "from polar"]
+    assert parts == ["blur", "to polar", "polar blur", "from polar"]
     compared = {
         "copy": rows["copy"],
         "depthwise_convolution": rows["15x15 depthwise convolution"],

@@ -21,6 +21,8 @@ BENCHMARKS = HERE.parents[1] / "benchmarks"
 RESULTS = BENCHMARKS / "results"
 SOURCES = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 EPS = (16.0, 8.0, 4.0)
+# Rows whose kernel is part of the page's comparison, by the name that they have there.
+NAMES = {"dim+turn32-1.6": "ri-dim", "dim+ai0.5": "dim, σ 0.5", "ram+ai0.5": "ram, σ 0.5"}
 
 
 def distance(part: Mapping[str, Any], name: str, other: str, eps: str) -> tuple[float, float, float]:
@@ -52,6 +54,12 @@ def _counts(digits: str) -> Tensor:
     return torch.tensor([float(int(digit, 16)) for digit in digits])
 
 
+def _by_page(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows under the names of the page: ``dim+ai0.5/10`` is ``dim, σ 0.5/10``."""
+    split = ((name.rpartition("/"), row) for name, row in rows.items())
+    return {f"{NAMES.get(base, base)}/{gradients}": row for (base, _, gradients), row in split}
+
+
 def main() -> None:
     """Draw both, and print the distances."""
     sys.path.insert(0, str(BENCHMARKS))
@@ -59,7 +67,7 @@ def main() -> None:
 
     for source, title in SOURCES.items():
         late = json.loads((RESULTS / f"frontier-{source}.json").read_text(encoding="utf-8"))["late"]
-        draw(late["rows"], EPS, HERE / f"frontier-{source}.png", source=title)
+        draw(_by_page(late["rows"]), EPS, HERE / f"frontier-{source}.png", source=title)
         for eps in ("16", "8"):
             for name in ("ai-best/10", "ai-best/50"):
                 shown, low, high = distance(late, name, "eot/2500", eps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -62,9 +62,16 @@ class Registry(Mapping[str, _Part], Generic[_Part]):
 class Record:
     """Mixin for frozen dataclasses: a repr that shows only what differs from the defaults, and ``with_``."""
 
+    _always_shown: ClassVar[tuple[str, ...]] = ()
+    """Fields that are shown all the same: what a record must say whatever the default will be."""
+
     def __repr__(self) -> str:
         own = [f for f in fields(self) if f.init]  # type: ignore[arg-type]  # every user of the mixin is a dataclass
-        shown = [f"{f.name}={_show(getattr(self, f.name))}" for f in own if not _same(getattr(self, f.name), f.default)]
+        shown = [
+            f"{f.name}={_show(getattr(self, f.name))}"
+            for f in own
+            if f.name in self._always_shown or not _same(getattr(self, f.name), f.default)
+        ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def with_(self, **settings: Any) -> Self:

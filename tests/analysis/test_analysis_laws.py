@@ -13,8 +13,7 @@ from analysis.toy_fields import smooth
 from whorl import AffineInvariant, WhorlError
 from whorl.analysis.kernel_grid import read_kernel
 from whorl.analysis.laws import Transforms, law_of_kernel, law_of_range, pull_back, pull_back_along_radius, uniforms
-from whorl.estimators import CALIBRATED_ROTATION
-from whorl.geometry.kernels import CALIBRATED_SIGMA, blur, gaussian_kernel, odd
+from whorl.geometry.kernels import blur, gaussian_kernel, odd
 from whorl.geometry.polar import steps_of
 
 
@@ -38,14 +37,15 @@ def test_a_kernel_s_law_has_its_spread(sigma: float, pixels: float) -> None:
     assert law.scale * steps.typical == pytest.approx(pixels * steps.radius)
 
 
-def test_the_calibrated_kernel_s_law_turns_alone_and_where_it_cannot_it_moves() -> None:
+def test_a_part_that_is_off_has_no_width_in_the_law() -> None:
     steps = steps_of(224, 224)
-    turning, still = (law_of_kernel(AffineInvariant(rotation=rotation), 224, 224) for rotation in (True, False))
-    assert turning.angle == pytest.approx(CALIBRATED_ROTATION * steps.angle)
-    assert (turning.shift, turning.scale) == (0, 0)
+    rotating = law_of_kernel(AffineInvariant(sigma=1.7, translation=False, scaling=False), 224, 224)
+    still = law_of_kernel(AffineInvariant(sigma=0.5, rotation=False), 224, 224)
+    assert rotating.angle == pytest.approx(1.7 * steps.angle)
+    assert (rotating.shift, rotating.scale) == (0, 0)
     assert still.angle == 0
-    assert still.shift == pytest.approx(CALIBRATED_SIGMA)
-    assert still.scale * steps.typical == pytest.approx(CALIBRATED_SIGMA * steps.radius)
+    assert still.shift == pytest.approx(0.5)
+    assert still.scale * steps.typical == pytest.approx(0.5 * steps.radius)
 
 
 def test_parts_that_are_off_do_not_move() -> None:
@@ -101,7 +101,7 @@ def test_a_bad_kernel_is_refused(text: str) -> None:
         read_kernel(text)
 
 
-@pytest.mark.parametrize("name", ["calibrated", "reference", "printed"])
+@pytest.mark.parametrize("name", ["reference", "printed"])
 def test_a_named_kernel_is_read(name: str) -> None:
     assert read_kernel(name) == AffineInvariant(sigma=name)  # type: ignore[arg-type]
     assert read_kernel(f"{name}@7") == AffineInvariant(kernel_size=7, sigma=name)  # type: ignore[arg-type]

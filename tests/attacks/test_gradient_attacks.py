@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import reference
 import whorl
 from conftest import CLASSES, pictures, small_net
 from whorl.geometry.kernels import Sigma, _weight_tensor
 from whorl.geometry.polar import polar_plan
-from whorl.randomness import image_keys, substream
+from whorl.randomness import image_keys, substream, uniform
 
 
 @dataclass(frozen=True)
@@ -261,42 +262,65 @@ def test_early_stop_leaves_what_already_is_wrong(net: nn.Module, x: Tensor, y: T
     assert not torch.equal(whorl.attack("mim")(net, x, wrong)[:4], x[:4])
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [(name, whorl.AffineInvariant()) for name in ("ai-fgsm", "ai-pgd", "ai-mim")]
-    + [("ai-dim", whorl.RotationInvariant()), ("ai-ram", whorl.AffineInvariant(sigma=0.5))],
-)
-def test_each_attack_has_the_kernel_that_suits_it_and_the_papers_are_presets(
-    name: str, own: whorl.Estimator, net: nn.Module, x: Tensor, y: Tensor
-) -> None:
-    adv = {}
-    sigmas: tuple[Sigma, ...] = ("calibrated", "reference", "printed")
-    for estimator in dict.fromkeys((own, *(whorl.AffineInvariant(sigma=sigma) for sigma in sigmas))):
-        attack: Any = whorl.attack(name, estimator=estimator)
-        assert attack.estimator is estimator
-        adv[estimator] = attack(net, x, y)
-    assert whorl.attack(name) == whorl.attack(name, estimator=own)
-    assert torch.equal(whorl.attack(name)(net, x, y), adv[own])
-    for one, other in combinations(adv, 2):
-        assert not torch.equal(adv[one], adv[other])
+@pytest.mark.parametrize("base", ["fgsm", "pgd", "mim", "dim", "ram"])
+def test_what_carries_the_papers_name_has_the_papers_estimator(base: str) -> None:
+    for settings_ in ({}, {"eps": 4 / 255}, {"eps": 2.0, "norm": "l2"}, {"eps": (8 / 255, 4 / 255)}):
+        made: Any = whorl.attack(f"ai-{base}", **settings_)
+        assert made == whorl.attack(base, **settings_, estimator=whorl.AffineInvariant(sigma="reference"))
+        assert made.bound_estimator is made.estimator
 
 
-def test_ai_dim_has_a_narrower_kernel_where_eps_is_small() -> None:
-    narrow, wide, same = whorl.AffineInvariant(sigma=0.5), whorl.RotationInvariant(), whorl.AffineInvariant()
-    expected: list[tuple[dict[str, Any], whorl.Estimator]] = [
-        ({}, wide),
-        ({"eps": 8 / 255}, narrow),
-        ({"eps": torch.tensor(8 / 255, dtype=torch.float64)}, narrow),
-        ({"eps": 12 / 255}, wide),
-        ({"eps": 8 / 255, "norm": "l2"}, wide),
-        ({"eps": (8 / 255, 4 / 255)}, wide),  # one kernel for all images
-        ({"eps": 8 / 255, "estimator": wide}, wide),
-        ({"eps": 8 / 255, "estimator": whorl.identity}, whorl.identity),
+@pytest.mark.parametrize(("sigma", "width"), [("reference", 7 / 6), ("printed", 7 / math.sqrt(3)), (0.7, 0.7)])
+@pytest.mark.parametrize("base", ["fgsm", "pgd", "mim", "dim"])
+def test_the_papers_updates_are_those_of_a_literal_loop(base: str, sigma: Sigma, width: float) -> None:
+    """The paper's Algorithm 1 with its estimator written out in float64, step by step."""
+    net, x = small_net().double(), pictures(2).double()
+    y, eps = net(x).argmax(1), 16 / 255
+    attack: Any = whorl.attack(f"ai-{base}", estimator=whorl.AffineInvariant(sigma=sigma), fast=False)
+    steps = attack.steps
+    p = reference.gaussian(15, width)
+    keys = image_keys(x, 3)
+    adv, momentum = x, torch.zeros_like(x)
+    if base == "pgd":
+        adv = (x + uniform(substream(keys, -1), x.shape[1:], -1, 1).double() * eps).clamp(0, 1)
+        adv = torch.minimum(torch.maximum(adv, x - eps), x + eps)
+    for step in range(steps):
+        leaf = adv.clone().requires_grad_()
+        seen = attack.input(leaf, substream(keys, step, 0)) if base == "dim" else leaf
+        (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(net(seen), y, reduction="sum"), leaf)
+        g = torch.from_numpy(reference.affine_average(g.numpy(), p, p))
+        if base in ("mim", "dim"):
+            g = momentum = momentum + g / g.abs().mean(dim=(1, 2, 3), keepdim=True)
+        size = eps if steps == 1 else 5 * eps / steps
+        adv = torch.minimum(torch.maximum(adv + size * g.sign(), x - eps), x + eps).clamp(0, 1)
+    made = attack(net, x, y, seed=3)
+    # A gradient that is all but zero may have either sign, depending on how its sum is rounded.
+    assert float((made - adv).abs().gt(1e-9).double().mean()) < 1e-3
+
+
+def test_ours_narrows_with_eps_by_one_rule() -> None:
+    wide: Any = whorl.attack("ri-dim")
+    expected: list[tuple[dict[str, Any], tuple[float, float]]] = [
+        ({}, (32.0, 1.6)),
+        ({"eps": 8 / 255}, (16.0, 0.8)),
+        ({"eps": 12 / 255}, (24.0, 1.2)),
+        ({"eps": 32 / 255}, (32.0, 1.6)),
+        ({"eps": 2.0, "norm": "l2"}, (32.0, 1.6)),
+        ({"eps": (8 / 255, 4 / 255)}, (32.0, 1.6)),  # one width for all images
     ]
-    for settings_, kernel in expected:
-        assert whorl.attack("AI-DIM", **settings_) == whorl.attack("dim", **settings_ | {"estimator": kernel})
-    for name in ("ai-fgsm", "ai-pgd", "ai-mim"):
-        assert whorl.attack(name, eps=8 / 255) == whorl.attack(name[3:], eps=8 / 255, estimator=same)
+    for settings_, degrees in expected:
+        attack: Any = whorl.attack("RI-DIM", **settings_)
+        assert attack == wide.with_(**settings_)
+        assert attack.bound_estimator.degrees == pytest.approx(degrees)
+        assert attack.bound_estimator is wide.with_(**settings_).bound_estimator
+    spelled = whorl.RotationInvariant(degrees=(16.0, 0.8))
+    net, x = small_net(), pictures(3)
+    y = net(x).argmax(1)
+    assert torch.equal(
+        whorl.attack("ri-dim", eps=8 / 255)(net, x, y), whorl.attack("dim", eps=8 / 255, estimator=spelled)(net, x, y)
+    )
+    chained: Any = whorl.attack("dim", eps=8 / 255, estimator=whorl.Chain(wide.estimator, whorl.identity))
+    assert chained.bound_estimator == whorl.Chain(spelled, whorl.identity)
 
 
 def test_composition_in_one_expression(net: nn.Module, x: Tensor, y: Tensor) -> None:

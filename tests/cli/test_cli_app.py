@@ -60,7 +60,7 @@ def test_every_entry_is_described() -> None:
     assert all(entry.description for entry in attack_catalog())
     assert all(entry.description for entry in defense_catalog())
     settings = {entry.name: entry.settings for entry in attack_catalog()}
-    assert settings["ai-dim"] == "input=DiverseInput(), estimator=RotationInvariant(), momentum=1.0"
+    assert settings["ai-dim"] == "input=DiverseInput(), estimator=AffineInvariant(sigma='reference'), momentum=1.0"
     samples = {entry.name: entry.settings.get("samples") for entry in defense_catalog()}
     assert samples == {"jpeg": None, "bitdepth": None, "resize-pad": 1, "randmix": 10}
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import reference
-from estimator_cases import ESTIMATORS, Kernel, axes, gaussian, literal, own, uniform, worst_relative_error
+from estimator_cases import ESTIMATORS, Kernel, axes, gaussian, own, uniform, worst_relative_error
 from reference import Array, noise
-from whorl.estimators import CALIBRATED_ROTATION, AffineInvariant, TranslationInvariant
-from whorl.geometry.kernels import CALIBRATED_SIGMA
+from whorl.estimators import AffineInvariant, TranslationInvariant
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Equal to the literal sums
@@ -49,7 +48,7 @@ class Case:
 
     @functools.cache  # noqa: B019 - one table, made once
     def expected_affine(self) -> Array:
-        p, q = literal(self.kernel, self.polar, **self.parts)
+        p, q = self.kernel.weights, (self.polar or self.kernel).weights
         return reference.affine_average(self.gradient(torch.float64).numpy(), p, q, **self.parts)
 
     @functools.cache  # noqa: B019
@@ -74,11 +73,11 @@ CASES = [
     Case((299, 299), 2, gaussian(3, "reference")),
     Case((299, 299), 4, gaussian(1, "printed")),
     Case((299, 299), 1, gaussian(15, 0.5)),
-    Case((224, 224), 3, gaussian(15, "calibrated")),
-    Case((97, 131), 2, gaussian((31, 3), "calibrated")),
-    Case((131, 97), 1, gaussian(15, "reference"), gaussian((5, 15), "calibrated")),
-    Case((131, 97), 1, gaussian(15, "calibrated"), gaussian(15, "printed")),
-    *(Case((64, 64), 2, gaussian(15, "calibrated"), parts=parts) for parts in every_combination_of_parts()),
+    Case((224, 224), 3, gaussian(15, "reference")),
+    Case((97, 131), 2, gaussian((31, 3), "reference")),
+    Case((131, 97), 1, gaussian(15, "printed"), gaussian((5, 15), "reference")),
+    Case((131, 97), 1, gaussian(15, "reference"), gaussian(15, "printed")),
+    *(Case((64, 64), 2, gaussian(15, "reference"), parts=parts) for parts in every_combination_of_parts()),
     Case((97, 131), 4, gaussian(3, "printed")),
     Case((97, 131), 3, gaussian(15, "reference")),
     Case((97, 131), 1, gaussian(31, "reference")),
@@ -127,33 +126,19 @@ def test_translation_invariant_equals_the_literal_sum(case: Case, dtype: torch.d
     assert worst_relative_error(out, case.expected_translation()) < TOLERANCE[dtype]
 
 
-def test_the_default_averages_over_15_angles_of_the_calibrated_width_alone() -> None:
+def test_the_default_is_the_papers_with_the_kernel_of_the_authors_code() -> None:
     g = noise(1, 3, 33, 33)
-    point, angles = np.ones((1, 1)), reference.gaussian((1, 15), CALIBRATED_ROTATION)
-    assert AffineInvariant().sigma == "calibrated"
-    assert worst_relative_error(AffineInvariant()(g), reference.affine_average(g.numpy(), point, angles)) < 1e-10
-    said = AffineInvariant(sigma=CALIBRATED_ROTATION, translation=False, scaling=False)
-    assert torch.equal(AffineInvariant()(g), said(g))
-    assert torch.equal(AffineInvariant()(g), AffineInvariant(translation=False)(g))
-    assert torch.equal(AffineInvariant()(g), AffineInvariant(scaling=False)(g))
+    p = reference.gaussian(15, 7 / 6)
+    assert worst_relative_error(AffineInvariant()(g), reference.affine_average(g.numpy(), p, p)) < 1e-10
+    assert repr(AffineInvariant()) == "AffineInvariant(sigma='reference')"
+    assert AffineInvariant() == AffineInvariant(sigma="reference", kernel_size=15)
 
 
-@pytest.mark.parametrize("parts", [{}, {"translation": False}, {"scaling": False}], ids=str)
-def test_where_nothing_turns_the_calibrated_width_is_that_of_a_blur(parts: dict[str, Any]) -> None:
+def test_the_kernels_are_described_apart() -> None:
     g = noise(1, 3, 33, 33)
-    still = AffineInvariant(rotation=False, **parts)
-    p = reference.gaussian(15, CALIBRATED_SIGMA)
-    expected = reference.affine_average(g.numpy(), p, p, rotation=False, **parts)
-    assert worst_relative_error(still(g), expected) < 1e-10
-    assert torch.equal(still(g), AffineInvariant(sigma=CALIBRATED_SIGMA, rotation=False, **parts)(g))
-
-
-def test_a_calibrated_part_leaves_the_other_kernel_as_it_is_said() -> None:
-    g = noise(1, 3, 33, 33)
-    around = AffineInvariant(polar_sigma=1.0)
-    assert torch.equal(around(g), AffineInvariant(translation=False, sigma=1.0)(g))
-    moved = AffineInvariant(sigma=1.0, polar_sigma="calibrated")
-    assert torch.equal(moved(g), AffineInvariant(sigma=1.0, polar_sigma=CALIBRATED_ROTATION, scaling=False)(g))
+    p, q = reference.gaussian(15, 1.0), reference.gaussian(15, 2.0)
+    around = AffineInvariant(sigma=1.0, polar_sigma=2.0)
+    assert worst_relative_error(around(g), reference.affine_average(g.numpy(), p, q)) < 1e-10
     weights = torch.rand(3, 3, dtype=torch.float64)
     assert AffineInvariant(weights=weights).kernel == AffineInvariant(weights=weights, sigma=1.0).kernel
     assert AffineInvariant(kind="uniform").kernel is not None
@@ -165,7 +150,8 @@ def test_the_papers_15_by_15_kernels_are_presets(preset: Any, width: float) -> N
     p = reference.gaussian(15, width)
     estimate = AffineInvariant(sigma=preset)(g)
     assert worst_relative_error(estimate, reference.affine_average(g.numpy(), p, p)) < 1e-10
-    assert worst_relative_error(estimate, AffineInvariant()(g).numpy()) > 0.1
+    other = AffineInvariant(sigma="printed" if preset == "reference" else "reference")
+    assert worst_relative_error(estimate, other(g).numpy()) > 0.1
 
 
 def test_the_translation_invariant_default_is_the_published_one() -> None:

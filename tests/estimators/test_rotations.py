@@ -154,15 +154,35 @@ def test_an_attack_is_the_loop_written_out() -> None:
     assert (made - adv).abs().max() < 1e-9
 
 
-def test_ai_dim_narrows_and_keeps_its_narrow_kernel_at_small_bounds() -> None:
-    def kernel(**given: Any) -> Any:
-        attack: Any = whorl.attack("ai-dim", **given)
-        return attack.estimator
-
-    assert kernel() == RotationInvariant(degrees=(32.0, 1.6))
-    assert kernel(eps=8 / 255) == whorl.AffineInvariant(sigma=0.5)
+@pytest.mark.parametrize("base", ["fgsm", "pgd", "mim", "dim"])
+def test_the_presets_of_ours_narrow_from_step_to_step_and_with_eps(base: str) -> None:
+    attack: Any = whorl.attack(f"ri-{base}")
+    assert attack == whorl.attack(base, estimator=RotationInvariant(degrees=(32.0, 1.6), at_eps=16 / 255))
+    assert repr(attack.estimator) == "RotationInvariant(degrees=(32.0, 1.6), at_eps=16/255)"
     own = whorl.AffineInvariant()
-    assert kernel(estimator=own) is own
+    assert whorl.attack(f"ri-{base}", estimator=own) == whorl.attack(base, estimator=own)
+
+
+@settings(deadline=None)
+@given(st.floats(1e-4, 1.0))
+def test_the_width_follows_eps_in_proportion_and_ends_where_it_was_chosen(eps: float) -> None:
+    made = RotationInvariant(at_eps=16 / 255).for_eps(eps)
+    share = min(1.0, eps * 255 / 16)
+    assert made.degrees == pytest.approx((32 * share, 1.6 * share))
+    assert made.for_eps(eps / 2) is made  # it is for no eps any more
+    assert RotationInvariant(at_eps=16 / 255).for_eps(eps) is made
+
+
+@pytest.mark.parametrize("at_eps", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_eps_to_be_for_is_above_zero(at_eps: float) -> None:
+    with pytest.raises(WhorlError, match="at_eps must be above 0"):
+        RotationInvariant(at_eps=at_eps)
+
+
+def test_without_an_eps_of_its_own_it_is_for_any() -> None:
+    wide = RotationInvariant()
+    assert wide.for_eps(1 / 255) is wide
+    assert RotationInvariant(at_eps=0.1).for_eps(0.0).degrees == (32.0, 1.6)
 
 
 def test_a_declaration_gives_a_list() -> None:

@@ -49,12 +49,6 @@ def test_gaussian_values_worked_out_by_hand() -> None:
     assert float(wide[0, 4]) == pytest.approx(float(wide[1, 3]), rel=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, 3, 15, (3, 9), (1, 31)], ids=str)
-def test_calibrated_is_one_width_whatever_the_size(size: int | tuple[int, int]) -> None:
-    expected = reference.gaussian(size, kernels.CALIBRATED_SIGMA)
-    np.testing.assert_allclose(gaussian_kernel(size, "calibrated").numpy(), expected, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_a_blur_leaves_out_what_no_sum_feels_and_nothing_of_the_authors_kernel(dtype: torch.dtype) -> None:
     one = torch.zeros(1, 1, 31, 31, dtype=dtype)

@@ -113,8 +113,7 @@ def test_the_estimator_option_works_for_our_own(data: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sigma"),
     [
-        ("ai", "calibrated"),
-        ("ai:calibrated", "calibrated"),
+        ("ai", "reference"),
         ("AI:Reference", "reference"),
         ("ai:printed", "printed"),
         ("ai:0.7", 0.7),
@@ -132,7 +131,7 @@ def test_the_estimator_option_takes_a_width(asked: str, sigma: str | float, data
     ("arguments", "message"),
     [
         ((NAME, "--estimator", "affine"), "unknown estimator 'affine'"),
-        (("ai-dim", "--estimator", "ai:papers"), "sigma must be 'calibrated', 'reference', 'printed', a number"),
+        (("ai-dim", "--estimator", "ai:papers"), "sigma must be 'reference', 'printed', a number"),
         (("ai-dim", "--estimator", "ai:0"), "sigma must be a positive number of pixels"),
         (("pgd", "--estimator", "none:2"), "no estimator has no sigma"),
         (("torchattacks:nothing",), "unknown attack of torchattacks 'nothing'"),

@@ -93,7 +93,7 @@ def test_the_kernel_of_the_authors_code_is_a_sixth_of_its_reach() -> None:
         AttackSpec(name="eot", settings={"samples": 3}),
         AttackSpec(name="nes"),
         AttackSpec(name="ai-best"),
-        AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": "calibrated"}}),
+        AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": 1.7}}),
         AttackSpec(name="dim", settings={"estimator": {"type": "PolarGridInvariant", "sigma": 0.7}}),
     ],
     ids=lambda spec: spec.name,

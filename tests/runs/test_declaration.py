@@ -87,9 +87,9 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     assert (built.eps, built.estimator.sigma) == (8 / 255, 0.7)
 
 
-@pytest.mark.parametrize("sigma", ["calibrated", "reference", "printed"])
+@pytest.mark.parametrize("sigma", ["reference", "printed"])
 def test_a_named_kernel_can_be_declared(sigma: Any) -> None:
-    for name, own in (("ai-mim", "calibrated"), ("ai-dim", None)):
+    for name, own in (("ai-mim", "reference"), ("ri-dim", None)):
         spec = runs.AttackSpec(name=name, settings={"estimator": {"type": "AffineInvariant", "sigma": sigma}})
         assert spec.build() == whorl.attack(name, estimator=whorl.AffineInvariant(sigma=sigma))
         assert (spec.build() == runs.AttackSpec(name=name).build()) == (sigma == own)

@@ -109,21 +109,19 @@ def read_kernel(text: str) -> AffineInvariant:
     """Read a kernel as a command takes it: its σ, and its size after an @.
 
     Args:
-        text: pixels, ``calibrated``, ``reference``, ``printed`` or ``uniform``; 15 pixels wide if it does not say.
+        text: pixels, ``reference``, ``printed`` or ``uniform``; 15 pixels wide if it does not say.
 
     >>> read_kernel("0.7@7"), read_kernel("uniform")
     (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(kind='uniform'))
     """
     name, _, side = text.strip().lower().partition("@")
-    wanted = (
-        "a σ in pixels, calibrated, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"
-    )
+    wanted = "a σ in pixels, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"
     if side and not side.isdecimal():
         raise WhorlError(f"a kernel must be {wanted}; got {text!r}.")
     size = int(side) if side else 15
     if name == "uniform":
         return AffineInvariant(kernel_size=size, kind="uniform")
-    named: dict[str, Sigma] = {"calibrated": "calibrated", "reference": "reference", "printed": "printed"}
+    named: dict[str, Sigma] = {"reference": "reference", "printed": "printed"}
     if name in named:
         return AffineInvariant(kernel_size=size, sigma=named[name])
     try:

@@ -13,7 +13,7 @@ from whorl.attacks.norms import NormName, find_norm
 from whorl.attacks.objectives import Goal, Loss, LossName, find_loss
 from whorl.attacks.step import Optimizer
 from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, identity
+from whorl.estimators import Estimator, as_estimator, for_eps, identity
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
@@ -114,6 +114,13 @@ class GradientAttack(Attack):
         made = self._run(model, UnderAttack(x, start, goal, keys, eps, alpha), on_step)
         check_finite(made.finite, ids)
         return Crafted(made.images, grad_evals=made.grad_evals)
+
+    @property
+    def bound_estimator(self) -> Estimator:
+        """The estimator as it is for this attack's ε, where that is one number in L∞."""
+        if self.estimator is not identity and isinstance(self.eps, float) and self.norm == "linf":
+            return for_eps(self.estimator, self.eps)
+        return self.estimator
 
     def radius(self, x: Tensor) -> Tensor:
         """Eps for a batch, (B or 1, 1, 1, 1), in its dtype and on its device."""

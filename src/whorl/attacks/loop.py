@@ -131,7 +131,7 @@ def take_steps(attack: GradientAttack, batch: UnderAttack) -> Step:
         batch.eps,
         batch.alpha,
         steps=attack.steps,
-        estimator=attack.estimator,
+        estimator=attack.bound_estimator,
         momentum=attack.momentum,
         norm=attack.norm,
         optimizer=attack.optimizer,

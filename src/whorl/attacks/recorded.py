@@ -85,11 +85,11 @@ class BufferedStep:
             buffers.eps,
             buffers.alpha,
             steps=attack.steps,
-            estimator=attack.estimator,
+            estimator=attack.bound_estimator,
             momentum=attack.momentum,
             norm=attack.norm,
         )
-        self.changes = at_step(attack.estimator, 0, 1) is not attack.estimator
+        self.changes = at_step(self.step.estimator, 0, 1) is not self.step.estimator
         self.found: Tensor | None = None
 
     def __call__(self) -> None:
@@ -107,7 +107,7 @@ class BufferedStep:
     def finish(self, step: int, steps: int) -> None:
         """Take the second part, of ``step``, counted from 0, of ``steps``."""
         assert self.found is not None  # noqa: S101 - the first part has run
-        self._move(at_step(self.attack.estimator, step, steps)(self.found))
+        self._move(at_step(self.step.estimator, step, steps)(self.found))
 
     def _move(self, g: Tensor) -> None:
         at = self.buffers
@@ -198,7 +198,7 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
     size = roomy(len(x))
     # By identity where equality is not enough: an estimator does not compare its own weights. The loop holds the
     # attack, and so its parts, for as long as it is kept.
-    parts = (id(attack.estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
+    parts = (id(attack.bound_estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
     key = (*parts, attack.chunk, attack.fast, targeted, size, tuple(x.shape[1:]), x.dtype, x.device)
     with turns(x.device).lock:
         if key not in kept.loops:

@@ -62,7 +62,7 @@ class BenchSize:
 
 
 SECTIONS = ("attacks", "eot", "estimator")
-ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim")
+ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim", "ri-dim")
 _CPU = BenchSize(
     network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
 )

@@ -59,8 +59,8 @@ def attack(
     estimator: Annotated[
         str | None,
         typer.Option(
-            help="Of the gradient: ai (affine-invariant), ti or none; by default as the attack has it. "
-            "A colon and its width may follow: ai:calibrated, ai:reference, ai:printed, or pixels, ai:0.7."
+            help="Of the gradient: ai (the paper's), ri (ours), ti or none; by default as the attack has it. "
+            "A colon and its width may follow: ai:reference, ai:printed, or pixels, ai:0.7; degrees, ri:32-1.6."
         ),
     ] = None,
     target: Annotated[

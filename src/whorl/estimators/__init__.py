@@ -1,7 +1,6 @@
 """Gradient to invariant gradient: what makes any gradient attack hold under rotation, scaling and translation."""
 
 from whorl.estimators.invariant import (
-    CALIBRATED_ROTATION,
     ESTIMATORS,
     TI_SIGMA,
     AffineInvariant,
@@ -13,13 +12,13 @@ from whorl.estimators.invariant import (
     TranslationInvariant,
     as_estimator,
     at_step,
+    for_eps,
     identity,
 )
 from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.estimators.values import CompressedGradient, SharedChannels
 
 __all__ = [
-    "CALIBRATED_ROTATION",
     "ESTIMATORS",
     "TI_SIGMA",
     "AffineInvariant",
@@ -34,5 +33,6 @@ __all__ = [
     "TranslationInvariant",
     "as_estimator",
     "at_step",
+    "for_eps",
     "identity",
 ]

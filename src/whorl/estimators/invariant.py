@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Real
+from sys import float_info
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -25,13 +26,10 @@ from whorl.records import Record, Registry
 # Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
 TI_SIGMA = 7 / 3
 
-# Columns of the polar grid: 2.7 degrees at 224 pixels. Translations and scalings beside it are zero, since they did not
-# pay; docs/analysis.md has the calibration.
-CALIBRATED_ROTATION = 1.7
-
 # Rotations have a polar grid of their own: with so many times the angles as the image's longer side has pixels, and
 # then the next multiple of what matrix units take at once.
 _FINER, _ANGLES_AT_ONCE = 2, 16
+_LEAST_WIDTH = 1e-2  # of a cell
 
 
 @runtime_checkable
@@ -55,7 +53,7 @@ class _Wraps:
         The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
         reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
 
-        >>> net = AffineInvariant(sigma="reference").wrap(nn.Flatten())
+        >>> net = AffineInvariant().wrap(nn.Flatten())
         >>> x = torch.zeros(1, 1, 9, 9, requires_grad=True)
         >>> net(x)[0, 40].backward()                    # the plain gradient is 1 at the central pixel, 0 elsewhere
         >>> bool(x.grad[0, 0, 4, 4] < 0.2)
@@ -86,7 +84,7 @@ class TranslationInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns).
-        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
+        sigma: pixels, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
         kind: ``"gaussian"`` or ``"uniform"``.
         weights: your own (rows, columns) kernel in place of the three above.
 
@@ -118,15 +116,14 @@ class TranslationInvariant(_Wraps, Record):
 class AffineInvariant(_Wraps, Record):
     """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
 
-    The default is whorl's own, ``"calibrated"``: rotations alone, since translations and scalings beside them did not
-    pay. ``"reference"`` is the authors' code and ``"printed"`` the paper's text, with all three parts. Narrow kernels
-    pay against plain networks, wide ones against hardened networks.
+    The default is the paper's, with the kernel of the authors' code (Wenzhao-Xiang/Affine-Invariant-Attacks):
+    ``"reference"``. ``"printed"`` is the paper's text. Narrow kernels pay against plain networks, wide ones against
+    hardened networks.
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
         sigma: pixels, or (rows, columns); ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text,
-            l/√3), where 2l+1 is the kernel's size; or ``"calibrated"``, whatever the size: 1.7 columns of the polar
-            grid for rotations and nothing for the rest, or 0.5 for the rest where rotation is off.
+            l/√3), where 2l+1 is the kernel's size.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
         polar_sigma: as ``sigma``, for the polar kernel.
@@ -140,8 +137,9 @@ class AffineInvariant(_Wraps, Record):
     torch.Size([2, 3, 32, 48])
     """
 
+    _always_shown: ClassVar[tuple[str, ...]] = ("sigma",)
     kernel_size: Size = 15
-    sigma: Sigma = "calibrated"
+    sigma: Sigma = "reference"
     kind: Kind = "gaussian"
     polar_kernel_size: Size | None = None
     polar_sigma: Sigma | None = None
@@ -156,11 +154,8 @@ class AffineInvariant(_Wraps, Record):
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """The translation kernel Λ_t; None where translation is off, or calibrated to nothing."""
-        if not self.translation:
-            return None
-        kernel = _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
-        return None if self._rotates_alone(self.sigma, self.weights) else kernel
+        """The translation kernel Λ_t; None where translation is off."""
+        return _kernel(self.kernel_size, self.sigma, self.kind, self.weights) if self.translation else None
 
     @cached_property
     def polar_kernel(self) -> Kernel | None:
@@ -172,15 +167,10 @@ class AffineInvariant(_Wraps, Record):
         described = self.polar_kernel_size is not None or self.polar_sigma is not None
         inherited = None if described else self.weights
         weights = inherited if self.polar_weights is None else self.polar_weights
-        if self._rotates_alone(sigma, weights):
-            return _kernel(size, CALIBRATED_ROTATION, self.kind, None).sum_over_rows()
         kernel = _kernel(size, sigma, self.kind, weights)
         if not self.rotation:
             return kernel.sum_over_columns()
         return kernel if self.scaling else kernel.sum_over_rows()
-
-    def _rotates_alone(self, sigma: Sigma, weights: Tensor | None) -> bool:
-        return self.rotation and sigma == "calibrated" and self.kind == "gaussian" and weights is None
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""
@@ -201,7 +191,7 @@ class AffineInvariant(_Wraps, Record):
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RotationInvariant(_Wraps, Record):
-    """Average the gradient over rotations alone, whose width may fall from step to step of an attack.
+    """Average the gradient over rotations alone, whose width may fall from step to step of an attack: ours.
 
     Wide averages in the first steps find what all poses share, narrow ones in the last fit the image. The polar grid
     has at least twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
@@ -210,14 +200,20 @@ class RotationInvariant(_Wraps, Record):
         degrees: σ of the rotations, above 0 and at most 180; or a pair, of the first step and of the last, between
             which it changes by the same factor from step to step. Who knows of no steps, such as :meth:`wrap`, has the
             geometric mean.
+        at_eps: the ε that ``degrees`` are for, in L∞. An attack with a smaller one has them smaller in proportion; one
+            with a larger one, in L2, or with an ε for each image has them as they are. None: whatever the ε.
 
     >>> RotationInvariant(degrees=2.7)(torch.rand(2, 3, 32, 48)).shape
     torch.Size([2, 3, 32, 48])
     >>> [RotationInvariant(degrees=(16.0, 1.0)).at(step, 5).degrees for step in range(5)]
     [16.0, 8.0, 4.0, 2.0, 1.0]
+    >>> RotationInvariant(at_eps=16 / 255).for_eps(8 / 255)
+    RotationInvariant(degrees=(16.0, 0.8))
     """
 
+    _always_shown: ClassVar[tuple[str, ...]] = ("degrees",)
     degrees: float | tuple[float, float] = (32.0, 1.6)
+    at_eps: float | None = None
 
     def __post_init__(self) -> None:
         given = tuple(self.degrees) if isinstance(self.degrees, Sequence) else (self.degrees,)
@@ -226,9 +222,15 @@ class RotationInvariant(_Wraps, Record):
             raise WhorlError(
                 f"degrees must be above 0 and at most 180, or a pair of such, first and last; got {self.degrees!r}."
             )
+        if self.at_eps is not None and not 0 < self.at_eps < float("inf"):
+            raise WhorlError(f"at_eps must be above 0, or None; got {self.at_eps!r}.")
         widths = tuple(map(float, given))
         # What a file gives is a list.
         object.__setattr__(self, "degrees", widths if len(widths) == 2 else widths[0])
+
+    def for_eps(self, eps: float) -> RotationInvariant:
+        """The estimator of an attack with an ε in L∞; the same object every time, so that a recorded loop knows it."""
+        return self if self.at_eps is None else _for_eps(self, eps)
 
     def at(self, step: int, steps: int) -> RotationInvariant:
         """The estimator of a step, counted from 0, of so many; itself, where it never changes."""
@@ -248,7 +250,8 @@ class RotationInvariant(_Wraps, Record):
         if not _checked(gradient).numel():
             return gradient
         angles = -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
-        sigma = self._width(0.5) / 360 * angles
+        # Below that nothing moves: the nearest cell has no weight that a float could hold.
+        sigma = max(self._width(0.5) / 360 * angles, _LEAST_WIDTH)
         fast = average_rotations(gradient, sigma, angles)
         if fast is not None:
             return fast
@@ -279,7 +282,13 @@ class Chain(_Wraps):
 
     def at(self, step: int, steps: int) -> Chain:
         """The parts, each as it is in a step; itself, where none changes."""
-        parts = [at_step(part, step, steps) for part in self.parts]
+        return self._of([at_step(part, step, steps) for part in self.parts])
+
+    def for_eps(self, eps: float) -> Chain:
+        """The parts, each as it is in an attack with an ε; itself, where none changes."""
+        return self._of([for_eps(part, eps) for part in self.parts])
+
+    def _of(self, parts: list[Estimator]) -> Chain:
         return self if all(now is part for now, part in zip(parts, self.parts, strict=True)) else Chain(*parts)
 
     def __call__(self, gradient: Tensor) -> Tensor:
@@ -333,6 +342,25 @@ class _EstimateGradient(torch.autograd.Function):
 def _estimate(x: Tensor, estimator: Estimator) -> Tensor:
     out: Tensor = _EstimateGradient.apply(x, estimator)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     return out
+
+
+@lru_cache(maxsize=64)
+def _for_eps(estimator: RotationInvariant, eps: float) -> RotationInvariant:
+    assert estimator.at_eps is not None  # noqa: S101 - the caller has looked
+    share = min(1.0, eps / estimator.at_eps) or 1.0  # a ball without extent has no width to suit
+    widths = estimator.degrees if isinstance(estimator.degrees, tuple) else (estimator.degrees,)
+    scaled = tuple(max(width * share, float_info.min) for width in widths)
+    return RotationInvariant(degrees=scaled if len(scaled) == 2 else scaled[0])
+
+
+def for_eps(estimator: Estimator, eps: float) -> Estimator:
+    """What an estimator is in an attack with an ε in L∞: itself, unless it has a ``for_eps`` that gives another.
+
+    >>> for_eps(RotationInvariant(degrees=8.0, at_eps=0.5), 0.25), for_eps(identity, 0.25)
+    (RotationInvariant(degrees=4.0), Identity())
+    """
+    own = getattr(estimator, "for_eps", None)
+    return estimator if own is None else own(eps)
 
 
 def at_step(estimator: Estimator, step: int, steps: int) -> Estimator:

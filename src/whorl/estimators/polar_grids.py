@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +49,7 @@ class PolarGridInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, ``"calibrated"``, ``"reference"`` or ``"printed"``.
+        sigma: pixels, ``"reference"`` or ``"printed"``.
         kind: ``"gaussian"`` or ``"uniform"``.
         polar_kernel_size: as ``kernel_size``, for the polar kernel, (radii, angles), in cells of the estimator's grid.
         polar_sigma: as ``sigma``, likewise.
@@ -64,8 +64,9 @@ class PolarGridInvariant(_Wraps, Record):
     torch.Size([2, 3, 32, 48])
     """
 
+    _always_shown: ClassVar[tuple[str, ...]] = ("sigma",)
     kernel_size: Size = 15
-    sigma: Sigma = "calibrated"
+    sigma: Sigma = "reference"
     kind: Kind = "gaussian"
     polar_kernel_size: Size | None = None
     polar_sigma: Sigma | None = None

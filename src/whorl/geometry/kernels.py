@@ -19,11 +19,8 @@ _LARGEST = 2**14 - 1
 
 Kind = Literal["gaussian", "uniform"]
 Size = int | tuple[int, int]
-Sigma = float | tuple[float, float] | Literal["calibrated", "printed", "reference"]
+Sigma = float | tuple[float, float] | Literal["printed", "reference"]
 Weights = tuple[float, ...]
-
-# Pixels, of a blur alone and where the estimator averages over no rotations; docs/analysis.md has the calibration.
-CALIBRATED_SIGMA = 0.5
 
 
 class Kernel(NamedTuple):
@@ -52,8 +49,7 @@ def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
     Args:
         size: odd number of pixels 2l+1, or (rows, columns).
         sigma: standard deviation in pixels, or (along rows, along columns); ``"reference"`` is l/6 (the authors' code),
-            ``"printed"`` l/√3 (the paper's text), and ``"calibrated"`` is ``CALIBRATED_SIGMA``, whatever the size. With
-            two sizes, the first two take σ² = σ₁σ₂; a side of one pixel has no say.
+            ``"printed"`` l/√3 (the paper's text). With two sizes both take σ² = σ₁σ₂; a side of one pixel has no say.
 
     Returns:
         (rows, columns) float64.
@@ -212,13 +208,9 @@ def _sigmas_in_pixels(rows: int, columns: int, sigma: Sigma) -> tuple[float, flo
 
 
 def _named_sigma(rows: int, columns: int, name: str) -> float:
-    if name == "calibrated":
-        return CALIBRATED_SIGMA
     per_pixel = {"printed": 1 / math.sqrt(3), "reference": 1 / 6}.get(name)
     if per_pixel is None:
-        raise WhorlError(
-            f"sigma must be 'calibrated', 'reference', 'printed', a number of pixels, or two; got {name!r}."
-        )
+        raise WhorlError(f"sigma must be 'reference', 'printed', a number of pixels, or two; got {name!r}.")
     reach = [side // 2 for side in (rows, columns) if side > 1]
     return per_pixel * math.prod(reach) ** (1 / len(reach)) if reach else 1.0
 

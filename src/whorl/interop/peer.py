@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -15,7 +16,7 @@ from whorl.attacks.contract import RANGE_TOLERANCE, Attack, Crafted, Model, answ
 from whorl.attacks.norms import NormName, column, find_norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, unknown_name
-from whorl.estimators import AffineInvariant, Estimator, TranslationInvariant, as_estimator, identity
+from whorl.estimators import AffineInvariant, Estimator, RotationInvariant, TranslationInvariant, as_estimator, identity
 from whorl.interop.harness import PeerNetwork, frozen, own_randomness, seed_of
 from whorl.interop.libraries import find_library
 from whorl.interop.library import REQUIRED, SYNONYMS, Library, PeerCall, bound_word, find_ignoring_case, lacking
@@ -30,6 +31,7 @@ _ESTIMATORS: Mapping[str, Callable[..., Estimator]] = {
     "none": lambda: identity,
     "ti": TranslationInvariant,
     "ai": AffineInvariant,
+    "ri": partial(RotationInvariant, at_eps=16 / 255),  # as the presets have it
 }
 
 _NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{0,9})?|\.[0-9]{1,9}")
@@ -198,12 +200,13 @@ def peer(
 
 
 def find_estimator(value: str | Callable[[Tensor], Tensor]) -> Estimator:
-    """Take an estimator, or one of the short names ``"none"``, ``"ti"`` and ``"ai"`` for one with default settings.
+    """Take an estimator, or one of the short names ``"none"``, ``"ti"``, ``"ai"`` and ``"ri"`` for that of a preset.
 
-    After a colon may stand its ``sigma``: a number of pixels, or the name of a width.
+    After a colon may stand its ``sigma``, a number of pixels or the name of a width; or for ``"ri"`` degrees, or two of
+    them, of the first step and of the last.
 
-    >>> find_estimator("ai"), find_estimator("ai:reference"), find_estimator("ti:0.7")
-    (AffineInvariant(), AffineInvariant(sigma='reference'), TranslationInvariant(sigma=0.7))
+    >>> find_estimator("ai:printed"), find_estimator("ti:0.7"), find_estimator("ri:32-1.6")
+    (AffineInvariant(sigma='printed'), TranslationInvariant(sigma=0.7), RotationInvariant(degrees=(32.0, 1.6)))
     """
     if not isinstance(value, str):
         return as_estimator(value)
@@ -215,6 +218,11 @@ def find_estimator(value: str | Callable[[Tensor], Tensor]) -> Estimator:
         return made()
     if name == "none":
         raise WhorlError(f"no estimator has no sigma; got {value!r}. Expected none, or a name as in ai:reference.")
+    if name == "ri":
+        degrees = width.split("-")
+        if len(degrees) > 2 or not all(_NUMBER.fullmatch(one) for one in degrees):
+            raise WhorlError(f"rotations are degrees, or first and last, as in ri:5 or ri:32-1.6; got {value!r}.")
+        return RotationInvariant(degrees=float(width) if len(degrees) == 1 else (float(degrees[0]), float(degrees[1])))
     return made(sigma=float(width) if _NUMBER.fullmatch(width) else width)
 
 

@@ -88,7 +88,8 @@ def plain_names(attacks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     >>> plain_names(["dim", "ti-dim", "ai-dim", "eot"])
     {'dim': ('dim', 'ti-dim', 'ai-dim')}
     """
-    families = {name: tuple(n for n in (name, f"ti-{name}", f"ai-{name}") if n in attacks) for name in attacks}
+    versions = {name: (name, *(f"{family}-{name}" for family in ("ti", "ai", "ri"))) for name in attacks}
+    families = {name: tuple(n for n in named if n in attacks) for name, named in versions.items()}
     return {name: family for name, family in families.items() if len(family) > 1}
 
 
