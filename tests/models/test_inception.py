@@ -55,7 +55,7 @@ def computed(graph: QuantisedGraph, image: Array) -> dict[str, Array]:
     for step in graph.operators:
         x = known[step.inputs[0]]
         if step.kind == "convolution":
-            kernel, bias = (graph.tensors[number].values() for number in step.inputs[1:])
+            kernel, bias = (graph.tensors[number].values().numpy() for number in step.inputs[1:])
             seen = windows(x, (kernel.shape[1], kernel.shape[2]), step, 0.0)
             made = np.tensordot(seen, kernel, ([2, 3, 4], [3, 1, 2])) + bias
         elif step.kind == "max pool":
@@ -79,7 +79,7 @@ def test_every_block_computes_what_the_file_says(graph: QuantisedGraph) -> None:
         clf.net.get_submodule(name).register_forward_hook(lambda _, __, out, name=name: seen.update({name: out}))
     logits = clf(x)[0]
     known = computed(graph, 2 * x[0].permute(1, 2, 0).numpy() - 1)
-    limits = {tensor.name: tensor.range()[1] for tensor in graph.tensors if tensor.dtype == np.uint8}
+    limits = {tensor.name: tensor.range()[1] for tensor in graph.tensors if tensor.dtype == torch.uint8}
     for name in names:
         end = f"InceptionV3/InceptionV3/{name}/{'Relu' if name.startswith('Conv') else 'concat'}"
         expected, ours = torch.from_numpy(known[end]).permute(2, 0, 1), seen[name][0]

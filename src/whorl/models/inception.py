@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
@@ -139,7 +137,12 @@ def read_quantised_inception(path: Path) -> StateDict:
     graph = read_tflite(path)
     try:
         return _dequantised(graph)
-    except (_OtherNetworkError, LookupError, ValueError) as error:  # a tensor taken too early, or of another shape
+    except (
+        _OtherNetworkError,
+        LookupError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # a tensor too early, or of another shape
         raise WhorlError(f"{path} must hold TF-slim's Inception-v3 in uint8; got another network ({error}).") from error
 
 
@@ -157,18 +160,18 @@ def _dequantised(graph: QuantisedGraph) -> StateDict:
     )
     names = {step.output: name for step, (name, _) in zip(convolutions, layers, strict=True)}
     # What 1 stands for in each channel of a tensor as the module has it.
-    units: dict[int, NDArray[np.float64]] = {graph.input: np.ones(3)}
+    units: dict[int, Tensor] = {graph.input: torch.ones(3, dtype=torch.float64)}
     state: StateDict = {}
     for step in graph.operators:
         given = [units[number] for number in step.inputs[: None if step.kind == "concatenation" else 1]]
         if step.kind != "convolution":
-            units[step.output] = np.concatenate(given)
+            units[step.output] = torch.cat(given)
             _check_range(graph, step, units[step.output])
             continue
         name = names[step.output]
         layer = net.get_submodule(name)
         weight, bias = (graph.tensors[number].values() for number in step.inputs[1:])
-        weight = weight.transpose(0, 3, 1, 2) * given[0][:, None, None]
+        weight = weight.permute(0, 3, 1, 2) * given[0][:, None, None]
         if isinstance(layer, nn.Conv2d):
             _check_layer(step, layer, name)
             low, high = graph.tensors[step.output].range()
@@ -178,10 +181,8 @@ def _dequantised(graph: QuantisedGraph) -> StateDict:
             weight, bias = weight / unit, bias / unit
         else:
             unit, weight, bias = 1.0, weight[1:, :, 0, 0], bias[1:]
-        units[step.output] = np.full(len(bias), unit)
-        state[f"{name}.weight"], state[f"{name}.bias"] = (
-            torch.from_numpy(np.ascontiguousarray(values)).float() for values in (weight, bias)
-        )
+        units[step.output] = torch.full((len(bias),), unit, dtype=torch.float64)
+        state[f"{name}.weight"], state[f"{name}.bias"] = weight.float().contiguous(), bias.float()
     return state
 
 
@@ -198,7 +199,7 @@ def _check_layer(step: Operator, layer: nn.Conv2d, name: str) -> None:
         raise _OtherNetworkError(f"{name} is {step}")
 
 
-def _check_range(graph: QuantisedGraph, step: Operator, units: NDArray[np.float64]) -> None:
+def _check_range(graph: QuantisedGraph, step: Operator, units: Tensor) -> None:
     """Pools and concatenations must clamp nothing, for the module has no clamp there."""
     low, high = graph.tensors[step.output].range()
     if step.kind != "reshape" and (low != 0 or high < _CEILING * units.max() * (1 - 1e-9) or step.fused):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from whorl.errors import WhorlError
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 # Numbers that TensorFlow Lite's schema gives to operators, padding schemes, dtypes and kinds of options.
 _KINDS: dict[int, Kind] = {1: "average pool", 2: "concatenation", 3: "convolution", 17: "max pool", 22: "reshape"}
 _PADDINGS: dict[int, Padding] = {0: "SAME", 1: "VALID"}
-_DTYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<i4"), 3: np.dtype("u1")}
+_DTYPES = {2: torch.int32, 3: torch.uint8}
 _OPTIONS = {"average pool": 5, "concatenation": 10, "convolution": 1, "max pool": 5}
 _MOST = 4096  # entries of any list but a tensor's data: lists that point at one another must not add up to hours
 
@@ -44,20 +44,20 @@ class QuantisedTensor:
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    data: NDArray[Any] | None
+    dtype: torch.dtype
+    data: Tensor | None
     scale: float | None
     zero_point: int
 
-    def values(self) -> NDArray[np.float64]:
-        """What a constant's integers stand for."""
+    def values(self) -> Tensor:
+        """What a constant's integers stand for, in float64."""
         if self.data is None or self.scale is None:
             raise WhorlError(f"TensorFlow Lite tensor {self.name!r} must be a quantised constant.")
-        return self.scale * (self.data.astype(np.float64) - self.zero_point)
+        return self.scale * (self.data.double() - self.zero_point)
 
     def range(self) -> tuple[float, float]:
         """The lowest and the highest number that a uint8 tensor can hold: what is beyond is clamped to it."""
-        if self.scale is None or self.dtype != np.uint8:
+        if self.scale is None or self.dtype != torch.uint8:
             raise WhorlError(f"TensorFlow Lite tensor {self.name!r} must be quantised to uint8.")
         return self.scale * -self.zero_point, self.scale * (255 - self.zero_point)
 
@@ -164,28 +164,26 @@ class _Table:
     def has(self, field: int) -> bool:
         return self._place(field) is not None
 
-    def array(self, field: int, dtype: np.dtype[Any], *, most: int = _MOST) -> NDArray[Any]:
-        """A vector of numbers, read-only; empty if left out."""
+    def _vector(self, field: int, width: int, most: int = _MOST) -> range:
+        """Where the entries of a vector lie that are so many bytes wide; nowhere if it is left out."""
         at = self._place(field)
         if at is None:
-            return np.empty(0, dtype)
+            return range(0)
         start = self.buffer.followed(at)
         count = self.buffer.number("<I", start)
-        if count > most or start + 4 + count * dtype.itemsize > len(self.buffer.data):
+        if count > most or start + 4 + count * width > len(self.buffer.data):
             raise _MalformedError(f"the vector at byte {start} has {count} entries")
-        return np.frombuffer(self.buffer.data, dtype, count, start + 4)
+        return range(start + 4, start + 4 + count * width, width)
 
-    def integers(self, field: int) -> tuple[int, ...]:
-        return tuple(self.array(field, np.dtype("<i4")).tolist())
+    def numbers(self, field: int, form: str = "<i") -> tuple[Any, ...]:
+        return tuple(self.buffer.number(form, at) for at in self._vector(field, struct.calcsize(form)))
 
-    def text(self, field: int) -> str:
-        return self.array(field, np.dtype("u1")).tobytes().decode()
+    def content(self, field: int, most: int = _MOST) -> bytes:
+        places = self._vector(field, 1, most)
+        return self.buffer.data[places.start : places.stop]
 
     def tables(self, field: int) -> list[_Table]:
-        at = self._place(field)
-        offsets = self.array(field, np.dtype("<u4")).tolist()
-        start = 0 if at is None else self.buffer.followed(at) + 4
-        return [_Table(self.buffer, start + 4 * place + offset) for place, offset in enumerate(offsets)]
+        return [_Table(self.buffer, self.buffer.followed(at)) for at in self._vector(field, 4)]
 
 
 def _graph(buffer: _Buffer) -> QuantisedGraph:
@@ -196,8 +194,8 @@ def _graph(buffer: _Buffer) -> QuantisedGraph:
     buffers = model.tables(4)
     codes = [code.number(0, "<b") for code in model.tables(1)]
     tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
-    [start] = _exactly(1, graph.integers(1), "inputs")
-    [end] = _exactly(1, graph.integers(2), "outputs")
+    [start] = _exactly(1, graph.numbers(1), "inputs")
+    [end] = _exactly(1, graph.numbers(2), "outputs")
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for number in (start, end, *(one for step in operators for one in (*step.inputs, step.output))):
         if not 0 <= number < len(tensors):
@@ -206,22 +204,23 @@ def _graph(buffer: _Buffer) -> QuantisedGraph:
 
 
 def _tensor(table: _Table, buffers: list[_Table]) -> QuantisedTensor:
-    name, shape, dtype = table.text(3), table.integers(0), _listed(_DTYPES, table.number(1, "<b"), "dtype")
+    name, shape, dtype = table.content(3).decode(), table.numbers(0), _listed(_DTYPES, table.number(1, "<b"), "dtype")
     scale, zero_point = _quantisation(table.table(4)) if table.has(4) else (None, 0)
-    if not 0 <= zero_point <= 255 * (dtype == np.uint8):
+    if not 0 <= zero_point <= 255 * (dtype == torch.uint8):
         raise _MalformedError(f"tensor {name!r} has zero point {zero_point}")
     number = table.number(2, "<I")
     if number >= len(buffers):
         raise _MalformedError(f"tensor {name!r} is in buffer {number} of {len(buffers)}")
-    data = buffers[number].array(0, np.dtype("u1"), most=len(table.buffer.data))
-    if len(data) and (min(shape, default=1) < 1 or math.prod(shape) * dtype.itemsize != len(data)):
-        raise _MalformedError(f"tensor {name!r} of shape {shape} has {len(data)} bytes")
-    content = data.view(dtype).reshape(shape) if len(data) else None
-    return QuantisedTensor(name=name, shape=shape, dtype=dtype, data=content, scale=scale, zero_point=zero_point)
+    content = buffers[number].content(0, most=len(table.buffer.data))
+    if content and (min(shape, default=1) < 1 or math.prod(shape) * dtype.itemsize != len(content)):
+        raise _MalformedError(f"tensor {name!r} of shape {shape} has {len(content)} bytes")
+    # Little-endian, as every machine is that torch runs on. A bytearray, for torch wants what may be written to.
+    data = torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape) if content else None
+    return QuantisedTensor(name=name, shape=shape, dtype=dtype, data=data, scale=scale, zero_point=zero_point)
 
 
 def _quantisation(table: _Table) -> tuple[float | None, int]:
-    scales, zeros = table.array(2, np.dtype("<f4")).tolist(), table.array(3, np.dtype("<i8")).tolist()
+    scales, zeros = table.numbers(2, "<f"), table.numbers(3, "<q")
     if not scales and not zeros:
         return None, 0
     if len(scales) != 1 or len(zeros) != 1 or not (math.isfinite(scales[0]) and scales[0] > 0):
@@ -234,8 +233,8 @@ def _operator(table: _Table, codes: list[int]) -> Operator:
     if code >= len(codes):
         raise _MalformedError(f"it names operator code {code} of {len(codes)}")
     kind = _listed(_KINDS, codes[code], "operator")
-    [output] = _exactly(1, table.integers(2), f"outputs of a {kind}")
-    inputs = table.integers(1)
+    [output] = _exactly(1, table.numbers(2), f"outputs of a {kind}")
+    inputs = table.numbers(1)
     if kind == "reshape":  # to a constant shape, which is its second input
         return Operator(kind=kind, inputs=inputs, output=output)
     if table.number(3, "<B") != _OPTIONS[kind]:
