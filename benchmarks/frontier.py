@@ -32,8 +32,8 @@ from frontier_figure import draw, summary
 from frontier_judge import Judge, joined, measure
 from judge import Data
 from measure import metadata, save
+from whorl.analysis.calibration import other_networks
 from whorl.evaluation import PAPER_POSES
-from whorl.models import model_names
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -157,18 +157,9 @@ def line(name: str, record: Mapping[str, Any]) -> str:
     return " | ".join([*parts, f"{record['seconds']:.1f} s"])
 
 
-def family(name: str) -> str:
-    """The family of a network of the zoo.
-
-    >>> family("efficientnet_lite0"), family("resnet18"), family("mobilenet_v2")
-    ('efficientnet', 'resnet', 'mobilenet')
-    """
-    return name.partition("_")[0].rstrip("0123456789")
-
-
 def others(source: str) -> list[str]:
-    """The plain networks of the zoo that are of another family."""
-    return [name for name in model_names("offline") if family(name) != family(source)]
+    """The plain networks of the zoo that pip alone brings and that are of another family."""
+    return list(other_networks(source))
 
 
 if __name__ == "__main__":

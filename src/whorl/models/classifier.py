@@ -200,7 +200,7 @@ def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tu
     sound = all(map(math.isfinite, means)) and all(0 < s < math.inf for s in stds)
     if not means or len(means) != len(stds) or not sound:
         raise WhorlError(
-            f"mean and std must hold one finite number per channel, std above 0; got {mean!r} and {std!r}."
+            f"mean and std must hold one number per channel, finite, std above 0; got {mean!r} and {std!r}."
         )
     return means, stds
 

@@ -97,7 +97,7 @@ def uniform(keys: Tensor, shape: Sequence[int] = (), low: float = 0.0, high: flo
     torch.Size([2, 3])
     """
     count = math.prod(shape)
-    if keys.is_cuda:
+    if _on_gpu(keys):
         from whorl.randomness.gpu import uniform_on_gpu
 
         fast = uniform_on_gpu(keys, count, low, high)
@@ -120,7 +120,7 @@ def normal(keys: Tensor, shape: Sequence[int] = ()) -> Tensor:
     Returns:
         (B, *shape) float32.
     """
-    if keys.is_cuda:
+    if _on_gpu(keys):
         from whorl.randomness.gpu import normal_on_gpu
 
         fast = normal_on_gpu(keys, math.prod(shape))
@@ -129,6 +129,10 @@ def normal(keys: Tensor, shape: Sequence[int] = ()) -> Tensor:
     # 1 - u lies in (0, 1], so the logarithm stays finite.
     radius = torch.sqrt(-2 * torch.log1p(-uniform(substream(keys, 0), shape)))
     return radius * torch.cos(2 * math.pi * uniform(substream(keys, 1), shape))
+
+
+def _on_gpu(keys: Tensor) -> bool:
+    return keys.is_cuda
 
 
 def _mix(z: Tensor) -> Tensor:

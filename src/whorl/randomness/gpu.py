@@ -60,12 +60,8 @@ def normal_on_gpu(keys: Tensor, count: int) -> Tensor | None:
 
 
 def _fits(keys: Tensor, count: int) -> bool:
-    if not _on_gpu(keys) or not _LEAST <= count <= _MOST or keys.dim() != 1 or keys.dtype != torch.int64:
+    if not _LEAST <= count <= _MOST or keys.dim() != 1 or keys.dtype != torch.int64:
         return False
     # Tensors that are only traced have no memory for a kernel to read.
     traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(keys)
     return type(keys) is Tensor and not traced and len(keys) > 0 and kernels() is not None
-
-
-def _on_gpu(keys: Tensor) -> bool:
-    return keys.is_cuda
