@@ -219,3 +219,11 @@ def test_many_parameters_have_a_reason() -> None:
         and not REASON_WIDE.search(head)
     }
     assert wide == set(), "pass a record, or say why not in a comment at its head: # wide: because ..."
+
+
+def test_every_home_that_the_architecture_names_is_there() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)", page))
+    assert len(named) > 40
+    there = {path for path in named if (ROOT / path).is_file() or (ROOT.parents[1] / path).is_file()}
+    assert named == there

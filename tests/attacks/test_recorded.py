@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import CLASSES, random_images, small_net
-from whorl.attacks import execution, gradient
+from whorl.attacks import gradient, recorded
 from whorl.attacks.contract import held_in_eval
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import Made, UnderAttack, run, step_by_step
@@ -128,7 +128,7 @@ def test_what_may_be_recorded() -> None:
 def fast(attack: whorl.Attack, model: nn.Module, x: Tensor, y: Tensor) -> Made:
     assert isinstance(attack, GradientAttack)
     with held_in_eval(model):
-        return execution.run_fast(attack, model, under_attack(attack, x, y))
+        return recorded.run_fast(attack, model, under_attack(attack, x, y))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from conftest import CLASSES, random_images, small_net
 from reference import noise, relative_error
 from whorl.errors import WhorlError
 from whorl.estimators import Chain, RotationInvariant, TranslationInvariant, at_step, identity
-from whorl.estimators.rotations import average_rotations
+from whorl.estimators.fast import average_rotations
 from whorl.geometry.kernels import ring
 
 

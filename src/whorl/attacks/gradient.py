@@ -133,7 +133,7 @@ class GradientAttack(Attack):
         if on_step is not None:
             return run(self, model, batch, on_step=on_step)
         if self.fast is not False and batch.x.is_cuda:
-            from whorl.attacks.execution import run_fast  # CUDA graphs, which a CPU does without
+            from whorl.attacks.recorded import run_fast  # CUDA graphs, which a CPU does without
 
             return run_fast(self, model, batch)
         # Folding takes about what a gradient takes, so a single one is sooner had without.

@@ -83,7 +83,7 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
         batch: not empty.
         on_step: called after each step.
     """
-    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch)
+    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch.x, batch.eps, batch.alpha)
     state = step.start(batch.start)
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
@@ -103,7 +103,7 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
 
     It then leaves the batch, and the others go on without it. The arguments are those of :func:`run`.
     """
-    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch)
+    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch.x, batch.eps, batch.alpha)
     state, keys = step.start(batch.start), batch.keys
     images = batch.start.clone()
     finite = torch.ones_like(batch.goal.labels, dtype=torch.bool)
@@ -124,12 +124,12 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
     return Made(images, finite, evals)
 
 
-def take_steps(attack: GradientAttack, batch: UnderAttack) -> Step:
-    """The step of an attack on a batch."""
+def take_steps(attack: GradientAttack, x: Tensor, eps: Tensor, alpha: Tensor | float) -> Step:
+    """The step of an attack on clean images, with a radius and a step size each."""
     return Step(
-        batch.x,
-        batch.eps,
-        batch.alpha,
+        x,
+        eps,
+        alpha,
         steps=attack.steps,
         estimator=attack.bound_estimator,
         momentum=attack.momentum,

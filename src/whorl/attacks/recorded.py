@@ -1,24 +1,26 @@
-"""The attack loop on a GPU: one step on fixed buffers, recorded as a graph, replayed for every step and every batch."""
+"""Attacks on a GPU: one step on fixed buffers, recorded as a graph and replayed for every step and every batch.
+
+What cannot be recorded goes step by step on a prepared network, and what cannot be prepared on the network as it is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import gc
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
-from whorl.attacks.loop import SampledGradient
+from whorl.attacks.contract import Model
+from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.loop import Made, SampledGradient, UnderAttack, step_by_step, take_steps
 from whorl.attacks.objectives import Goal, find_loss
-from whorl.attacks.step import State, Step
+from whorl.attacks.step import State
 from whorl.attacks.step_gpu import move_in_place
 from whorl.estimators import at_step
 from whorl.models.prepared.graph import Recorded, searching, turns
-from whorl.models.prepared.network import Kept
+from whorl.models.prepared.network import Kept, forget, prepared
 from whorl.transforms import DiverseInput
-
-if TYPE_CHECKING:
-    from whorl.attacks.gradient import GradientAttack
 
 # All graphs of a device share the memory of a step, and all loops of one shape their buffers, so more of them cost
 # little: what a graph itself takes, some megabytes.
@@ -80,15 +82,7 @@ class BufferedStep:
         self.gradient = SampledGradient(
             network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
         )
-        self.step = Step(
-            buffers.x,
-            buffers.eps,
-            buffers.alpha,
-            steps=attack.steps,
-            estimator=attack.bound_estimator,
-            momentum=attack.momentum,
-            norm=attack.norm,
-        )
+        self.step = take_steps(attack, buffers.x, buffers.eps, buffers.alpha)
         self.changes = at_step(self.step.estimator, 0, 1) is not self.step.estimator
         self.found: Tensor | None = None
 
@@ -222,3 +216,55 @@ def roomy(count: int) -> int:
     """
     power = 1 << (count - 1).bit_length()
     return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
+
+
+def run_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    """Attack a batch in the fastest way that is known to be right for the model, in as few parts as fit into memory.
+
+    Args:
+        attack: its settings.
+        model: in eval mode, on the batch's device.
+        batch: not empty.
+    """
+    count, most = len(batch.x), len(batch.x)
+    made: list[Made] = []
+    start = 0
+    while start < count:
+        part = batch if most >= count else batch.rows(slice(start, start + most))
+        fits = True
+        try:
+            with torch.cuda.device_of(part.x):
+                made.append(_run(attack, model, part))
+        except torch.cuda.OutOfMemoryError:
+            if len(part.x) == 1:
+                raise
+            fits = False
+        if fits:
+            start += len(part.x)
+            continue
+        most = (len(part.x) + 1) // 2
+        # Other graphs may hold what is missing here. Not before the error is gone: it holds the loop that failed.
+        forget()
+        gc.collect()
+        torch.cuda.empty_cache()
+    return made[0] if len(made) == 1 else Made(*(torch.cat(parts) for parts in zip(*made, strict=True)))
+
+
+def _run(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
+    kept = prepared(model) if batch.x.dtype == torch.float32 else None
+    if kept is None or kept.network is None:
+        return step_by_step(attack, model, batch)
+    if not recordable(attack):
+        return step_by_step(attack, kept.network, batch)
+    return _replay(attack, kept, batch)
+
+
+def _replay(attack: GradientAttack, kept: Kept, batch: UnderAttack) -> Made:
+    x, start, goal, keys, eps, alpha = batch
+    # The loop itself looks at no label: that would make the device wait.
+    classes = getattr(kept.network, "num_classes")  # noqa: B009 - an attribute of both kinds of network
+    goal.check_classes(torch.empty(len(x), classes, device="meta"))
+    loop = loop_for(attack, kept, x, targeted=goal.targeted)
+    size: Tensor = alpha if isinstance(alpha, Tensor) else x.new_full((1, 1, 1, 1), alpha)
+    adv, finite = loop.run(x, start, goal.labels, keys, eps, size, attack.steps)
+    return Made(adv, finite, torch.full_like(goal.labels, attack.steps * attack.samples))

@@ -93,7 +93,7 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
 
 
 def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
-    """Do what :func:`whorl.estimators.rotations.average_rotations` says.
+    """Do what :func:`whorl.estimators.fast.average_rotations` says.
 
     The sum around the circle is a product with a matrix, which is what a GPU is best at.
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
-from whorl.estimators.fast import estimate
-from whorl.estimators.rotations import average_rotations
+from whorl.estimators.fast import average_rotations, estimate
 from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Record, Registry
