@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -174,3 +175,63 @@ def test_python_factories() -> None:
         load_model("python:mine:ready?size=3")
     with pytest.raises(WhorlError, match="got dict"):
         load_model("python:mine:wrong")
+
+
+CODE = """
+import torch
+from torch import nn
+import whorl
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.head(x.flatten(1)) * FACTOR
+
+def bare():
+    return Net()
+
+def ready():
+    return whorl.Classifier.from_module(Net(), size=2, mean=(0.5,) * 3, std=(0.5,) * 3)
+"""
+
+
+@pytest.mark.parametrize("factory", ["bare?size=2", "ready"])
+def test_other_code_with_equal_weights_is_another_network(
+    factory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    hashes = []
+    for turn, factor in enumerate(("1", "1", "-1")):
+        name = f"someones_own_{factory[:4]}_{turn}"  # a module is imported once, so each has a name of its own
+        (tmp_path / f"{name}.py").write_text(CODE.replace("FACTOR", factor))
+        hashes.append(load_model(f"python:{name}:{factory}").weights_sha256)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_external_data_of_a_graph_is_part_of_the_network(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    hashes = []
+    for value in (1.0, 1.0, 2.0):
+        weight = onnx.numpy_helper.from_array(np.full((12, 3), value, dtype=np.float32), "weight")
+        graph = onnx.helper.make_graph(
+            [
+                onnx.helper.make_node("Flatten", ["x"], ["flat"]),
+                onnx.helper.make_node("MatMul", ["flat", "weight"], ["y"]),
+            ],
+            "net",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 3, 2, 2])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 3])],
+            [weight],
+        )
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        (tmp_path / "net.onnx.data").unlink(missing_ok=True)
+        onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+        (tmp_path / "unrelated.txt").write_text(str(value))
+        hashes.append(load_model(f"onnx:{tmp_path / 'net.onnx'}").weights_sha256)
+    assert hashes[0] == hashes[1] != hashes[2]

@@ -112,7 +112,7 @@ def read_kernel(text: str) -> AffineInvariant:
         text: pixels, ``reference``, ``printed`` or ``uniform``; 15 pixels wide if it does not say.
 
     >>> read_kernel("0.7@7"), read_kernel("uniform")
-    (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(kind='uniform'))
+    (AffineInvariant(kernel_size=7, sigma=0.7), AffineInvariant(sigma='reference', kind='uniform'))
     """
     name, _, side = text.strip().lower().partition("@")
     wanted = "a σ in pixels, reference, printed or uniform, and a size after an @ if it is not 15, as in 0.7@7"

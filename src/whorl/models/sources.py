@@ -6,7 +6,9 @@ manifest: ``file:weights.safetensors?arch=timm:resnet50&num_classes=10``.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -159,7 +161,36 @@ def _from_onnx(address: Address) -> Classifier:
     if net.size:
         channels = net.channels or 3
         expected = Input(size=net.size, mean=(0.0,) * channels, std=(1.0,) * channels)
-    return _classifier(address, net, expected, weights_sha256=sha256_of(path))
+    return _classifier(address, net, expected, weights_sha256=_of_all([path, *external_data(path)]))
+
+
+def external_data(path: Path) -> list[Path]:
+    """The files beside an ONNX graph that it keeps weights in: those whose names it holds."""
+    graph = path.read_bytes()
+    beside = (file for file in sorted(path.parent.iterdir()) if file != path and file.is_file())
+    return [file for file in beside if file.name.encode() in graph]
+
+
+def code_of(net: nn.Module, factory: object) -> list[Path]:
+    """The source files that a network of one's own is written in; what is installed is left out."""
+    written = {inspect.getsourcefile(type(module)) for module in net.modules() if _own(type(module).__module__)}
+    home = inspect.getmodule(factory)
+    written.add(None if home is None or not _own(home.__name__) else inspect.getsourcefile(home))
+    return sorted(Path(file) for file in written if file is not None)
+
+
+def _own(module: str) -> bool:
+    """Whether a module is somebody's own, and not of a package that is installed, whose version is recorded."""
+    return module.partition(".")[0] not in _INSTALLED and hasattr(sys.modules.get(module), "__file__")
+
+
+_INSTALLED = ("torch", "torchvision", "timm", "whorl", "builtins")
+
+
+def _of_all(files: Sequence[Path], *more: str) -> str:
+    """One hash of several files, and of what else belongs to them; of a single file its own."""
+    hashes = [*map(sha256_of, files), *more]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def _from_python(address: Address) -> Classifier:
@@ -178,10 +209,11 @@ def _from_python(address: Address) -> Classifier:
     if isinstance(made, Classifier):
         if address.settings:
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")
+        made.weights_sha256 = _of_all(code_of(made, factory), state_dict_sha256(made.net))
         return made
     if not isinstance(made, nn.Module):
         raise WhorlError(f"{attribute} must return a whorl.Classifier or an nn.Module; got {type(made).__name__}.")
-    return _classifier(address, made, None)
+    return _classifier(address, made, None, weights_sha256=_of_all(code_of(made, factory), state_dict_sha256(made)))
 
 
 def _from_hub(what: str, where: str, make: Callable[[], nn.Module]) -> nn.Module:
