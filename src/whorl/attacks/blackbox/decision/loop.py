@@ -42,7 +42,7 @@ class DecisionAttack(Attack):
             given start that is not adversarial is replaced by noise where the attack is untargeted, and given up where
             it is targeted.
         surrogate: model or ensemble that ``init`` is crafted on.
-        rounded: whether images are rounded to 8 bits before they are asked about, so that what succeeds still does once
+        rounded: whether images are rounded to 8 bits before they are queried, so that what succeeds still does once
             it is saved as an image file.
         chunk: images per pass through the target; None for as many as fit.
         trace: whether to report queries and distance after each step.

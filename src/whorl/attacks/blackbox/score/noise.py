@@ -62,9 +62,9 @@ class NoiseSearch(Attack):
             progress.offer(rows, x, torch.where(reached, torch.inf, value), reached)
             rows = rows[~reached]
             while len(rows := rows[target.affords(rows, 1)]):
-                # Those that are left have been asked about equally often, so one count speaks for all.
-                asked = int(target.queries[rows[0]])
-                draws = torch.arange(asked, min(asked + self.samples, self.budget), device=x.device)
+                # Those that are left have been queried equally often, so one count speaks for all.
+                queried = int(target.queries[rows[0]])
+                draws = torch.arange(queried, min(queried + self.samples, self.budget), device=x.device)
                 images = (x[rows] + self._draw(x[rows], substream(keys[rows][None], draws[:, None]))).clamp(0, 1)
                 value, reached = target.objective(images.flatten(0, 1), rows.repeat(len(draws)), loss)
                 value = torch.where(reached, torch.inf, value).reshape(len(draws), -1)
