@@ -60,3 +60,19 @@ def test_when_all_are_done_nothing_more_is_computed() -> None:
     adv = whorl.attack("mim", early_stop=True)(net, x, wrong)
     assert torch.equal(adv, x)
     assert net.seen == 4
+
+
+def test_an_answer_of_nan_is_no_success() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = small_net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.net(x)
+            return out + torch.tensor([0.0, torch.nan, 0.0])[: len(x), None]
+
+    x = random_images(3)
+    y = small_net()(x).argmax(1)
+    with pytest.raises(whorl.WhorlError, match="NaN or infinity for image 1"):
+        whorl.attack("mim", early_stop=True)(Broken(), x, y)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import Model, network_dtype
 from whorl.attacks.objectives import Goal, Loss, find_loss
-from whorl.attacks.step import Step
+from whorl.attacks.step import Step, largest
 from whorl.randomness import substream
 from whorl.transforms import InputTransform, plain
 
@@ -112,6 +112,8 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
     for index in range(attack.steps):
         g, logits = gradient(state.adv, keys, index)
         left = ~gradient.goal.reached(logits)
+        # Here too: who answers NaN reaches any goal, and an image that leaves takes no further step.
+        state = state._replace(finite=state.finite & largest(g).isfinite())
         if not bool(left.all()):
             images[places], finite[places] = state.adv, state.finite
             evals[places[~left]] = (index + 1) * attack.samples
