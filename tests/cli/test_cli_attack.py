@@ -68,6 +68,7 @@ def test_the_manifest_holds_every_setting(data: Path, tmp_path: Path) -> None:
     assert entry["repr"] == repr(whorl.attack("ai-dim", eps=8 / 255))
     assert entry["seed"] == 7
     [model] = entry["models"]
+    assert len(model.pop("code_sha256")) == 64
     assert model == {
         "name": "small",
         "weights_sha256": state_dict_sha256(small_net()),

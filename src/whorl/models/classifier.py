@@ -48,6 +48,7 @@ class Classifier(nn.Module):
         name: as given.
         resize: as given.
         weights_sha256: as given.
+        code_sha256: SHA-256 of the source files of a network of one's own, if a ``python:`` address loaded it.
     """
 
     def __init__(  # wide: a classifier is its network and all that belongs to its input
@@ -78,6 +79,7 @@ class Classifier(nn.Module):
         self.name = name or type(net).__name__
         self.resize: Resize = resize
         self.weights_sha256 = weights_sha256
+        self.code_sha256: str | None = None
         device = next((tensor.device for tensor in _floating(net)), torch.device("cpu"))
         self._set_statistics(device)
         super().train(False)

@@ -187,9 +187,9 @@ def _own(module: str) -> bool:
 _INSTALLED = ("torch", "torchvision", "timm", "whorl", "builtins")
 
 
-def _of_all(files: Sequence[Path], *more: str) -> str:
-    """One hash of several files, and of what else belongs to them; of a single file its own."""
-    hashes = [*map(sha256_of, files), *more]
+def _of_all(files: Sequence[Path]) -> str:
+    """One hash of several files; of a single file its own."""
+    hashes = [sha256_of(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
@@ -209,11 +209,13 @@ def _from_python(address: Address) -> Classifier:
     if isinstance(made, Classifier):
         if address.settings:
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")
-        made.weights_sha256 = _of_all(code_of(made, factory), state_dict_sha256(made.net))
+        made.code_sha256 = _of_all(code_of(made, factory))
         return made
     if not isinstance(made, nn.Module):
         raise WhorlError(f"{attribute} must return a whorl.Classifier or an nn.Module; got {type(made).__name__}.")
-    return _classifier(address, made, None, weights_sha256=_of_all(code_of(made, factory), state_dict_sha256(made)))
+    classifier = _classifier(address, made, None)
+    classifier.code_sha256 = _of_all(code_of(made, factory))
+    return classifier
 
 
 def _from_hub(what: str, where: str, make: Callable[[], nn.Module]) -> nn.Module:
