@@ -167,6 +167,8 @@ def _from_onnx(address: Address) -> Classifier:
 def external_data(path: Path) -> list[Path]:
     """The files beside an ONNX graph that it keeps weights in: those whose names it holds."""
     graph = path.read_bytes()
+    if b"location" not in graph:  # the key that names such a file; without it the folder need not be gone through
+        return []
     beside = (file for file in sorted(path.parent.iterdir()) if file != path and file.is_file())
     return [file for file in beside if file.name.encode() in graph]
 
