@@ -247,7 +247,7 @@ def test_a_record_that_cannot_be_read_is_named(data: Path, tmp_path: Path) -> No
     run(declared(data), tmp_path / "out")
     record = sorted((tmp_path / "out" / "cells").rglob("*.json"))[0]
     record.write_text("{")
-    with pytest.raises(WhorlError, match=f"{record.name} cannot be read"):
+    with pytest.raises(WhorlError, match=f"{record.name} is damaged"):
         run(declared(data), tmp_path / "out")
 
 

@@ -72,7 +72,7 @@ def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], li
 
 
 def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, ListedImage]:
-    [place, *others] = dict.fromkeys(str(entry["data"]["folder"]) for entry in entries)
+    [place, *others] = dict.fromkeys(str(entry.get("data", {}).get("folder")) for entry in entries)
     if others:
         raise WhorlError(
             f"the attacks of this run were crafted from different images, {place} and {others[0]}. "
@@ -108,12 +108,13 @@ def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Grou
     clean = _clean_print(entry, size)
     versions = []
     for folder in adversarial:
-        file, facts = folder.files[entry.id], folder.crafted.get(entry.id, {})
+        file, facts = folder.file(entry.id), folder.crafted.get(entry.id, {})
         if _size_of(file) != size:
             raise WhorlError(
                 f"{file}: expected (height, width) {size}, as other versions of it have; got {_size_of(file)}."
             )
-        if facts and pixels_sha256(to_tensor(decode(entry.path, size=size))) != facts["clean_sha256"]:
+        crafted_from = facts.get("clean_sha256")
+        if crafted_from and pixels_sha256(to_tensor(decode(entry.path, size=size))) != crafted_from:
             raise WhorlError(
                 f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
             )

@@ -11,7 +11,8 @@ from pathlib import Path
 from whorl.data.image_files import SUFFIXES
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
-from whorl.runs.folder import Json, RunFolder, folder_name
+from whorl.files import has_sha256
+from whorl.runs.folder import ForeignManifest, Json, RunFolder, folder_name
 from whorl.runs.store import image_facts
 
 
@@ -25,7 +26,7 @@ class AdversarialFolder:
         attack: its name, if a manifest has it; else the folder's.
         source: network that it was crafted on; empty if unknown.
         eps: radius of the ball; None if unknown, or if nothing bounds the attack.
-        crafted: what is known of each image: label, hash of the clean one, cost; empty without a manifest.
+        crafted: what is known of each image: label, hash of it and of the clean one, cost; empty without a manifest.
     """
 
     path: Path
@@ -39,6 +40,22 @@ class AdversarialFolder:
     def label(self) -> str:
         """What to call it in a table."""
         return f"{self.attack} on {self.source}" if self.source else self.attack
+
+    def file(self, name: str) -> Path:
+        """Give an image's file, by its id, if it is still what was crafted.
+
+        Raises:
+            WhorlError: there is no such image, or a run folder holds another hash of it.
+        """
+        if name not in self.files:
+            raise WhorlError(f"{self.path}: there is no image {name!r}.")
+        path, digest = self.files[name], self.crafted.get(name, {}).get("sha256")
+        if digest is not None and not has_sha256(path, digest):
+            raise WhorlError(
+                f"{path} was changed after it was crafted: its SHA-256 is not the one in the run folder. Craft it again "
+                "with the same command, or copy the images out of the run folder if they are to be used as they are."
+            )
+        return path
 
     def spent(self, fact: str, ids: Sequence[str]) -> float | None:
         """Add up what crafting some images took; None unless it is known of all of them."""
@@ -97,11 +114,11 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
     if len(place.parents) < 3 or place.parents[1].name != "adv":
         return folder
     crafted: Json = {}
-    with suppress(WhorlError):  # somebody else's manifest
+    with suppress(ForeignManifest):
         crafted = RunFolder(place.parents[2]).read()["crafted"]
     for entry in crafted.values():
         if entry["attack"] == place.parent.name and folder_name(entry["source"]) == place.name:
-            eps = entry["settings"].get("eps")
+            eps = entry.get("settings", {}).get("eps")
             return replace(
                 folder,
                 attack=entry["attack"],

@@ -130,9 +130,7 @@ class PairedImages:
         return versions
 
     def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
-        if name not in folder.files:
-            raise WhorlError(f"{folder.path}: there is no image {name!r}.")
-        image = load_image(folder.files[name], size=self.size)
+        image = load_image(folder.file(name), size=self.size)
         if image.shape != clean.shape:
             raise WhorlError(
                 f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean image; got "
