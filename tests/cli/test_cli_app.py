@@ -11,7 +11,7 @@ import whorl
 from cli.invoking import invoke, whole_application
 from whorl.artifacts import cache_home
 from whorl.models.networks import NETWORKS
-from whorl.models.weights import converted
+from whorl.models.weights import converted, tensors_sha256
 from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
 COMMANDS = [
@@ -70,7 +70,7 @@ def test_models_say_whether_their_weights_are_here(tmp_path: Path, monkeypatch: 
     assert cache_home() == tmp_path
     assert not any(entry.cached for entry in model_catalog() if entry.kind == "offline")
     [digest] = NETWORKS["resnet18"].artifact.files.values()
-    converted("resnet18", digest, dict)
+    converted("resnet18", digest, dict, tensors_sha256({}))
     assert [entry.name for entry in model_catalog() if entry.cached and entry.kind == "offline"] == ["resnet18"]
 
 

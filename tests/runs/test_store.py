@@ -230,7 +230,9 @@ def test_cells_from_before_they_carried_a_hash_still_count(tmp_path: Path) -> No
             store.get(PLACE, KEY)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"x"', "\x00", "[" * 100_000, '{"format": 3', '{"format": "3"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '"x"', "\x00", "[" * 100_000, '{"format": 3', '{"format": "3"}']
+)
 def test_a_cell_that_is_no_json_of_ours_says_what_to_do(tmp_path: Path, text: str) -> None:
     with Store.open(tmp_path) as store:
         store.put_record(PHOTOGRAPHS, KEY, [1, 2])

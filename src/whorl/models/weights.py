@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from whorl.artifacts import cache_home, writing_to_cache
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, exclusive, has_sha256, remove_parts
+from whorl.files import atomic_write, exclusive, has_sha256, regular, remove_parts
 
 StateDict = dict[str, Tensor]
 
@@ -99,31 +99,42 @@ def load_strict(net: nn.Module, state: StateDict, origin: str) -> None:
     net.load_state_dict(state)
 
 
-def converted(name: str, source_sha256: str, convert: Callable[[], StateDict]) -> tuple[Path, str]:
+def converted(name: str, source_sha256: str, convert: Callable[[], StateDict], pinned: str) -> tuple[Path, str]:
     """Return the safetensors version of some weights, converting them on first use.
 
     The file's hash lies beside it, in the format of ``sha256sum``. A file without its hash, or with another, is the
-    work of a killed process or a bad disk, and is converted anew.
+    work of a killed process or a bad disk, and is converted anew; so is one whose tensors are not those that are pinned,
+    for whoever replaces a file can replace the hash beside it.
 
     Args:
         name: what to call the file.
         source_sha256: SHA-256 of what is converted.
         convert: reads the source.
+        pinned: :func:`tensors_sha256` of what must come out.
 
     Returns:
         The file in the cache, and its SHA-256.
+
+    Raises:
+        WhorlError: other tensors come out, or the cache cannot be written to.
     """
     path = cache_home() / "weights" / f"{name}-{source_sha256[:16]}-{_FORMAT}" / f"{name}.safetensors"
     record = path.with_name(path.name + ".sha256")
-    if digest := _recorded(path, record):
+    if digest := _recorded(path, record, pinned):
         return path, digest
     with writing_to_cache(), exclusive(path.parent):
         remove_parts(path.parent)
-        if digest := _recorded(path, record):  # another process was faster
+        if digest := _recorded(path, record, pinned):  # another process was faster
             return path, digest
         from safetensors.torch import save
 
-        data = save({key: tensor.contiguous() for key, tensor in convert().items()})
+        state = {key: tensor.contiguous() for key, tensor in convert().items()}
+        if (got := tensors_sha256(state)) != pinned:
+            raise WhorlError(
+                f"the weights of {name} do not come out as published: expected tensors of SHA-256 {pinned}, got "
+                f"{got}. Nothing was kept. Check the installed torch, and report it."
+            )
+        data = save(state)
         digest = hashlib.sha256(data).hexdigest()
         with atomic_write(path) as file:
             file.write(data)
@@ -138,19 +149,25 @@ def state_dict_sha256(net: nn.Module) -> str:
     >>> state_dict_sha256(nn.Identity())[:12]
     'e3b0c44298fc'
     """
+    return tensors_sha256(net.state_dict())
+
+
+def tensors_sha256(state: Mapping[str, Tensor]) -> str:
+    """Hash tensors by name, dtype, shape and value."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(net.state_dict().items()):
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _recorded(path: Path, record: Path) -> str | None:
+def _recorded(path: Path, record: Path, pinned: str) -> str | None:
     try:
-        digest = record.read_text(encoding="ascii").split()[0]
+        digest = regular(record).read_text(encoding="ascii").split()[0]
+        sound = has_sha256(path, digest) and tensors_sha256(read_state_dict(path)) == pinned
     except (OSError, ValueError, IndexError):
         return None
-    return digest if has_sha256(path, digest) else None
+    return digest if sound else None
 
 
 def _read_safetensors(path: Path) -> Any:
