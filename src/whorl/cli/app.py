@@ -24,7 +24,9 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 DEBUG = "WHORL_DEBUG"
 """Set, it lets the traceback of an unexpected error through."""
 _TYPED = "whorl.typed"
-_USAGE: type[Exception] = typer.BadParameter.__bases__[0]  # click's UsageError, which newer versions of typer hold themselves
+_USAGE: type[Exception] = typer.BadParameter.__bases__[
+    0
+]  # click's UsageError, which newer versions of typer hold themselves
 
 
 class Commands(TyperGroup):

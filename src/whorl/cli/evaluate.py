@@ -14,11 +14,12 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.files import check_writable
 from whorl.models.zoo import find_device
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import COLUMNS, write_results
-from whorl.runs.scores import Evaluated, Summary, evaluate_folders
+from whorl.runs.scores import Evaluated, Summary, evaluate_folders, forget_kept, kept_beside
 
 ABOVE_LIMIT = 1
 _EXAMPLES = """
@@ -69,6 +70,8 @@ def evaluate(
 ) -> None:
     """Rotate, scale and translate clean and adversarial images alike, and count how often networks err.
 
+    With --out, an evaluation that was interrupted goes on where it stopped when the same command is given again.
+
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """
     chosen = _poses(angles, scales, shifts, pose_set)
@@ -76,20 +79,27 @@ def evaluate(
         raise WhorlError(f"--fail-above must lie in [0, 100], a percentage; got {fail_above:g}.")
     if out is not None and out.is_dir():
         raise WhorlError(f"expected the path of a CSV file to write, got the folder {out}.")
+    if out is not None:
+        check_writable(out)
     where = find_device(device)
     # What can be wrong with the folders is found before a network is loaded, or even downloaded.
     images = PairedImages(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
     targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
+    keep = None if out is None else kept_beside(out)
     with progress_bar() as progress:
-        done = evaluate_folders(images, targets, poses=chosen, progress=progress)
-    if out is not None:
-        write_results(out, done.cells)
+        done = evaluate_folders(images, targets, poses=chosen, keep=keep, progress=progress)
+    # Shown before it is written: whatever becomes of the file, the work is not lost.
     if as_json:
         show_json(_content(done))
     else:
-        _show(done, out)
+        _show(done)
+    if out is not None and keep is not None:
+        write_results(out, done.cells)
+        forget_kept(keep)
+        if not as_json:
+            output().print(Text(f"counts of each pose: {out}"), soft_wrap=True)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
     failed = [] if fail_above is None else done.above(fail_above)
@@ -108,7 +118,7 @@ def _poses(angles: str | None, scales: str | None, shifts: str | None, name: str
     return poses(**grid) if grid else PAPER_POSES
 
 
-def _show(done: Evaluated, out: Path | None) -> None:
+def _show(done: Evaluated) -> None:
     several = any(summary.versus_first for summary in done.summaries)
     headings = ("attack", "target", "clean right", "mean", "95% interval", "lowest", "highest", "L∞ mean", "L∞ max")
     summary_table = table(*headings, *(["against the first"] if several else []))
@@ -124,8 +134,6 @@ def _show(done: Evaluated, out: Path | None) -> None:
     n, count = len(done.ids), len(done.poses)
     console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
     console.print(summary_table)
-    if out is not None:
-        console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
 
 
 def _percent(rate: float) -> str:

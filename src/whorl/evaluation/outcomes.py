@@ -258,37 +258,53 @@ def outcomes(  # long: half of it says what it takes and gives
     >>> outcomes(halves, {"mine": net}, [Pose()]).counts["none", "mine", Pose()].n
     4
     """
-    poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
-    predictor, everywhere = Predictor(targets, precision=precision), dict.fromkeys(targets, poses)
-    shape = (len(targets), len(poses))
+    evaluate = BatchEvaluator(targets, poses, precision=precision)
+    return Outcomes.joined([evaluate(AttackedImages(*batch)) for batch in batches])
 
-    def recognised(images: Tensor, batch: AttackedImages) -> Tensor:
-        cells = predictor.recognised(images, batch.y, everywhere, ids=batch.ids)
-        rows = [cells[name, pose] for name in targets for pose in poses]
+
+class BatchEvaluator:
+    """Evaluates one batch after the other: what :func:`outcomes` does with each.
+
+    Args:
+        targets: name to network.
+        poses: transforms to apply, each counted once.
+        precision: see :class:`whorl.evaluation.Predictor`.
+    """
+
+    def __init__(self, targets: Targets, poses: Sequence[Pose] = PAPER_POSES, *, precision: Precision = "full") -> None:
+        self.targets = tuple(targets)
+        self.poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
+        self._predictor = Predictor(targets, precision=precision)
+        self._attacks: tuple[str, ...] | None = None
+
+    def __call__(self, batch: AttackedImages) -> Outcomes:
+        """Evaluate a batch, which has the attacks that the first one had.
+
+        Raises:
+            WhorlError: as ``outcomes``.
+        """
+        self._attacks = tuple(batch.adversarial) if self._attacks is None else self._attacks
+        _check(batch, self._attacks)
+        clean, attacked, distances = self._recognised(batch.x, batch), [], {}
+        for name, images in batch.adversarial.items():
+            rounded = to_8_bits(images)
+            attacked.append(self._recognised(rounded, batch))
+            distances[name] = Distance.of(batch.x, rounded)
+        return Outcomes(
+            ids=tuple(batch.ids),
+            attacks=self._attacks,
+            targets=self.targets,
+            poses=self.poses,
+            clean=clean,
+            adversarial=torch.stack(attacked) if attacked else clean.new_empty(0, *clean.shape),
+            distances=distances,
+        )
+
+    def _recognised(self, images: Tensor, batch: AttackedImages) -> Tensor:
+        everywhere, shape = dict.fromkeys(self.targets, self.poses), (len(self.targets), len(self.poses))
+        cells = self._predictor.recognised(images, batch.y, everywhere, ids=batch.ids)
+        rows = [cells[name, pose] for name in self.targets for pose in self.poses]
         return torch.stack(rows).unflatten(0, shape) if rows else torch.empty(*shape, len(images), dtype=torch.bool)
-
-    def evaluated() -> Iterator[Outcomes]:
-        attacks: tuple[str, ...] | None = None
-        for x, adversarial, y, ids in batches:
-            batch = AttackedImages(x, adversarial, y, ids)
-            attacks = tuple(adversarial) if attacks is None else attacks
-            _check(batch, attacks)
-            clean, attacked, distances = recognised(x, batch), [], {}
-            for name, images in adversarial.items():
-                rounded = to_8_bits(images)
-                attacked.append(recognised(rounded, batch))
-                distances[name] = Distance.of(x, rounded)
-            yield Outcomes(
-                ids=tuple(ids),
-                attacks=attacks,
-                targets=tuple(targets),
-                poses=poses,
-                clean=clean,
-                adversarial=torch.stack(attacked) if attacked else clean.new_empty(0, *clean.shape),
-                distances=distances,
-            )
-
-    return Outcomes.joined(list(evaluated()))
 
 
 def success_rates(

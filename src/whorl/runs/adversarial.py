@@ -12,7 +12,7 @@ from whorl.data.image_files import SUFFIXES
 from whorl.data.layouts import list_images
 from whorl.errors import WhorlError
 from whorl.files import has_sha256
-from whorl.runs.folder import ForeignManifest, Json, RunFolder, folder_name
+from whorl.runs.folder import ForeignManifestError, Json, RunFolder, folder_name
 from whorl.runs.store import image_facts
 
 
@@ -114,7 +114,7 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
     if len(place.parents) < 3 or place.parents[1].name != "adv":
         return folder
     crafted: Json = {}
-    with suppress(ForeignManifest):
+    with suppress(ForeignManifestError):
         crafted = RunFolder(place.parents[2]).read()["crafted"]
     for entry in crafted.values():
         if entry["attack"] == place.parent.name and folder_name(entry["source"]) == place.name:

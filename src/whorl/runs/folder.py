@@ -36,7 +36,7 @@ _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow")
 _LONGEST_NAME = 100
 
 
-class ForeignManifest(WhorlError):
+class ForeignManifestError(WhorlError):
     """A ``manifest.json`` that another program wrote, or another version of whorl."""
 
 
@@ -75,14 +75,16 @@ class RunFolder:
         """Read the manifest; an empty one where there is none yet.
 
         Raises:
-            ForeignManifest: it is not ours.
+            ForeignManifestError: it is not ours.
             WhorlError: it is ours, and damaged.
         """
         content = read_json(self.manifest, _parsed, remedy=_RUN_AGAIN)
         if content is None:
             return {"format": FORMAT, "crafted": {}}
         if not content:
-            raise ForeignManifest(f"{self.manifest} is not a manifest of this version of whorl. Choose another folder.")
+            raise ForeignManifestError(
+                f"{self.manifest} is not a manifest of this version of whorl. Choose another folder."
+            )
         return content
 
 

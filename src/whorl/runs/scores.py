@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, SuccessRate, outcomes
+from whorl.evaluation import PAPER_POSES, BatchEvaluator, Comparison, Distance, Outcomes, Pose, SuccessRate
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
-from whorl.runs.networks import Target
+from whorl.runs.engines import Interrupted
+from whorl.runs.folder import folder_name
+from whorl.runs.networks import Target, identify
 from whorl.runs.pairs import PairedImages
+from whorl.runs.plan import surroundings
 from whorl.runs.results import Cell, mean_rate
+from whorl.runs.store import Store, hashed, pose_key
+
+_PLACE = Path("_evaluated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +94,7 @@ def evaluate_folders(
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
+    keep: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
@@ -92,13 +103,21 @@ def evaluate_folders(
         images: clean and adversarial ones.
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
+        keep: folder that keeps what became of each batch, so that an interrupted evaluation goes on where it stopped;
+            ``forget_kept`` removes it. None keeps nothing.
         progress: called with each batch.
 
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
+        Interrupted: Ctrl-C. What was finished is kept.
     """
-    folders, asked = images.folders, {target.name: target.net for target in targets}
-    done = outcomes(images.batches(progress), asked, poses)
+    folders = images.folders
+    with nullcontext() if keep is None else Store.open(keep) as store:
+        try:
+            done = Outcomes.joined(list(_evaluated(images, targets, poses, store, progress)))
+        except KeyboardInterrupt as error:
+            again = "" if keep is None else f"What was finished is in {keep}. Run the same command again to go on."
+            raise Interrupted(again) from error
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:
@@ -115,6 +134,80 @@ def evaluate_folders(
         summaries=tuple(summaries),
         comparisons={names: done.compare(*names) for names in compared},
         left_out=images.left_out,
+    )
+
+
+def kept_beside(out: Path) -> Path:
+    """Where an evaluation keeps what it has finished, until its table is written.
+
+    >>> kept_beside(Path("results.csv"))
+    PosixPath('.results.csv.unfinished')
+    """
+    return out.with_name(f".{folder_name(out.name)}.unfinished")
+
+
+def forget_kept(keep: Path) -> None:
+    """Remove what an evaluation kept, once its table is written; one that waits for the folder is waited for."""
+    with Store.open(keep) as store:
+        shutil.rmtree(store.path, ignore_errors=True)
+
+
+def _evaluated(
+    images: PairedImages,
+    targets: Sequence[Target],
+    poses: Sequence[Pose],
+    store: Store | None,
+    progress: Progress,
+) -> Iterator[Outcomes]:
+    """Evaluate chunk by chunk; one that is kept from before is not evaluated again."""
+    evaluate = BatchEvaluator({target.name: target.net for target in targets}, poses)
+    about: dict[str, Any] = {}
+    if store is not None:
+        about = {
+            "targets": {target.name: identify(target.net) for target in targets},
+            "poses": [pose_key(pose) for pose in evaluate.poses],
+            "attacks": [folder.label for folder in images.folders],
+            "crafted": [hashed(folder.crafted) for folder in images.folders],
+            "read": [images.size, images.skip_bad],
+            **surroundings(images.device),
+        }
+    for chunk in images.counted(progress):
+        key = "" if store is None else hashed({**about, "images": images.hashes(chunk)})
+        kept = None if store is None else store.record(_PLACE, key)
+        found = _from_json(kept, images, evaluate) if kept is not None else None
+        if kept is None:
+            before = len(images.left_out)
+            batch = images.read(chunk)
+            found = evaluate(batch) if batch.ids else None
+            if store is not None:
+                store.put_record(_PLACE, key, _to_json(found, images, before))
+        if found is not None:
+            yield found
+
+
+def _to_json(found: Outcomes | None, images: PairedImages, before: int) -> dict[str, Any]:
+    """What became of a chunk: outcomes as bits, distances, and which images were left out, and why."""
+    return {
+        "ids": [] if found is None else list(found.ids),
+        "bits": "" if found is None else found.to_bits().hex(),
+        "distances": {} if found is None else {name: asdict(one) for name, one in found.distances.items()},
+        "shape": images.shape,
+        "left_out": [[str(bad.path), bad.id, bad.reason] for bad in images.left_out[before:]],
+    }
+
+
+def _from_json(kept: dict[str, Any], images: PairedImages, evaluate: BatchEvaluator) -> Outcomes | None:
+    images.shape = None if kept["shape"] is None else tuple(kept["shape"])
+    images.left_out += [BadImage(path=Path(path), id=name, reason=why) for path, name, why in kept["left_out"]]
+    if not kept["ids"]:
+        return None
+    return Outcomes.from_bits(
+        bytes.fromhex(kept["bits"]),
+        ids=kept["ids"],
+        attacks=[folder.label for folder in images.folders],
+        targets=evaluate.targets,
+        poses=evaluate.poses,
+        distances={name: Distance(**one) for name, one in kept["distances"].items()},
     )
 
 
