@@ -24,9 +24,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 DEBUG = "WHORL_DEBUG"
 """Set, it lets the traceback of an unexpected error through."""
 _TYPED = "whorl.typed"
-_USAGE: type[Exception] = typer.BadParameter.__bases__[
-    0
-]  # click's UsageError, which newer versions of typer hold themselves
+# UsageError is click's, or typer's own in its newer versions.
+_USAGE: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class Commands(TyperGroup):
@@ -61,7 +60,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        # The script `whorl` looks for modules beside itself, `python -m whorl` where it is called: so python:mine:net does.
+        # As `python -m whorl` does, so does the script `whorl` find the module of python:mine:net where it is called.
         if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
             sys.path.append(here)
         try:

@@ -27,7 +27,7 @@ class Network:
         artifact: the package that carries the weights, with exactly one file.
         architecture: see :func:`whorl.models.architectures.build`.
         input: what the network expects.
-        tensors_sha256: of the weights as they are loaded, which follow from the file's: what lies in the cache proves nothing.
+        tensors_sha256: of the weights as they are loaded, whatever lies in the cache.
         read: reads the weight file.
         rename: gives the weights the names that the architecture uses.
     """

@@ -6,7 +6,8 @@ import hashlib
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from whorl.files import atomic_write, exclusive, has_sha256, regular, remove_par
 
 StateDict = dict[str, Tensor]
 
+_PARALLEL = "module."  # what nn.DataParallel puts before every name
 _FORMAT = 1  # part of the names of converted files: raise it when a conversion changes, and old files are left alone
 
 
@@ -36,14 +38,20 @@ def read_state_dict(path: Path) -> StateDict:
     Raises:
         WhorlError: there is no such file, it is damaged, or it holds more than tensors.
     """
-    try:
+    with _reading(path):
         content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
-    except FileNotFoundError as error:
-        raise WhorlError(f"there is no weight file {path}.") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    return {key.removeprefix("module."): tensor for key, tensor in _checked(content, path).items()}
+    held = _checked(content, path)
+    state = {key.removeprefix(_PARALLEL): tensor for key, tensor in held.items()}
+    if len(state) < len(held):
+        twice = next(key for key in held if f"{_PARALLEL}{key}" in held)
+        raise WhorlError(
+            f"{path} holds both {twice} and {_PARALLEL}{twice}, and only one of them can be the weights. Save the state "
+            "dict of one network alone."
+        )
+    return state
 
 
 def read_pickled_state_dict(path: Path) -> StateDict:
@@ -62,10 +70,8 @@ def read_pickled_state_dict(path: Path) -> StateDict:
         WhorlError: there is no such file, it is damaged, or it names anything else.
     """
     try:
-        with path.open("rb") as file:
+        with _reading(path), path.open("rb") as file:
             return _checked(_TensorUnpickler(file).load(), path)
-    except FileNotFoundError as error:
-        raise WhorlError(f"there is no weight file {path}.") from error
     except WhorlError:
         raise
     except Exception as error:  # a damaged or hostile pickle may raise anything
@@ -94,17 +100,33 @@ def load_strict(net: nn.Module, state: StateDict, origin: str) -> None:
     complaints += sorted(wrong)[:3]
     if complaints:
         raise WhorlError(
-            f"{origin} does not fit {type(net).__name__}: it {'; '.join(complaints)}. Check the architecture."
+            f"{origin} does not fit {type(net).__name__}: it {'; '.join(complaints)}. {_other_head(own, state)}"
         )
+    for name, tensor in state.items():
+        if own[name].is_floating_point() and not tensor.is_floating_point():
+            raise WhorlError(f"{origin}: {name} must be of floating point; got {tensor.dtype}. Dequantise it first.")
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise WhorlError(f"{origin}: {name} holds NaN or infinity, so no answer of the network can be trusted.")
     net.load_state_dict(state)
+
+
+def _other_head(own: StateDict, state: StateDict) -> str:
+    """What to do about weights that do not fit: where only the number of classes differs, say which it is."""
+    differ = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    alike = own.keys() == state.keys() and all(state[name].shape[1:] == own[name].shape[1:] for name in differ)
+    rows = {state[name].shape[0] for name in differ} if alike and all(state[name].ndim for name in differ) else set()
+    if len(rows) != 1:
+        return "Check the architecture."
+    [count] = rows
+    return f"It has a head of {count} classes: say so with num_classes={count}."
 
 
 def converted(name: str, source_sha256: str, convert: Callable[[], StateDict], pinned: str) -> tuple[Path, str]:
     """Return the safetensors version of some weights, converting them on first use.
 
     The file's hash lies beside it, in the format of ``sha256sum``. A file without its hash, or with another, is the
-    work of a killed process or a bad disk, and is converted anew; so is one whose tensors are not those that are pinned,
-    for whoever replaces a file can replace the hash beside it.
+    work of a killed process or a bad disk, and is converted anew. So is one whose tensors are not those that are
+    pinned: whoever replaces a file can replace the hash beside it.
 
     Args:
         name: what to call the file.
@@ -170,6 +192,18 @@ def _recorded(path: Path, record: Path, pinned: str) -> str | None:
     return digest if sound else None
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """The operating system's errors in our words; what is no regular file is not waited for."""
+    try:
+        regular(path)
+        yield
+    except FileNotFoundError as error:
+        raise WhorlError(f"there is no weight file {path}.") from error
+    except OSError as error:
+        raise WhorlError(f"the weight file {path} cannot be read ({error}).") from error
+
+
 def _read_safetensors(path: Path) -> Any:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -183,7 +217,7 @@ def _read_safetensors(path: Path) -> Any:
 def _read_checkpoint(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    except OSError:
         raise
     except Exception as error:  # the unpickler and the archive reader raise all sorts
         raise _refused(path, error) from error

@@ -52,8 +52,8 @@ class AdversarialFolder:
         path, digest = self.files[name], self.crafted.get(name, {}).get("sha256")
         if digest is not None and not has_sha256(path, digest):
             raise WhorlError(
-                f"{path} was changed after it was crafted: its SHA-256 is not the one in the run folder. Craft it again "
-                "with the same command, or copy the images out of the run folder if they are to be used as they are."
+                f"{path} was changed after it was crafted: its SHA-256 is not the one in the run folder. Craft it "
+                "again with the same command, or copy the images elsewhere if they are to be used as they are."
             )
         return path
 
