@@ -152,11 +152,12 @@ def score_(
             folder=folder,
             progress=progress,
         )
+    if not as_json:
+        _show(done)
     files = write_all(done, folder, targets, command=typed(ctx))
     if as_json:
         show_json(scored_json(done) | {"report": str(files.report), "results": str(next(iter(files.results.values())))})
     else:
-        _show(done)
         for path in (*files.results.values(), files.captures, files.contact, files.report):
             if path is not None:
                 output().print(Text(str(path)), soft_wrap=True)

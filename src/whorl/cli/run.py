@@ -52,15 +52,20 @@ def run(
             command=typed(ctx),
             progress=progress,
         )
-        if report or figures:
-            from whorl.report import report_experiment
+    # Before the report: whatever becomes of that, the rates have been shown.
+    if as_json:
+        show_json(_content(done))
+    else:
+        show_means(done)
+    if report or figures:
+        from whorl.report import report_experiment
 
+        with progress_bar() as progress:
             files = report_experiment(done, device=device, figures=figures, progress=progress)
     if as_json:
-        return show_json(_content(done))
-    show_means(done)
+        return
     show_files({**files, "rates": done.results, "run folder": done.folder})
-    return output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
+    output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
 
 
 def _content(done: runs.Done) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, writing
+from whorl.files import atomic_write, regular, writing
 
 Size = int | tuple[int, int] | None
 Pixels = NDArray[np.uint8]
@@ -101,7 +101,7 @@ def save_image(path: str | Path, x: Tensor) -> None:
 def decode(path: Path, *, size: tuple[int, int] | None, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Read one image as (H, W, 3) uint8; see ``load_image``."""
     try:
-        with Image.open(path, formats=_FORMATS) as image:
+        with Image.open(regular(path), formats=_FORMATS) as image:
             if math.prod(image.size) > max_pixels:
                 raise _bomb(path, f"{image.width} × {image.height}", max_pixels)
             image.load()

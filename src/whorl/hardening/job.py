@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,7 +19,7 @@ from whorl.files import sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.held_out import Say
 from whorl.hardening.images import TrainingImages, load_training_images
-from whorl.hardening.processes import Team, team
+from whorl.hardening.processes import Team, leads, team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.settings import Setup, Training
@@ -28,6 +29,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
+from whorl.runs.store import Store
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -115,7 +117,13 @@ def harden(
         run.train(around.seconds)
         return run.finish(begun, f"{original.name}.{chosen.name}")
 
-    with team(find_device(str(around.device))) as (group, where):
+    named = model if isinstance(model, str) else model.name
+    # Of several processes that train together, the first holds the folder for all.
+    alone = around.out is not None and leads()
+    with (
+        Store.open(around.out or "", ["whorl", "harden", named]) if alone else nullcontext(),
+        team(find_device(str(around.device))) as (group, where),
+    ):
         return train(group, where)
 
 

@@ -203,11 +203,18 @@ def _from_python(address: Address) -> Classifier:
         factory: Any = importlib.import_module(module)
         for part in attribute.split("."):
             factory = getattr(factory, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise WhorlError(
-            f"{address.text!r} cannot be imported ({error}). Is it installed, or on PYTHONPATH?"
+            f"{address.text!r} cannot be imported ({error}). Is it installed, in this folder, or on PYTHONPATH?"
         ) from error
-    made = factory()
+    except Exception as error:  # whatever a module of somebody's own does as it is imported
+        raise WhorlError(f"{address.text!r} cannot be imported: {type(error).__name__}: {error}.") from error
+    try:
+        made = factory()
+    except WhorlError:
+        raise
+    except Exception as error:  # likewise
+        raise WhorlError(f"{attribute} of {address.text!r} raised {type(error).__name__}: {error}.") from error
     if isinstance(made, Classifier):
         if address.settings:
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")

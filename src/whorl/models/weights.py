@@ -48,8 +48,8 @@ def read_state_dict(path: Path) -> StateDict:
     if len(state) < len(held):
         twice = next(key for key in held if f"{_PARALLEL}{key}" in held)
         raise WhorlError(
-            f"{path} holds both {twice} and {_PARALLEL}{twice}, and only one of them can be the weights. Save the state "
-            "dict of one network alone."
+            f"{path} holds both {twice} and {_PARALLEL}{twice}, and only one of them can be the weights. Save the "
+            "state dict of one network alone."
         )
     return state
 

@@ -12,6 +12,7 @@ from PIL import Image
 from whorl.data.image_files import decode, to_tensor
 from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
+from whorl.files import regular
 from whorl.physical.sheet import Print
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.folder import RunFolder, pixels_sha256
@@ -131,7 +132,7 @@ def _clean_print(entry: ListedImage, size: tuple[int, int]) -> Print:
 
 def _size_of(file: Path) -> tuple[int, int]:
     try:
-        with Image.open(file) as image:
+        with Image.open(regular(file)) as image:
             return image.height, image.width
     except OSError as error:
         raise WhorlError(f"{file}: cannot be read as an image ({error}). Repair or remove it.") from error

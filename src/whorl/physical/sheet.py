@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
-from whorl.files import read_json, write_file
+from whorl.files import exclusive, read_json, write_file, writing
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
 from whorl.runs.folder import checked
@@ -162,10 +162,11 @@ def write_sheets(path: Path, sheets: Sequence[PrintedSheet]) -> None:
     Raises:
         WhorlError: something else is there, or the file cannot be written.
     """
-    held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.is_file() else ())}
-    held |= {sheet.fingerprint: sheet for sheet in sheets}
-    content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
-    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    with writing(path), exclusive(path.with_name(f".{path.name}")):  # or of two prints at once, one would be lost
+        held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.exists() else ())}
+        held |= {sheet.fingerprint: sheet for sheet in sheets}
+        content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
+        write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whorl.data.image_files import SUFFIXES
-from whorl.data.layouts import list_images
-from whorl.errors import WhorlError
+from whorl.data.layouts import ids_of, list_images
+from whorl.errors import WhorlError, printable
 from whorl.files import has_sha256
 from whorl.runs.folder import ForeignManifestError, Json, RunFolder, folder_name
 from whorl.runs.store import image_facts
@@ -80,7 +80,7 @@ def open_adversarial(path: Path) -> AdversarialFolder:
     files = {entry.id: entry.path for entry in list_images(path)} if tabled else _images(path)
     if not files:
         raise WhorlError(f"{path} holds no images. Expected adversarial ones, named by the clean images' ids.")
-    return _with_manifest(AdversarialFolder(path=path, files=files, attack=path.resolve().name))
+    return _with_manifest(AdversarialFolder(path=path, files=files, attack=printable(path.resolve().name)))
 
 
 def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
@@ -94,18 +94,15 @@ def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
     for folder in listed:
         if paths[folder.path.resolve()] > 1:
             raise WhorlError(f"{folder.path} is given more than once. Name each folder of adversarial images once.")
-    return [replace(folder, attack=str(folder.path)) if labels[folder.label] > 1 else folder for folder in listed]
+    return [
+        replace(folder, attack=printable(str(folder.path))) if labels[folder.label] > 1 else folder for folder in listed
+    ]
 
 
 def _images(folder: Path) -> dict[str, Path]:
     found = (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file())
-    names = {path.relative_to(folder): path for path in found if not path.name.startswith(".")}
-    stems = Counter(name.with_suffix("").as_posix() for name in names)
-    # As data sets do it: with suffix where two would share an id.
-    return {
-        name.as_posix() if stems[name.with_suffix("").as_posix()] > 1 else name.with_suffix("").as_posix(): path
-        for name, path in names.items()
-    }
+    paths = [path for path in found if not path.name.startswith(".")]
+    return dict(zip(ids_of([path.relative_to(folder) for path in paths]), paths, strict=True))
 
 
 def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:

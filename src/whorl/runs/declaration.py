@@ -15,6 +15,7 @@ from whorl.attacks import Attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
+from whorl.files import regular
 from whorl.runs.folder import attack_label
 from whorl.runs.images import SAMPLES, Data
 from whorl.runs.networks import split_target
@@ -180,7 +181,8 @@ def read_toml(place: Traversable, what: str) -> dict[str, Any]:
         WhorlError: it cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8"))
+        file = regular(place) if isinstance(place, Path) else place
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
     except tomllib.TOMLDecodeError as error:

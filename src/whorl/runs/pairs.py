@@ -120,15 +120,10 @@ class PairedImages:
             except OSError:  # said when it is read
                 return ""
 
-        return [
-            [
-                entry.id,
-                entry.label,
-                digest(entry.path),
-                *(digest(folder.files.get(entry.id)) for folder in self.folders),
-            ]
-            for entry in chunk
-        ]
+        def versions(name: str) -> list[str]:
+            return [digest(folder.files.get(name)) for folder in self.folders]
+
+        return [[entry.id, entry.label, digest(entry.path), *versions(entry.id)] for entry in chunk]
 
     def read(self, chunk: Sequence[ListedImage]) -> AttackedImages:
         """Decode a chunk with all versions of its images; those that are left out are added to ``left_out``."""

@@ -340,7 +340,7 @@ _MADE_AGAIN = "to have what it speaks of made again"
 
 
 def _write_cell(path: Path, content: Json) -> None:
-    """Write a chunk or a record with a hash of all of it, so that an edited one is never taken for what was measured."""
+    """Write a chunk or a record with a hash of all of it: an edited one is never taken for what was measured."""
     whole = {"format": _FORMAT, "sha256": hashed(content), **content}
     write_file(path, json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -349,7 +349,7 @@ def _cell(text: bytes) -> Json | None:
     """What was written; None if it was by another version."""
     content = json.loads(text)
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise ValueError("it is no cell of a run")
+        raise TypeError("it is no cell of a run")
     version, digest = content.pop("format"), content.pop("sha256", None)
     if version == _FORMAT and digest != hashed(content):
         raise ValueError("its SHA-256 is not the one that it was written with")
