@@ -159,12 +159,12 @@ def write_file(path: Path, content: bytes | str) -> None:
         file.write(content.translate(_SURROGATES).encode() if isinstance(content, str) else content)
 
 
-def read_json(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | None:
-    """Read JSON that whorl wrote itself: the one message where it is damaged, or somebody edited it.
+def read_back(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | None:
+    """Read a file that whorl wrote itself: the one message where it is damaged, or somebody edited it.
 
     Args:
         path: the file.
-        parse: makes of its bytes what is wanted, and raises what Python raises where they are something else.
+        parse: makes of its bytes what is wanted, and raises anything where they are something else.
         remedy: what becomes of deleting it, as in "to have its images made again".
 
     Returns:
@@ -177,7 +177,7 @@ def read_json(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | No
         return parse(regular(path).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except Exception as error:  # what a parser makes of damage is up to the damage
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WhorlError(
             f"{path} is damaged, or is not what whorl wrote ({reason:.200}). Delete it {remedy}."

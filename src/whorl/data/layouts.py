@@ -228,13 +228,13 @@ def imagenet_synsets() -> dict[str, int]:
 
 
 def ids_of(names: Sequence[PurePath]) -> list[str]:
-    """Name images by their paths without suffix, and with it where two would share a name.
+    r"""Name images by their paths without suffix, and with it where two would share a name.
 
-    An id becomes a file's name in run folders, a cell of tables and a word of messages. So no root and no ".." gets into
-    it, what a terminal would obey or what is no text is written as ``printable`` has it, and a part that leaves no room
-    for another suffix is cut, and told apart by a hash.
+    An id becomes a file's name in run folders, a cell of tables and a word of messages. So no root and no ".." gets
+    into it, what a terminal would obey or what is no text is written as ``printable`` has it, and a part that leaves no
+    room for another suffix is cut, and told apart by a hash.
 
-    >>> ids_of([PurePath("cat/a.png"), PurePath("cat/b.png"), PurePath("cat/b.jpg"), PurePath("../c\\x1b.png")])
+    >>> ids_of([PurePath("cat/a.png"), PurePath("cat/b.png"), PurePath("cat/b.jpg"), PurePath("../c\x1b.png")])
     ['cat/a', 'cat/b.png', 'cat/b.jpg', 'c%1B']
     """
     safe = [PurePath(*(_safe(part) for part in name.parts if part not in (name.anchor, ".."))) for name in names]

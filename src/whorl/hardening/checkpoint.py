@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from whorl.errors import WhorlError
-from whorl.files import regular, write_file
+from whorl.files import read_back, write_file
 from whorl.models.weights import StateDict
 
 FILE = "checkpoint.pt"
@@ -70,20 +70,9 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:
     Raises:
         WhorlError: the file is damaged, or it belongs to a run of another recipe, settings, network or data.
     """
-    try:
-        text = regular(path).read_bytes()
-        if not text.startswith(_MAGIC):
-            raise WhorlError(f"{path} is no checkpoint of this version. Delete it to start anew.")
-        digest, content = text[len(_MAGIC) :][:_DIGITS], text[len(_MAGIC) + _DIGITS :]
-        if digest != hashlib.sha256(content).hexdigest().encode():
-            raise WhorlError(f"{path} is damaged: its SHA-256 is not the one in it. Delete it to start anew.")
-        found = Checkpoint(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
-    except FileNotFoundError:
+    found = read_back(path, _unpacked, remedy="to start anew")
+    if found is None:
         return None
-    except WhorlError:
-        raise
-    except Exception as error:  # the unpickler and the archive reader raise all sorts
-        raise WhorlError(f"{path} is no sound checkpoint ({error}). Delete it to start anew.") from error
     for what, expected in about.items():
         got = found.about.get(what)
         if got != expected:
@@ -92,3 +81,12 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:
                 "Choose another folder, or remove the checkpoint to start anew."
             )
     return found
+
+
+def _unpacked(text: bytes) -> Checkpoint:
+    if not text.startswith(_MAGIC):
+        raise ValueError("it is no checkpoint of this version")
+    digest, content = text[len(_MAGIC) :][:_DIGITS], text[len(_MAGIC) + _DIGITS :]
+    if digest != hashlib.sha256(content).hexdigest().encode():
+        raise ValueError("its SHA-256 is not the one that it was written with")
+    return Checkpoint(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
-from whorl.files import exclusive, read_json, write_file, writing
+from whorl.files import exclusive, read_back, write_file, writing
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
 from whorl.runs.folder import checked
@@ -180,7 +180,7 @@ def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:
     """
     path = Path(path)
     file = path / FILE if path.is_dir() else path
-    sheets = read_json(file, lambda text: _sheets(json.loads(text), file.parent), remedy="and print the images again")
+    sheets = read_back(file, lambda text: _sheets(json.loads(text), file.parent), remedy="and print the images again")
     if sheets is None:
         raise WhorlError(f"{path} holds no {FILE}. Print it first with `whorl physical print`.")
     return sheets

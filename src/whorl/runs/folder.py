@@ -26,7 +26,7 @@ from torch import Tensor
 import whorl
 from whorl.data import load_image
 from whorl.errors import WhorlError
-from whorl.files import read_json
+from whorl.files import read_back
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class RunFolder:
             ForeignManifestError: it is not ours.
             WhorlError: it is ours, and damaged.
         """
-        content = read_json(self.manifest, _parsed, remedy=_RUN_AGAIN)
+        content = read_back(self.manifest, _parsed, remedy=_RUN_AGAIN)
         if content is None:
             return {"format": FORMAT, "crafted": {}}
         if not content:

@@ -30,7 +30,7 @@ from torch import Tensor
 from whorl.data import save_image
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose
-from whorl.files import exclusive, has_sha256, read_json, remove_parts, sha256_of, write_file
+from whorl.files import exclusive, has_sha256, read_back, remove_parts, sha256_of, write_file
 from whorl.runs.folder import Json, RunFolder, checked
 
 CLEAN = Path("_clean")
@@ -256,7 +256,7 @@ class Store(RunFolder):
         Raises:
             WhorlError: the file is there, and is not what was written.
         """
-        found = read_json(self.cell(place, key), _cell, remedy=_MADE_AGAIN) or {}
+        found = read_back(self.cell(place, key), _cell, remedy=_MADE_AGAIN) or {}
         return found["content"] if found.get("key") == key else None
 
     def put_record(self, place: Path, key: str, content: Any) -> None:
@@ -362,7 +362,7 @@ def _chunk(text: bytes) -> Chunk | None:
 
 
 def _read_chunk(path: Path) -> Chunk | None:
-    return read_json(path, _chunk, remedy=_MADE_AGAIN)
+    return read_back(path, _chunk, remedy=_MADE_AGAIN)
 
 
 def _written(item: tuple[Path, Tensor | str]) -> str:
