@@ -28,6 +28,9 @@ except ModuleNotFoundError:  # Windows
 T = TypeVar("T")
 
 _PART = ".part"  # ends the name of every temporary file
+# A link or a FIFO of such a name is nobody's temporary file.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_TURNS = 4  # names to try before one is taken without a lock
 _STEM = 40  # characters of a name that its temporary file shows: a name may be as long as the file system takes
 _SURROGATES = str.maketrans({code: printable(chr(code)) for code in range(0xDC80, 0xDD00)})
 
@@ -103,22 +106,27 @@ def _open_part(path: Path) -> tuple[Path, IO[bytes]]:
     """Open the temporary file of a path: one that a killed process left is taken over, one in use is left alone."""
     # Not tempfile's: those are readable by their owner alone, and a cache may be shared.
     stem = f".{path.name[:_STEM]}"
-    part = path.with_name(stem + _PART)
-    if fcntl is not None:
-        with suppress(OSError):
-            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Its owner may have given it its final name in between: then it is ours no more.
-                if os.path.samestat(os.fstat(descriptor), part.stat()):
-                    os.ftruncate(descriptor, 0)
-                    return part, os.fdopen(descriptor, "wb")
-            except OSError:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)
+    names = (f"{stem}{'' if not turn else f'.{secrets.token_hex(4)}'}{_PART}" for turn in range(_TURNS if fcntl else 0))
+    for part in map(path.with_name, names):
+        with suppress(OSError):  # somebody else's, or there are no locks here
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
+            if _take(descriptor, part):
+                os.ftruncate(descriptor, 0)
+                return part, os.fdopen(descriptor, "wb")
     part = path.with_name(f"{stem}.{secrets.token_hex(4)}{_PART}")
     return part, part.open("xb")
+
+
+def _take(descriptor: int, part: Path) -> bool:
+    """Lock an open temporary file, and see that it is still called so; else it is closed, for it is another's."""
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its owner may have given it its final name, or have removed it, before it let go.
+        if os.path.samestat(os.fstat(descriptor), part.stat()):
+            return True
+    os.close(descriptor)
+    return False
 
 
 @contextmanager
@@ -238,9 +246,13 @@ def _holder(note: Path) -> str:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete the temporary files that a killed process left under ``folder``. Call it only while holding the lock."""
-    for stale in folder.rglob(f".*{_PART}"):
-        stale.unlink(missing_ok=True)
+    """Delete the temporary files that killed processes left under ``folder``; what is being written stays."""
+    for part in folder.rglob(f".*{_PART}"):
+        with suppress(OSError):
+            descriptor = os.open(part, os.O_RDWR | _NO_LINK)
+            if _take(descriptor, part):
+                part.unlink()
+                os.close(descriptor)
 
 
 def defined(value: Any) -> Any:

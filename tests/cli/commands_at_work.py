@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cli.invoking import invoke
 from conftest import CLASSES, random_images
+from paper.toys import toy_profile
 from runs.declaring import OTHER, SMALL, made, save_pictures, table
 from whorl.data import save_image
 
@@ -43,7 +44,17 @@ def prepare(folder: Path) -> Path:
     x = random_images(3 * CLASSES, height=20, width=20)
     for i, image in enumerate(x):
         save_image(folder / "photos" / str(i % CLASSES) / f"{i}.png", image)
+    toy_profile(folder)
     return folder
+
+
+def photograph(given: Path) -> None:
+    """Print the images, and photograph the page."""
+    done = invoke("physical", "print", str(given / "data"), "--out", str(given / "sheet.pdf"))
+    assert done.exit_code == 0, done.stderr
+    camera = ("--camera=setting2", "--set", "width=1000", "--set", "height=1400")
+    done = invoke("physical", "simulate", str(given / "sheet.json"), *camera, "--out", str(given / "photographs"))
+    assert done.exit_code == 0, done.stderr
 
 
 def _crafted(out: Path) -> Any:
@@ -87,6 +98,20 @@ def _harden(given: Path, out: Path) -> list[str]:
     return [*words, "--batch", "8", "--held-out", "4"]
 
 
+def _paper(given: Path, out: Path) -> list[str]:
+    words = ["paper", "table3", "--attacks", "fgsm,ai-fgsm", "--profile", str(given / "toys.toml")]
+    return [*words, "--data", str(given / "data"), "--out", str(out)]
+
+
+def _score(given: Path, out: Path) -> list[str]:
+    words = ["physical", "score", str(given / "photographs"), "--run", str(given / "sheet.json"), "--model", SMALL]
+    return [*words, "--out", str(out), "--view", "as-seen"]
+
+
+def _captured(out: Path) -> Any:
+    return [(out / name).read_bytes() for name in ("results.csv", "captures.csv")]
+
+
 WORK = {
     "attack": Work(_attack, _crafted),
     "query": Work(_query, _crafted),
@@ -96,13 +121,13 @@ WORK = {
 }
 
 
+OTHER_WORK = {
+    "paper": Work(_paper, lambda out: (made(out), table(out / "paper", "table3-results.csv"))),
+    "score": Work(_score, _captured),
+}
+
+
 def leftovers(out: Path) -> list[Path]:
     """What nobody should find when a command is done: temporary files, counts of work in hand, notes of a holder."""
     unwanted = (".part", ".queries", ".holder", ".unfinished")
     return [path for path in out.rglob("*") if path.suffix in unwanted or path.name.endswith(unwanted)]
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    """A CSV file's rows."""
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

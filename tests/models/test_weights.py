@@ -137,6 +137,53 @@ def test_weights_must_fit_exactly(state: dict[str, Tensor]) -> None:
         load_strict(net, bad, "here")
 
 
+def test_another_head_is_told_by_its_classes(state: dict[str, Tensor]) -> None:
+    *_, head = state
+    other = {**state, head: torch.ones(10, *state[head].shape[1:])}
+    with pytest.raises(WhorlError, match=r"head of 10 classes: say so with num_classes=10"):
+        load_strict(small_net(), other, "here")
+    first, *_ = state
+    with pytest.raises(WhorlError, match="Check the architecture"):
+        load_strict(small_net(), other | {first: torch.ones(10, *state[first].shape[1:])[:, :1]}, "here")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t * torch.nan, "holds NaN or infinity"),
+        (lambda t: torch.full_like(t, -torch.inf), "holds NaN or infinity"),
+        (lambda t: t.long(), r"must be of floating point; got torch\.int64"),
+        (lambda t: t > 0, r"must be of floating point; got torch\.bool"),
+    ],
+)
+def test_weights_that_are_no_numbers_of_a_network(spoil: Any, message: str, state: dict[str, Tensor]) -> None:
+    first, *_ = state
+    with pytest.raises(WhorlError, match=rf"here: {first} {message}"):
+        load_strict(small_net(), {**state, first: spoil(state[first])}, "here")
+
+
+@pytest.mark.parametrize("name", ["state.pth", "state.safetensors"])
+def test_a_name_with_and_without_the_prefix_of_parallel_training(
+    name: str, tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    from safetensors.torch import save_file
+
+    first, *_ = state
+    both = {**state, f"module.{first}": state[first] + 1}
+    save_file(both, tmp_path / name) if name.endswith("safetensors") else torch.save(both, tmp_path / name)
+    with pytest.raises(WhorlError, match=rf"holds both {first} and module\.{first}"):
+        read_state_dict(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no FIFOs")
+@pytest.mark.parametrize("name", ["state.pth", "state.safetensors", "state.pkl"])
+def test_a_fifo_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    read = read_pickled_state_dict if name.endswith("pkl") else read_state_dict
+    with pytest.raises(WhorlError, match="expected a regular file, got a FIFO"):
+        read(tmp_path / name)
+
+
 def test_converts_once_and_again_if_damaged(home: Path, state: dict[str, Tensor]) -> None:
     calls: list[int] = []
 

@@ -286,39 +286,3 @@ def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
     assert f"{COUNT} images" in said
     assert len(made(out)) == COUNT
     assert not (out / ".run.holder").exists()
-
-
-def test_two_attacks_at_once_on_one_folder(tmp_path: Path) -> None:
-    data, slow = save_pictures(tmp_path / "data"), "python:cli.toy_networks:slow"
-    same: dict[str, Any] = {"model": slow}
-    with attack(data, tmp_path / "run", **same) as one, attack(data, tmp_path / "run", **same) as other:
-        said = [process.communicate() for process in (one, other)]
-    assert [one.returncode, other.returncode] == [0, 0], said
-    # Whoever came second found all of it done.
-    assert sum(f"{COUNT} images, {COUNT} of them from before" in text for text, _ in said) == 1
-    with attack(data, tmp_path / "alone", **same) as alone:
-        alone.communicate()
-    assert made(tmp_path / "run") == made(tmp_path / "alone")
-    entries = [json.loads((tmp_path / name / "manifest.json").read_text())["crafted"] for name in ("run", "alone")]
-    hashes = [{name: image["clean_sha256"] for name, image in one["pgd/slow"]["images"].items()} for one in entries]
-    assert hashes[0] == hashes[1]
-
-
-def test_two_attacks_at_once_with_other_settings(tmp_path: Path) -> None:
-    data, out, slow = save_pictures(tmp_path / "data"), tmp_path / "run", "python:cli.toy_networks:slow"
-    wide, narrow = (attack(data, out, "--eps", eps, model=slow) for eps in ("8/255", "4/255"))
-    with wide as one, narrow as other:
-        said = [process.communicate() for process in (one, other)]
-    assert sorted([one.returncode, other.returncode]) == [0, 2], said
-    assert sum("already holds pgd/slow, made with another eps" in error for _, error in said) == 1
-    [entry] = json.loads((out / "manifest.json").read_text())["crafted"].values()
-    assert len(entry["images"]) == len(made(out)) == COUNT
-    store = Store(out)
-    assert all(store.sound(chunk) for chunk in store.chunks(Path("pgd", "slow")))
-    assert {chunk.variant for chunk in store.chunks(Path("pgd", "slow"))} == {hashed(identity(entry))}
-
-
-def identity(entry: dict[str, Any]) -> dict[str, Any]:
-    names = ["attack", "settings", "source", "models", "target", "seed"]
-    names += ["whorl_version", "torch_version", "device_type"]
-    return {name: entry[name] for name in names}

@@ -126,7 +126,7 @@ def evaluate_folders(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     folders = images.folders
-    with nullcontext() if keep is None else Store.open(keep) as store:
+    with nullcontext() if keep is None else Store.open(keep, ["whorl", "evaluate"]) as store:
         try:
             done = Outcomes.joined(list(_evaluated(images, targets, poses, store, progress)))
         except KeyboardInterrupt as error:
