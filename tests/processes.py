@@ -19,8 +19,9 @@ from typing import Any
 
 # Forks of a process without threads: a fork of this one may find a lock held by a thread that it has not.
 _PROCESSES = get_context("forkserver")
+# What takes long to import is imported once; torch._dynamo is what an optimiser waits for.
 _PROCESSES.set_forkserver_preload(
-    ["torch", "whorl.cli.attack", "whorl.cli.evaluate", "whorl.cli.run", "whorl.cli.harden", "whorl.report"]
+    ["torch._dynamo", "whorl.cli.attack", "whorl.cli.evaluate", "whorl.cli.run", "whorl.cli.harden", "whorl.report"]
 )
 
 

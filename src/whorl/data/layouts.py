@@ -244,7 +244,7 @@ def ids_of(names: Sequence[PurePath]) -> list[str]:
 
 
 def _safe(part: str) -> str:
-    plain = printable(part)
+    plain = printable(part).replace("\n", "%0A").replace("\t", "%09")
     if len(plain.encode()) <= _LONGEST_PART:
         return plain
     digest = hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
