@@ -2,12 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
+from reprlib import Repr
+
+# A value that is quoted: no deeper, and no longer, than a sentence can hold.
+_QUOTE = Repr()
+_QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
 
 class WhorlError(ValueError):
     """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A setting that is wrong: where, and why.
+
+    Attributes:
+        place: names and indices that lead to it, from the outside in.
+        expected: what it should be; or, where there is nothing that it should be, the whole sentence.
+        got: what it is, quoted; None where ``expected`` is the whole sentence.
+
+    >>> fault = Fault(("attacks", 0, "eps"), "a number above 0", "true")
+    >>> print(fault), print(fault.said())
+    attacks[0].eps: expected a number above 0, got true
+    eps must be a number above 0; got true
+    (None, None)
+    """
+
+    place: tuple[str | int, ...]
+    expected: str
+    got: str | None = None
+
+    def said(self) -> str:
+        """The fault as a call says it: with the setting's own name alone."""
+        return self.expected if self.got is None else f"{self.place[-1]} must be {self.expected}; got {self.got}"
+
+    def within(self, *place: str | int) -> Fault:
+        """The same fault seen from further out."""
+        return Fault((*place, *self.place), self.expected, self.got)
+
+    def __str__(self) -> str:
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.place).lstrip(".")
+        said = self.expected if self.got is None else f"expected {self.expected}, got {self.got}"
+        return f"{at}: {said}" if at else said
+
+
+class SettingsError(WhorlError):
+    """Settings that are wrong, each with its own sentence.
+
+    Attributes:
+        faults: all of them.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(fault.said().rstrip(".") for fault in faults) + ".")
+        self.faults = tuple(faults)
+
+
+def quoted(value: object) -> str:
+    r"""Quote a value in a message, cut to what a line can hold, whatever its own repr does.
+
+    >>> quoted([1, [2, [3, [4]]]]), quoted("a\x1bb")
+    ('[1, [2, [...]]]', "'a\\x1bb'")
+    """
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        # Python refuses to write out whole numbers of thousands of digits.
+        return "a number of thousands of digits" if abs(value) >= 10**400 else _QUOTE.repr(value)
+    return " ".join(_QUOTE.repr(value).split())
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> WhorlError:

@@ -138,9 +138,9 @@ def test_random_affine_is_the_affine_warp_of_its_draws() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DiverseInput(probability=1.5), "probability must lie in"),
-        (lambda: DiverseInput(largest=0.9), "largest must lie in"),
-        (lambda: RandomAffine(scale=(0, 1)), "0 < lowest <= highest"),
+        (lambda: DiverseInput(probability=1.5), "probability must be a number in"),
+        (lambda: DiverseInput(largest=0.9), "largest must be a number in"),
+        (lambda: RandomAffine(scale=(0, 1)), "scale must be a pair, each a number above 0"),
     ],
 )
 def test_settings_out_of_range(make: object, message: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from whorl.geometry.affine import warp
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.geometry.sums import lines, resample
 from whorl.randomness import uniform
-from whorl.records import Record, Registry
+from whorl.records import Bounds, Positive, Record, Registry, Share
 
 
 @runtime_checkable
@@ -67,14 +67,8 @@ class DiverseInput(Record):
     """
 
     pure: ClassVar[bool] = True
-    probability: float = 0.7
-    largest: float = 1.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise WhorlError(f"probability must lie in [0, 1]; got {self.probability}.")
-        if not 1 <= self.largest < 2:
-            raise WhorlError(f"largest must lie in [1, 2); got {self.largest}.")
+    probability: Share = 0.7
+    largest: Annotated[float, Bounds(least=1, below=2)] = 1.1
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
@@ -206,12 +200,13 @@ class RandomAffine(Record):
 
     pure: ClassVar[bool] = True
     angle: float = 30.0
-    scale: tuple[float, float] = (0.5, 1.5)
+    scale: tuple[Positive, Positive] = (0.5, 1.5)
     shift: float = 20.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self.scale
-        if not 0 < low <= high:
+        if low > high:
             raise WhorlError(f"scale must be (lowest, highest) with 0 < lowest <= highest; got {self.scale}.")
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
