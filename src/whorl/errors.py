@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from difflib import SequenceMatcher
 from reprlib import Repr
+from typing import Any
 
+# As TOML writes it without quotation marks.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_MOST_LISTED = 20
 # A value that is quoted: no deeper, and no longer, than a sentence can hold.
 _QUOTE = Repr()
 _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
@@ -38,14 +44,17 @@ class Fault:
 
     def said(self) -> str:
         """The fault as a call says it: with the setting's own name alone."""
-        return self.expected if self.got is None else f"{self.place[-1]} must be {self.expected}; got {self.got}"
+        name = self.place[-1] if self.place else "it"
+        return self.expected if self.got is None else f"{name} must be {self.expected}; got {self.got}"
 
     def within(self, *place: str | int) -> Fault:
         """The same fault seen from further out."""
         return Fault((*place, *self.place), self.expected, self.got)
 
     def __str__(self) -> str:
-        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.place).lstrip(".")
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in self.place).removeprefix(
+            "."
+        )
         said = self.expected if self.got is None else f"expected {self.expected}, got {self.got}"
         return f"{at}: {said}" if at else said
 
@@ -53,13 +62,42 @@ class Fault:
 class SettingsError(WhorlError):
     """Settings that are wrong, each with its own sentence.
 
-    Attributes:
+    Args:
         faults: all of them.
+        where: the file that they are in, which then has a line for each; none for a call.
+
+    Attributes:
+        faults: as given.
+
+    >>> faults = [Fault(("seed",), "a whole number", "'zero'"), Fault(("data", "limit"), "a whole number", "true")]
+    >>> print(SettingsError(faults, where="mine.toml"))
+    mine.toml has 2 faults:
+      seed: expected a whole number, got 'zero'
+      data.limit: expected a whole number, got true
     """
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("; ".join(fault.said().rstrip(".") for fault in faults) + ".")
+    def __init__(self, faults: Sequence[Fault], *, where: str = "") -> None:
+        said = [str(fault) if where else fault.said() for fault in faults]
+        if where and len(said) > 1:
+            more = [f"and {len(said) - _MOST_LISTED} more"] if len(said) > _MOST_LISTED else []
+            super().__init__("\n  ".join([f"{where} has {len(said)} faults:", *said[:_MOST_LISTED], *more]))
+        else:
+            super().__init__((f"{where}: " if where else "") + "; ".join(one.rstrip(".") for one in said) + ".")
         self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _settings_error, (str(self), self.faults)
+
+
+def _settings_error(message: str, faults: tuple[Fault, ...]) -> SettingsError:
+    """Build one again in another process."""
+    made = SettingsError(faults)
+    made.args = (message,)
+    return made
+
+
+def _key(part: str) -> str:
+    return part if _PLAIN_KEY.fullmatch(part) else quoted(part)
 
 
 def quoted(value: object) -> str:
@@ -68,9 +106,10 @@ def quoted(value: object) -> str:
     >>> quoted([1, [2, [3, [4]]]]), quoted("a\x1bb")
     ('[1, [2, [...]]]', "'a\\x1bb'")
     """
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        # Python refuses to write out whole numbers of thousands of digits.
-        return "a number of thousands of digits" if abs(value) >= 10**400 else _QUOTE.repr(value)
+    if isinstance(value, int) and abs(value) >= 10**400:
+        return "a number of hundreds of digits"  # Python refuses to write out thousands
+    if isinstance(value, date | time):
+        return value.isoformat()  # as TOML writes it
     return " ".join(_QUOTE.repr(value).split())
 
 
@@ -90,7 +129,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     likeness = {known_name: SequenceMatcher(None, name.lower(), known_name).ratio() for known_name in names}
     near = sorted((n for n in names if likeness[n] >= 0.5), key=lambda n: (-likeness[n], n))[:3]
     guess = f" Did you mean {', '.join(repr(n) for n in near)}?" if near else f" Known: {', '.join(names)}."
-    return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
+    if not near and all(known_name in hint for known_name in names):
+        guess = ""  # the hint lists them
+    return WhorlError(f"unknown {kind} {quoted(name)}.{guess} {hint}")
 
 
 def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:

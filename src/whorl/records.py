@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
@@ -20,6 +20,7 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -79,14 +80,14 @@ class Registry(Mapping[str, _Part], Generic[_Part]):
 
 
 # A number of another size is a slip, and float32 overflows, or vanishes, where a few such are multiplied.
-_SMALLEST, _LARGEST = 1e-9, 1e9
+_SMALLEST, _LARGEST = 1e-12, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class Limits:
     """Where a number must lie, for a setting's ``Annotated`` type. Numbers are finite in any case.
 
-    >>> Bounds(above=0, most=1).words("a number"), Bounds(least=1).hold(0)
+    >>> Limits(above=0, most=1).words("a number"), Limits(least=1).hold(0)
     ('a number in (0, 1]', False)
     """
 
@@ -110,11 +111,11 @@ class Bounds:
         return kind if high is None else f"{kind} {'<' if self.most is None else '<='} {high:g}"
 
 
-Positive = Annotated[float, Bounds(above=0)]
-NotNegative = Annotated[float, Bounds(least=0)]
-Share = Annotated[float, Bounds(least=0, most=1)]
-Part = Annotated[float, Bounds(above=0, most=1)]
-Count = Annotated[int, Bounds(least=1)]
+Positive = Annotated[float, Limits(above=0)]
+NotNegative = Annotated[float, Limits(least=0)]
+Share = Annotated[float, Limits(least=0, most=1)]
+Part = Annotated[float, Limits(above=0, most=1)]
+Count = Annotated[int, Limits(least=1)]
 """What most settings are: numbers above 0, from 0, in [0, 1], in (0, 1], and whole numbers from 1."""
 
 
@@ -122,7 +123,7 @@ class Record:
     """Mixin for frozen dataclasses: settings that are what their annotations say, a short repr, and ``with_``.
 
     The repr shows only what differs from the defaults. A setting's annotation is its check: a flag is True or False and
-    nothing that is like it, a number is no flag and no text, and lies within its :class:`Bounds`; a list will do for a
+    nothing that is like it, a number is no flag and no text, and lies within its :class:`Limits`; a list will do for a
     tuple, and numpy's numbers become Python's.
 
     >>> @dataclass(frozen=True, kw_only=True, repr=False)
@@ -140,8 +141,8 @@ class Record:
     """Fields that are shown all the same: what a record must say whatever the default will be."""
 
     def __post_init__(self) -> None:
-        faults = []
-        for name, reader in _readers(type(self)).items():
+        faults, kind = [], cast(Hashable, type(self))
+        for name, reader in _readers(kind).items():
             given = getattr(self, name)
             read = reader.read(given)
             if read is _REFUSED:
@@ -160,7 +161,7 @@ class Record:
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def with_(self, **settings: Any) -> Self:
+    def with_(self, /, **settings: Any) -> Self:
         """Copy with some settings changed; an unknown setting is an error that names the nearest ones."""
         known = [f.name for f in fields(self) if f.init]  # type: ignore[arg-type]  # as above
         hint = f"{type(self).__name__} has: {', '.join(known)}."
@@ -236,10 +237,10 @@ def _readers(kind: Any) -> dict[str, _Reader]:
     return {f.name: _reader(hints[f.name]) for f in fields(kind) if f.init}
 
 
-def _reader(annotation: Any, bounds: Bounds | None = None) -> _Reader:
+def _reader(annotation: Any, bounds: Limits | None = None) -> _Reader:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        inner = _reader(parts[0], next((extra for extra in parts[1:] if isinstance(extra, Bounds)), bounds))
+        inner = _reader(parts[0], next((extra for extra in parts[1:] if isinstance(extra, Limits)), bounds))
         return inner._replace(expected=next((extra for extra in parts[1:] if isinstance(extra, str)), inner.expected))
     if origin in (Union, types.UnionType):
         return _any_of([_reader(part, bounds) for part in parts])
@@ -253,14 +254,15 @@ def _reader(annotation: Any, bounds: Bounds | None = None) -> _Reader:
         )
     if annotation in _SCALARS:
         kind, read = _SCALARS[annotation]
-        limits = bounds or Bounds()
-        # A whole number without bounds is a seed, and may be any.
-        sizes = (0.0, math.inf) if annotation is int and bounds is None else (_SMALLEST, _LARGEST)
+        limits = bounds or Limits()
+        # A whole number without limits is a seed, and may be any; what must be above 0 must not vanish either.
+        largest = math.inf if annotation is int and bounds is None else _LARGEST
+        sizes = (_SMALLEST if limits.above == 0 else 0.0, largest)
         return _Reader(limits.words(kind), lambda given: _within(read(given), limits, sizes))
     return _instance(origin or annotation)
 
 
-def _within(value: Any, limits: Bounds, sizes: tuple[float, float]) -> Any:
+def _within(value: Any, limits: Limits, sizes: tuple[float, float]) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     sized = value == 0 or sizes[0] <= abs(value) <= sizes[1]
@@ -303,7 +305,7 @@ def _any_of(readers: Sequence[_Reader]) -> _Reader:
     return _Reader(", or ".join(dict.fromkeys(reader.expected for reader in readers)), read)
 
 
-def _several(parts: tuple[Any, ...], bounds: Bounds | None) -> _Reader:
+def _several(parts: tuple[Any, ...], bounds: Limits | None) -> _Reader:
     """A tuple of some length, or of any."""
     any_length = len(parts) == 2 and parts[1] is Ellipsis
     readers = [_reader(part, bounds) for part in (parts[:1] if any_length else parts)]
@@ -331,6 +333,9 @@ def _instance(kind: Any) -> _Reader:
     article = "an" if called[0] in "AEIOU" else "a"
 
     def read(given: object) -> Any:
-        return given if isinstance(given, kind) and not isinstance(given, type) else _REFUSED
+        text = isinstance(given, str) and kind is not str  # a sequence too, but never meant as one
+        return given if isinstance(given, kind) and not isinstance(given, type) and not text else _REFUSED
 
+    if kind is Callable:
+        return _Reader("a function", read)
     return _Reader(f"a{about[1:]}" if about.startswith("Anything that") else f"{article} {called}", read)

@@ -54,8 +54,8 @@ def test_what_is_not_given_stays_as_it_is() -> None:
     [
         ({"angles": []}, "angles must hold at least one value"),
         ({"scales": [1, 0]}, "scales must be above 0; got 0"),
-        ({"angles": [math.nan]}, "must be finite numbers; got nan"),
-        ({"shifts": [(0, math.inf)]}, "must be finite numbers; got inf"),
+        ({"angles": [math.nan]}, "must be finite numbers, at most 1,000,000; got nan"),
+        ({"shifts": [(0, math.inf)]}, "must be finite numbers, at most 1,000,000; got inf"),
     ],
 )
 def test_what_is_no_pose_is_refused(given: dict[str, Any], message: str) -> None:

@@ -248,10 +248,10 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
     Raises:
         WhorlError: the model passes none on, because it detaches, rounds or ignores its input.
     """
-    gradient = None
+    gradients: Sequence[Tensor | None] = (None,)
     if objective.requires_grad:
-        (gradient,) = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
-    if gradient is None:
+        gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+    if (gradient := gradients[0]) is None:
         raise WhorlError(
             "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
             "compiled for inference: attack the network that it was made from, or use a black-box attack."
@@ -262,7 +262,7 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits = forward(model, x.to(network_dtype(model, x)))
+        logits: Tensor = forward(model, x.to(network_dtype(model, x)))
     goal.check_classes(logits)
     return logits.to(x.dtype)
 

@@ -19,7 +19,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
 from whorl.randomness import Ids, image_keys, substream
-from whorl.records import Bounds, Count, NotNegative, Positive
+from whorl.records import Count, Limits, NotNegative, Positive
 from whorl.transforms import InputTransform, plain
 
 # Ten steps of more overflow float32; the field tries up to 2.
@@ -61,7 +61,7 @@ class GradientAttack(Attack):
     True
     """
 
-    eps: NotNegative | tuple[NotNegative, ...] | Tensor = 16 / 255
+    eps: Annotated[NotNegative | tuple[NotNegative, ...] | Tensor, "a number >= 0, or one for each image"] = 16 / 255
     steps: Count = 10
     alpha: Positive | None = None
     pace: Positive = 5.0
@@ -70,7 +70,7 @@ class GradientAttack(Attack):
     input: InputTransform = plain
     samples: Count = 1
     estimator: Estimator = identity
-    momentum: Annotated[float, Bounds(least=0, most=MOST_MOMENTUM)] = 0.0
+    momentum: Annotated[float, Limits(least=0, most=MOST_MOMENTUM)] = 0.0
     optimizer: Optimizer = "sign"
     random_start: bool = False
     early_stop: bool = False

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from whorl.defenses.defended import at_least_single, require_images, straight_through
 from whorl.defenses.registry import DEFENSES
-from whorl.records import Bounds, Record, checked
+from whorl.records import Limits, Record, checked
 
-Levels = Annotated[int, Bounds(least=2, most=256)]
+Levels = Annotated[int, Limits(least=2, most=256)]
 
 
 def reduce_bits(x: Tensor, *, levels: int = 4) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from whorl.defenses.defended import at_least_single, require_images, straight_through
 from whorl.defenses.registry import DEFENSES
-from whorl.records import Bounds, Record, checked
+from whorl.records import Limits, Record, checked
 
-Quality = Annotated[int, Bounds(least=1, most=100)]
+Quality = Annotated[int, Limits(least=1, most=100)]
 
 
 def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:

@@ -18,7 +18,7 @@ from whorl.errors import WhorlError
 from whorl.estimators.fast import average_rotations, estimate
 from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
-from whorl.records import Bounds, Positive, Record, Registry
+from whorl.records import Limits, Positive, Record, Registry
 
 # Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
 TI_SIGMA = 7 / 3
@@ -29,7 +29,7 @@ _FINER, _ANGLES_AT_ONCE = 2, 16
 _LEAST_WIDTH = 1e-2  # of a cell
 _LEAST_DEGREES = 1e-6  # less than that of any image
 
-Degrees = Annotated[float, Bounds(above=0, most=180)]
+Degrees = Annotated[float, Limits(above=0, most=180)]
 
 
 @runtime_checkable

@@ -30,10 +30,10 @@ from whorl.geometry.kernels import (
     uniform_kernel,
 )
 from whorl.geometry.polar import steps_of
-from whorl.records import Bounds, Record
+from whorl.records import Limits, Record
 
 Spacing = Literal["linear", "log"]
-Finer = Annotated[int, Bounds(least=1, most=64)]
+Finer = Annotated[int, Limits(least=1, most=64)]
 # What the two have in common.
 _KERNEL = ("kernel_size", "sigma", "kind", "polar_kernel_size", "polar_sigma", "translation", "rotation", "scaling")
 _INNERMOST = 0.5  # pixels: within that of the centre a logarithmic grid has no rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +13,9 @@ from whorl.geometry.affine import affine
 
 # The paper gives pixel offsets for its 299-pixel images; they scale with the image.
 REFERENCE_SIDE = 299
+LARGEST = 1_000_000  # degrees, factor or pixels
+MOST_POSES = 10_000
+"""Of one grid: each image is shown to each network in each of them, so more is a slip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +90,15 @@ def poses(
         if not count:
             raise WhorlError(f"{name} must hold at least one value; got none.")
     for number in (*turned, *scaled, *(part for pair in moved for part in pair)):
-        if not math.isfinite(number):
-            raise WhorlError(f"angles, scales and shifts must be finite numbers; got {number}.")
+        if not abs(number) <= LARGEST:
+            raise WhorlError(f"angles, scales and shifts must be finite numbers, at most {LARGEST:,}; got {number}.")
     if min(scaled) <= 0:
         raise WhorlError(f"scales must be above 0; got {min(scaled):g}.")
+    count = len(turned) * len(scaled) * len(moved)
+    if count > MOST_POSES:
+        raise WhorlError(
+            f"a grid may have {MOST_POSES:,} poses at most; got {count:,}, as {len(turned):,} angles × "
+            f"{len(scaled):,} scales × {len(moved):,} shifts. Take fewer, or split them over several runs."
+        )
     combined = product(turned, scaled, moved)
     return tuple(dict.fromkeys(Pose(angle=angle, scale=scale, shift=shift) for angle, scale, shift in combined))

@@ -12,7 +12,7 @@ import torch
 
 from whorl.errors import WhorlError
 from whorl.models.classifier import Classifier
-from whorl.records import Bounds, Count, Part, Positive, Record, Share
+from whorl.records import Count, Limits, Part, Positive, Record, Share
 
 NormLearning = Literal["frozen", "affine", "batch"]
 _RATES = {"sgd": 0.03, "adam": 1.5e-4}
@@ -64,7 +64,7 @@ class Training(Record):
     mix: Share = 0.0
     norm: NormLearning = "affine"
     head: bool = False
-    held_out: Annotated[int, Bounds(least=0)] = 256
+    held_out: Annotated[int, Limits(least=0)] = 256
     seed: int = 0
     precision: Literal["bf16", "full"] = "full"
     channels_last: bool = True

@@ -21,7 +21,7 @@ from whorl.geometry.affine import warp
 from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.geometry.sums import lines, resample
 from whorl.randomness import uniform
-from whorl.records import Bounds, Positive, Record, Registry, Share
+from whorl.records import Limits, Positive, Record, Registry, Share
 
 
 @runtime_checkable
@@ -68,7 +68,7 @@ class DiverseInput(Record):
 
     pure: ClassVar[bool] = True
     probability: Share = 0.7
-    largest: Annotated[float, Bounds(least=1, below=2)] = 1.1
+    largest: Annotated[float, Limits(least=1, below=2)] = 1.1
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""

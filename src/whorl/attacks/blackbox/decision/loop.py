@@ -16,7 +16,7 @@ from whorl.attacks.norms import column, find_norm, l2_size
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
-from whorl.records import Bounds, Count, Positive
+from whorl.records import Count, Limits, Positive
 
 # Streams of an image's randomness.
 _TRY, _STEP = 0, 1
@@ -55,7 +55,7 @@ class DecisionAttack(Attack):
     budget: Count = 10_000
     eps: Positive | None = None
     tries: Count = 50
-    bisections: Annotated[int, Bounds(least=0)] = 10
+    bisections: Annotated[int, Limits(least=0)] = 10
     init: Init = field(default=None, compare=False)
     surrogate: Model | None = field(default=None, compare=False)
     rounded: bool = False

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from whorl.attacks.norms import column, l2_size, unit
 from whorl.randomness import normal, substream, uniform
-from whorl.records import Bounds, Count, Positive, Record
+from whorl.records import Count, Limits, Positive, Record
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """From (n, C, H, W) images and their (n,) rows to (n,) bool: still adversarial. Each costs a query."""
 
-Between = Annotated[float, Bounds(above=0, below=1)]
-Window = Annotated[int, Bounds(least=1, most=10_000)]  # kept for each image
+Between = Annotated[float, Limits(above=0, below=1)]
+Window = Annotated[int, Limits(least=1, most=10_000)]  # kept for each image
 
 # Streams of a step's randomness.
 _NOISE, _CHOICE = 0, 1
@@ -76,7 +76,7 @@ class BoundaryWalk(Record):
     directions: Count = 25
     spherical_step: Positive = 1e-2
     source_step: Positive = 1e-2
-    adaptation: Annotated[float, Bounds(above=1)] = 1.5
+    adaptation: Annotated[float, Limits(above=1)] = 1.5
     check_every: Count = 5
     sideways_window: Window = 10
     forward_window: Window = 10
