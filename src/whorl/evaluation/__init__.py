@@ -2,6 +2,7 @@
 
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import AttackedImages, Outcomes, outcomes, success_rates, to_8_bits
+from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
 from whorl.evaluation.statistics import Comparison, compare
 from whorl.evaluation.success import SuccessRate, mean_rate
@@ -18,6 +19,7 @@ __all__ = [
     "Predictions",
     "Predictor",
     "SuccessRate",
+    "WorstPoses",
     "compare",
     "mean_rate",
     "outcomes",
@@ -26,4 +28,5 @@ __all__ = [
     "recognised",
     "success_rates",
     "to_8_bits",
+    "worst_pose",
 ]

@@ -27,7 +27,7 @@ class PoseNumber(NamedTuple):
     name: str
     """As columns of tables have it."""
     words: str
-    """For an axis, with its unit."""
+    """What it is, and its unit in brackets if it has one."""
     neutral: float
     """The value that changes nothing."""
     lowest: float = -math.inf
@@ -50,11 +50,11 @@ FURTHER_NUMBERS: tuple[PoseNumber, ...] = (
     PoseNumber("shear", "shear (°)", 0.0, *_TURN),
     PoseNumber("stretch_x", "stretch of the width", 1.0, *_FACTOR),
     PoseNumber("stretch_y", "stretch of the height", 1.0, *_FACTOR),
-    PoseNumber("tilt_x", "tilt, right edge away (°)", 0.0, *_TURN),
-    PoseNumber("tilt_y", "tilt, bottom edge away (°)", 0.0, *_TURN),
+    PoseNumber("tilt_x", "tilt of the right edge (°)", 0.0, *_TURN),
+    PoseNumber("tilt_y", "tilt of the bottom edge (°)", 0.0, *_TURN),
     PoseNumber("brightness", "brightness (of the range)", 0.0),
     PoseNumber("contrast", "contrast", 1.0, *_FROM_0),
-    PoseNumber("blur", "blur, σ (pixels of 299)", 0.0, *_FROM_0),
+    PoseNumber("blur", "blur (σ in pixels of 299)", 0.0, *_FROM_0),
 )
 """What a pose may have beside them."""
 NUMBERS = (*PAPER_NUMBERS, *FURTHER_NUMBERS)
@@ -138,9 +138,7 @@ class Pose(Record):
             right, down = self.shift
             moved = (right * width / REFERENCE_SIDE, down * height / REFERENCE_SIDE)
             return affine(x, angle=self.angle, scale=self.scale, shift=moved)
-        # As in ``affine``: half precision places a pixel only to within 0.1 px.
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        numbers = torch.tensor(self.numbers, dtype=dtype, device=x.device)
+        numbers = torch.tensor(self.numbers, dtype=torch.float64, device=x.device)
         return posed(x, numbers.expand(len(x), -1), changed)
 
     def __str__(self) -> str:
@@ -165,9 +163,9 @@ class Pose(Record):
 
 
 def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
-    """Put each image into a pose of its own: what :meth:`Pose.apply` does. Never waits for a device.
+    """Put each image into a pose of its own: what :meth:`Pose.apply` does, bit for bit if the numbers are float64.
 
-    Differentiable in the images and in the numbers.
+    Differentiable in the images and in the numbers. Never waits for a device.
 
     Args:
         x: (B, C, H, W) in [0, 1].
@@ -177,13 +175,18 @@ def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
     Returns:
         (B, C, H, W), dtype of ``x``.
     """
-    of = {name: numbers[:, place] for name, place in _PLACE.items()}
+    # As in ``affine``: half precision places a pixel only to within 0.1 px.
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    of = {name: numbers[:, place].to(dtype) for name, place in _PLACE.items()}
     height, width = x.shape[-2:]
-    # Not a tensor of both, which would have to be brought to the device.
-    across, along = width / REFERENCE_SIDE, height / REFERENCE_SIDE
+
+    def in_pixels(first: str, second: str) -> Tensor:
+        across, along = numbers[:, _PLACE[first]] * width, numbers[:, _PLACE[second]] * height
+        return (torch.stack((across, along), dim=1) / REFERENCE_SIDE).to(dtype)
+
     if not {"brightness", "contrast"}.isdisjoint(used):
         x = adjust(x, of["brightness"], of["contrast"])
-    shift = torch.stack((of["shift_x"] * across, of["shift_y"] * along), dim=1)
+    shift = in_pixels("shift_x", "shift_y")
     tilted = not {"tilt_x", "tilt_y"}.isdisjoint(used)
     if tilted or not {"shear", "stretch_x", "stretch_y"}.isdisjoint(used):
         skewed = _upper(of["stretch_x"], torch.tan(torch.deg2rad(of["shear"])) * of["stretch_y"], of["stretch_y"])
@@ -192,7 +195,7 @@ def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
     elif not _PAPER_NAMES.isdisjoint(used):
         x = warp(x, of["angle"], of["scale"], shift)
     if "blur" in used:
-        x = defocus(x, torch.stack((of["blur"] * across, of["blur"] * along), dim=1))
+        x = defocus(x, in_pixels("blur", "blur"))
     return x
 
 

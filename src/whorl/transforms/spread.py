@@ -97,7 +97,7 @@ class Lookup:
 
 
 def latin(table: Tensor, dimensions: int = 4) -> Tensor:
-    """Latin hypercube: (draws, B, dimensions) points; each image meets every one of ``draws`` equal parts of a range once.
+    """Latin hypercube: (draws, B, dimensions) points; each image meets each of ``draws`` equal parts of a range once.
 
     >>> points = latin(torch.arange(10)[:, None])
     >>> [sorted((points[:, 0, i] * 10).floor().long().tolist()) == list(range(10)) for i in range(4)]
