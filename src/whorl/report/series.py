@@ -208,15 +208,11 @@ def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
 def _plainest(listed: Sequence[Pose]) -> list[Pose]:
     """The poses without further numbers; if there are none, those of the most frequent ones."""
     groups = _grouped(listed, _further)
-    return max(groups, key=lambda group: (not any(_further_changed(group[0])), len(group)), default=[])
+    return max(groups, key=lambda group: (_further(group[0]) == _further(Pose()), len(group)), default=[])
 
 
 def _further(pose: Pose) -> tuple[float, ...]:
     return pose.numbers[-len(FURTHER_NUMBERS) :]
-
-
-def _further_changed(pose: Pose) -> list[bool]:
-    return [number.name in pose.changed for number in FURTHER_NUMBERS]
 
 
 def _paper_sweeps(every: Sequence[Pose]) -> list[Sweep]:
@@ -226,18 +222,18 @@ def _paper_sweeps(every: Sequence[Pose]) -> list[Sweep]:
     found = []
     for group in _nearest([g for g in by_angle if len(g) >= 3], _FIXED_SCALES, lambda p: p.scale):
         ordered = sorted(group, key=lambda p: p.angle)
-        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}"
+        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}{_further_words(group[0])}"
         values = tuple(p.angle for p in ordered)
         found.append(Sweep(axis="angle", unit="°", values=values, poses=tuple(ordered), fixed=fixed))
     for group in _nearest([g for g in by_scale if len(g) >= 3], _FIXED_ANGLES, lambda p: p.angle):
         ordered = sorted(group, key=lambda p: p.scale)
-        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
+        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}{_further_words(group[0])}"
         found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
     # A pose that merely happens to have a twin without a shift is no sweep.
     shifted = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
     for group in sorted(shifted, key=len, reverse=True)[:2]:
         ordered = sorted(group, key=lambda p: p.shift)
-        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
+        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}{_further_words(group[0])}"
         values = tuple(p.shift[0] for p in ordered)
         unit = "right and down, pixels of 299"
         found.append(Sweep(axis="shift", unit=unit, values=values, poses=tuple(ordered), fixed=fixed))
@@ -291,6 +287,12 @@ def _nearest(groups: Sequence[list[Pose]], wanted: Sequence[float], of: Callable
             # A second line with another shift would answer another question.
             left = [group for group in left if group is not best and group[0].shift == best[0].shift]
     return sorted(chosen, key=lambda group: of(group[0]))
+
+
+def _further_words(pose: Pose) -> str:
+    four = Pose().numbers[: -len(FURTHER_NUMBERS)]
+    alone = Pose.of((*four, *_further(pose)))
+    return f", {str(alone).removeprefix('0° ')}" if alone.changed else ""
 
 
 def _shift_words(pose: Pose) -> str:
