@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import whorl
 from frontier_judge import craft
-from judge import Data, evaluated
+from judge import Data
 from measure import HERE, metadata, save
-from whorl.evaluation import Outcomes, Pose, poses
-from whorl.evaluation.statistics import percentile_interval, resampled
+from whorl.evaluation import Outcomes, Pose, poses, recognised, to_8_bits
+from whorl.evaluation.image_counts import ImageCounts
+from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
 FAMILIES: Mapping[str, tuple[Pose, ...]] = {
     "as it is": (Pose(),),
@@ -40,7 +41,7 @@ ATTACKS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "eot, 100 gradients": ("eot", {"samples": 10, "steps": 10}),
     "eot, 2,500 gradients": ("eot", {}),
 }
-RESAMPLES = 2000
+OURS = "ai-best"
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -97,21 +98,26 @@ def measure(options: argparse.Namespace, path: Path) -> None:
         start = time.perf_counter()
         adversarial, gradients = craft(attack, source, data, batch_size=options.batch_size, seed=options.seed)
         seconds = time.perf_counter() - start
-        done = evaluated(targets, data, {name: adversarial}, POSES, batch_size=options.batch_size)
-        clean = {target: digits(done.clean[place]) for place, target in enumerate(done.targets)}
+        clean = clean or recognised_by(targets, data, data.x, options.batch_size)
         rows[name] = {
             "settings": repr(attack),
             "gradients": gradients,
             "seconds_crafting": round(seconds, 1),
-            "recognised": {target: digits(done.adversarial[0, place]) for place, target in enumerate(done.targets)},
+            "recognised": recognised_by(targets, data, to_8_bits(adversarial), options.batch_size),
         }
         about = metadata(data.x.device)
         save({"metadata": about, "asked": asked, "clean": clean, "attacks": rows}, path)
 
 
-def digits(recognised: Tensor) -> list[str]:
-    """(poses, N) bool as text: a string for each pose, with "1" for each image that is recognised."""
-    return ["".join("01"[value] for value in row) for row in recognised.int().tolist()]
+def recognised_by(
+    targets: Mapping[str, nn.Module], data: Data, images: Tensor, batch_size: int
+) -> dict[str, list[str]]:
+    """For each target a string for each pose, with "1" for each image that is recognised and "0" for each other."""
+    parts = [
+        recognised(targets, images[part], data.y[part], POSES, ids=data.ids[part]) for part in data.parts(batch_size)
+    ]
+    rows = torch.cat(parts, dim=-1).int().tolist()
+    return {name: ["".join("01"[value] for value in row) for row in rows[t]] for t, name in enumerate(targets)}
 
 
 def read(saved: Mapping[str, Any]) -> Outcomes:
@@ -132,24 +138,46 @@ def read(saved: Mapping[str, Any]) -> Outcomes:
 
 
 def tables(saved: Mapping[str, Any]) -> str:
-    """One Markdown table for each target: pooled success rate over each family's poses, with its interval."""
+    """Two Markdown tables for each target: pooled success rates over each family, and ours against the others."""
     done = read(saved)
-    weights = resampled(len(done.ids), RESAMPLES, torch.Generator().manual_seed(0))
     parts = []
-    for t, target in enumerate(done.targets):
-        lines = [f"{target}, {len(done.ids)} images", "", f"| attack | {' | '.join(FAMILIES)} |"]
-        lines.append("|---" * (len(FAMILIES) + 1) + "|")
-        for a, attack in enumerate(done.attacks):
-            cells = [attack]
-            for family in FAMILIES.values():
-                places = [done.poses.index(pose) for pose in family]
-                clean, success = done.clean[t, places].float().sum(0), done.success[a, t, places].float().sum(0)
-                low, high = percentile_interval((weights @ success) / (weights @ clean))
-                rate = float(success.sum() / clean.sum())
-                cells.append(f"{100 * rate:.1f} ({100 * low:.1f} to {100 * high:.1f})")
-            lines.append(f"| {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
+    for target in done.targets:
+        of = {attack: {name: counts(done, attack, target, name) for name in FAMILIES} for attack in done.attacks}
+        titles = [f"{target}, {len(done.ids)} images", *FAMILIES]
+        parts.append(markdown(titles, [[attack, *map(interval, of[attack].values())] for attack in of]))
+        versus = [attack for attack in of if attack != OURS and OURS in of]
+        compared = holm(
+            {(attack, name): compare(of[OURS][name], of[attack][name]) for attack in versus for name in FAMILIES}
+        )
+        titles[0] = f"{OURS} less …, on {target}"
+        lines = [[attack, *(apart(compared[attack, name]) for name in FAMILIES)] for attack in versus]
+        parts.append(markdown(titles, lines))
     return "\n\n".join(parts)
+
+
+def counts(done: Outcomes, attack: str, target: str, family: str) -> ImageCounts:
+    """What is counted of each image in a family's poses."""
+    places = [done.poses.index(pose) for pose in FAMILIES[family]]
+    t = done.targets.index(target)
+    return ImageCounts.of(done.clean[t, places], done.adversarial[done.attacks.index(attack), t, places])
+
+
+def interval(of: ImageCounts) -> str:
+    """A rate with its interval, in percent."""
+    found = rate(of)
+    low, high = found.interval
+    return f"{100 * found.value:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def apart(found: Comparison) -> str:
+    """A difference with its interval, in points, and its p-value, corrected for the table."""
+    low, high = found.interval
+    return f"{100 * found.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}; p = {found.p_value:.2g})"
+
+
+def markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (titles, ["---"] * len(titles), *lines))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/worst_pose.py --data JUDGE_FOLDER --n 200 --networks all --boxes paper,rotations --device cuda
 
 Within each box every image gets a search of at most 200 poses, and a grid of 2,000 that stops where the image is
-fooled. Saved after each image, with what came of it; run again, it goes on where it stopped. ``--show`` prints the table of
-what is saved, as Markdown.
+fooled. Saved with what came of every image; run again, it goes on where it stopped. ``--show`` prints the table of what
+is saved, as Markdown.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def compare(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int)
 
 
 def fooled_by_grid(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int) -> tuple[bool, int]:
-    """Whether any of 2,000 poses fools, and how many were tried: from the last to the first, corners on the way."""
+    """Whether any of 2,000 poses fools, and how many were tried: in a shuffled order."""
     shares = [torch.linspace(0, 1, count, dtype=torch.float64) if count > 1 else [0.5] for count in GRIDS[box]]
     draws = torch.tensor([[float(value) for value in point] for point in product(*shares)], dtype=torch.float64)
     # In an order that has nothing to do with the search's; it decides how soon it stops, not what it finds.
@@ -135,9 +135,8 @@ def line(name: str, images: Mapping[str, Any]) -> str:
     mean = sum(queries) / len(queries)
     shares = [f"{100 * sum(way) / len(known):.1f}" for way in (search, grid)]
     spent = [f"{mean:.1f}", str(queries[len(queries) // 2]), str(queries[-1])]
-    return (
-        f"| {name} | {len(images)} | {len(known)} | {' | '.join(shares)} | {further} | {alone} | {' | '.join(spent)} |"
-    )
+    cells = [name, str(len(images)), str(len(known)), *shares, str(further), str(alone), *spent]
+    return f"| {' | '.join(cells)} |"
 
 
 def table(rows: Mapping[str, Any]) -> str:
