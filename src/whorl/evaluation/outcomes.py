@@ -32,6 +32,29 @@ class AttackedImages(NamedTuple):
     ids: Sequence[str]
     """B names."""
 
+    @classmethod
+    def of(cls, batch: AttackedBatch, *, first: int = 0) -> AttackedImages:
+        """Take a batch with or without ids, and with one attack or several by name; ``first`` is its first place.
+
+        >>> x, y = torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])
+        >>> AttackedImages.of((x, x, y), first=6).ids
+        ['6', '7']
+        """
+        if len(batch) not in (3, 4):
+            raise WhorlError(
+                f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {len(batch)} parts."
+            )
+        x, adversarial, y = batch[:3]
+        ids = batch[3] if len(batch) == 4 else [str(place) for place in range(first, first + len(x))]
+        return cls(x, {"adversarial": adversarial} if isinstance(adversarial, Tensor) else adversarial, y, ids)
+
+
+AttackedBatch = (
+    tuple[Tensor, Tensor | Mapping[str, Tensor], Tensor, Sequence[str]]
+    | tuple[Tensor, Tensor | Mapping[str, Tensor], Tensor]
+)
+"""Images, adversarial versions, labels, and ids where there are any."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
@@ -229,7 +252,7 @@ def to_8_bits(x: Tensor) -> Tensor:
 
 
 def outcomes(  # long: half of it says what it takes and gives
-    batches: Iterable[tuple[Tensor, Mapping[str, Tensor], Tensor, Sequence[str]]],
+    batches: Iterable[AttackedBatch],
     targets: Targets,
     poses: Sequence[Pose] = PAPER_POSES,
     *,
@@ -242,8 +265,9 @@ def outcomes(  # long: half of it says what it takes and gives
     image, attack, target and pose.
 
     Args:
-        batches: ``(x, {attack: adversarial}, y, ids)``, see :class:`AttackedImages`, on the targets' device. All
-            batches have the same attacks, and no image comes twice.
+        batches: ``(x, {attack: adversarial}, y, ids)``, see :class:`AttackedImages`, on the targets' device; or ``(x,
+            adversarial, y)``, where the only attack is called "adversarial" and images go by their place. All batches
+            have the same attacks, and no image comes twice.
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
         poses: transforms to apply, each counted once.
         precision: see :class:`whorl.evaluation.Predictor`.
@@ -257,6 +281,8 @@ def outcomes(  # long: half of it says what it takes and gives
     >>> halves = [(x[i : i + 2], {"none": x[i : i + 2]}, y[i : i + 2], [f"{i}a", f"{i}b"]) for i in (0, 2)]
     >>> outcomes(halves, {"mine": net}, [Pose()]).counts["none", "mine", Pose()].n
     4
+    >>> outcomes([(x, x, y)], {"mine": net}, [Pose()]).rate("adversarial", "mine")
+    0.0
     """
     poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
     predictor, everywhere = Predictor(targets, precision=precision), dict.fromkeys(targets, poses)
@@ -269,8 +295,11 @@ def outcomes(  # long: half of it says what it takes and gives
 
     def evaluated() -> Iterator[Outcomes]:
         attacks: tuple[str, ...] | None = None
-        for x, adversarial, y, ids in batches:
-            batch = AttackedImages(x, adversarial, y, ids)
+        seen = 0
+        for given in batches:
+            batch = AttackedImages.of(given, first=seen)
+            x, adversarial, _, ids = batch
+            seen += len(x)
             attacks = tuple(adversarial) if attacks is None else attacks
             _check(batch, attacks)
             clean, attacked, distances = recognised(x, batch), [], {}
@@ -294,7 +323,7 @@ def outcomes(  # long: half of it says what it takes and gives
 def success_rates(
     targets: Targets,
     x: Tensor,
-    adversarial: Mapping[str, Tensor],
+    adversarial: Tensor | Mapping[str, Tensor],
     y: Tensor,
     *,
     poses: Sequence[Pose] = PAPER_POSES,
@@ -306,7 +335,7 @@ def success_rates(
     Args:
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
         x: (N, C, H, W) clean images.
-        adversarial: attack's name to (N, C, H, W) images; rounded to 8 bits first.
+        adversarial: (N, C, H, W) images, or several by their attack's name; rounded to 8 bits first.
         y: (N,) true labels.
         poses: transforms to apply.
         batch_size: images per forward pass.
@@ -315,8 +344,8 @@ def success_rates(
     Returns:
         Counts by (attack, target, pose).
     """
-    whole = AttackedImages(x, adversarial, y, [str(i) for i in range(len(x))])
-    _check(whole, tuple(adversarial))
+    whole = AttackedImages.of((x, adversarial, y))
+    _check(whole, tuple(whole.adversarial))
     return outcomes(split(whole, batch_size), targets, poses, precision=precision).counts
 
 
