@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
-from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Network, Predictor
 from whorl.evaluation.success import SuccessRate
@@ -198,13 +197,9 @@ class _Search:
         if not bool((numbers == numbers.new_tensor(Pose().numbers)).all()):
             images = posed(images, numbers.to(images.device), self.box.drawn)
 
-        def read(logits: Tensor) -> tuple[Tensor, Tensor]:
-            labels = y.to(logits.device)
-            return logits.argmax(1) != labels, margin(logits.float(), labels)
-
         ids = [self.ids[place] for place in rows.tolist()]
-        ((wrong, margins),) = self.predictor.read(images, {self.name: (Pose(),)}, read, y=y, ids=ids).values()
-        return wrong, margins
+        ((right, margins),) = self.predictor.margins(images, y, {self.name: (Pose(),)}, ids=ids).values()
+        return ~right, margins
 
 
 def coarse_points(dimensions: int, count: int) -> Tensor:
