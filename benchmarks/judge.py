@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.evaluation import PAPER_POSES, AttackedImages, Outcomes, Pose, Precision, outcomes
-from whorl.evaluation.outcomes import split
+from whorl.evaluation.attacked_images import split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,13 @@ class Data:
         last = None if n is None else skip + n
         x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
         return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
+
+    def spread(self, n: int) -> Data:
+        """``n`` of the images, evenly spread: the first of a folder of classes would be all of one kind."""
+        if n >= len(self.ids):
+            return self
+        chosen = [place * len(self.ids) // n for place in range(n)]
+        return Data(x=self.x[chosen], y=self.y[chosen], ids=[self.ids[place] for place in chosen])
 
     def parts(self, size: int) -> list[slice]:
         """Batches, as places."""
@@ -55,7 +62,7 @@ def evaluated(
 
 def percent(done: Outcomes, attack: str, target: str) -> float:
     """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    return 100 * done.rate(attack, target, "mean")
+    return 100 * done.rate(attack, target, "mean").value
 
 
 def rows(done: Outcomes) -> list[dict[str, Any]]:

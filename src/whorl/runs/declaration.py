@@ -14,9 +14,9 @@ from whorl.attacks import Attack
 from whorl.errors import Fault, SettingsError, quoted
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
-from whorl.geometry.pose import MOST_POSES
+from whorl.geometry.pose import GRID_AXES, MOST_POSES
 from whorl.runs.folder import attack_label
-from whorl.runs.images import SAMPLES, Data
+from whorl.runs.images import Data
 from whorl.runs.networks import split_target
 from whorl.runs.settings import build_attack
 from whorl.runs.toml import TomlTable, read_toml, validated
@@ -25,15 +25,24 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
-Pair = Annotated[tuple[float, float], Field(strict=False)]
+Pairs = Annotated[tuple[float | Annotated[tuple[float, float], Field(strict=False)], ...], Field(strict=False)]
 
 
 class Grid(TomlTable):
-    """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel image)."""
+    """Every combination of some values of what a pose is made of; units as in ``whorl.evaluation.Pose``.
+
+    Of a shift, a stretch and a tilt, a number stands for both directions, or a pair says (right, down).
+    """
 
     angles: Numbers = (0.0,)
     scales: Numbers = (1.0,)
-    shifts: Annotated[tuple[float | Pair, ...], Field(strict=False)] = (0.0,)
+    shifts: Pairs = (0.0,)
+    shears: Numbers = (0.0,)
+    stretches: Pairs = (1.0,)
+    tilts: Pairs = (0.0,)
+    brightnesses: Numbers = (0.0,)
+    contrasts: Numbers = (1.0,)
+    blurs: Numbers = (0.0,)
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -42,7 +51,7 @@ class Grid(TomlTable):
 
     def poses(self) -> tuple[Pose, ...]:
         """The product."""
-        return poses(angles=self.angles, scales=self.scales, shifts=self.shifts)
+        return poses(**{name: getattr(self, name) for name in GRID_AXES})
 
 
 class AttackSpec(TomlTable):
@@ -179,12 +188,7 @@ def read_declaration(path: str | Path) -> Declaration:
     """
     place = Path(path)
     declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
-    folder = declared.data.folder
-    if folder is None or folder == SAMPLES or Path(folder).is_absolute():
-        return declared
-    return declared.model_copy(
-        update={"data": declared.data.model_copy(update={"folder": str(place.resolve().parent / folder)})}
-    )
+    return declared.model_copy(update={"data": declared.data.seen_from(place.resolve().parent)})
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:
