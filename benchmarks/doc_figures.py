@@ -40,7 +40,6 @@ PAGES = (
     "docs/speed.md",
     "docs/physical.md",
     "docs/interop.md",
-    "docs/playground.md",
 )
 # What looks measured and is a setting, a version or a definition, on every page.
 SETTINGS = (
@@ -52,7 +51,8 @@ SETTINGS = (
     r"p ≥ 0\.05",
     r"(?:scales?|×|s=) ?\d\.\d",
     r"§\d\.\d",
-    r"Apache-2\.0",
+    r"Apache[- ]2\.0",
+    r"requests \(2\.25\)|step size,\s+0\.1 by default",
     r"displacement of\s+0\.02 px",  # what a test allows
     r"(?:more often than in|in more than) 60%",  # an example of a gate
     r"differ by a factor of 3\.5",  # 7/√3 by 7/6

@@ -47,21 +47,22 @@ _DAMAGE = (
 _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV"})
 
 
-def load_image(path: str | Path, *, size: Size = None) -> Tensor:
+def load_image(path: str | Path, *, size: Size = None, max_pixels: int = MAX_PIXELS) -> Tensor:
     """Read one image.
 
     Args:
         path: BMP, GIF (first frame), JPEG, PNG, PPM, TIFF or WebP. The EXIF orientation is honoured; gray, palette and
             CMYK become RGB (without colour profiles); transparent parts are laid over white; 16 bits are scaled to 8.
         size: side, or (height, width), to resize the whole image to (bilinear, antialiased, no crop).
+        max_pixels: the file's header may promise no more; decoding takes up to 16 bytes for each.
 
     Returns:
         (3, H, W) float32 in [0, 1], whole multiples of 1/255.
 
     Raises:
-        WhorlError: the file is absent, damaged, larger than ``MAX_PIXELS``, or of a kind that is not listed above.
+        WhorlError: the file is absent, damaged, larger than ``max_pixels``, or of a kind that is not listed above.
     """
-    return to_tensor(decode(Path(path), size=checked_size(size)))
+    return to_tensor(decode(Path(path), size=checked_size(size), max_pixels=max_pixels))
 
 
 def save_image(path: str | Path, x: Tensor) -> None:
@@ -97,18 +98,20 @@ def save_image(path: str | Path, x: Tensor) -> None:
         Image.fromarray(pixels).save(file, format="PNG")
 
 
-def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:
+def decode(path: Path, *, size: tuple[int, int] | None, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Read one image as (H, W, 3) uint8; see ``load_image``."""
     try:
         with Image.open(path, formats=_FORMATS) as image:
-            if math.prod(image.size) > MAX_PIXELS:
-                raise _bomb(path, f"{image.width} × {image.height}")
+            if math.prod(image.size) > max_pixels:
+                raise _bomb(path, f"{image.width} × {image.height}", max_pixels)
             image.load()
-            rgb = _to_rgb(ImageOps.exif_transpose(image), image.format, path)
+            kind = image.format
+            ImageOps.exif_transpose(image, in_place=True)  # without a copy of what stands upright already
+            rgb = _to_rgb(image, kind, path)
     except WhorlError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _bomb(path, "even more") from error
+        raise _bomb(path, "even more", max_pixels) from error
     except FileNotFoundError as error:
         raise WhorlError(f"{path}: no such file. Check the path, or take it off the list.") from error
     except _DAMAGE as error:
@@ -143,18 +146,20 @@ def _to_rgb(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     # Mode I is 32 bits, of which PNG and PPM fill 16.
     if image.mode.startswith("I;16") or (image.mode == "I" and kind in {"PNG", "PPM"}):
         # Pillow's own conversion clips at 255 and so turns the image white.
-        wide = np.asarray(image).astype(np.int64)
-        return Image.fromarray(((wide + 128) // 257).astype(np.uint8)).convert("RGB")
+        wide = np.asarray(image).astype(np.uint32)
+        wide += 128
+        wide //= 257
+        return Image.fromarray(wide.astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
-        layer = image.convert("RGBA")
+        layer = image if image.mode == "RGBA" else image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     if image.mode in _PLAIN_MODES:
-        return image.convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
     raise WhorlError(
         f"{path}: expected 8 or 16 bits a channel in gray, RGB, palette or CMYK, got Pillow mode {image.mode!r}. "
         "Convert it to an RGB PNG."
     )
 
 
-def _bomb(path: Path, size: str) -> WhorlError:
-    return WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {size}. Make it smaller first.")
+def _bomb(path: Path, size: str, most: int) -> WhorlError:
+    return WhorlError(f"{path}: too large; expected {most:,} pixels at most, got {size}. Make it smaller first.")
