@@ -55,8 +55,10 @@ def where(rows: Iterable[Row], **wanted: Any) -> list[Row]:
 
 
 def percent(rows: Iterable[Row]) -> float:
-    """The unweighted mean over the poses of the success rate, as in the paper's tables; a pose in which no clean image
-    is recognised has none."""
+    """Give the unweighted mean over the poses of the success rate, as in the paper's tables.
+
+    A pose in which no clean image is recognised has none.
+    """
     rates = [100 * row["n_success"] / row["n_clean_correct"] for row in rows if row["n_clean_correct"]]
     if not rates:
         raise LookupError("no cell has these values")

@@ -6,7 +6,6 @@ column: the numbers that the cell must show, in order; None where it is a label 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -459,7 +458,11 @@ def _(network: str) -> Cell:
         law = _law(network, row["law"]) if column != "law" else {}
         if column in names:
             return [float(np.median(law["pictures"][names[column]]))]
-        return [*(min(law["held"][name]) for name in ("same", "halves", "others")), len(law["pictures"]["c1"])] if law else None
+        return (
+            [*(min(law["held"][name]) for name in ("same", "halves", "others")), len(law["pictures"]["c1"])]
+            if law
+            else None
+        )
 
     return cell
 
@@ -572,4 +575,163 @@ def _() -> Cell:
     return cell
 
 
-SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {}
+# ---------------------------------------------------------------------------------------------------------------------
+# Photographs that chose nothing: outcomes by image, pooled over poses
+
+_PLAIN = ("mobilenet_v2", "efficientnet_lite0", "efficientnet_lite1")
+_HARDENED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.ai-at", "mobilenet_v2.ens-at")
+
+
+@cache
+def _held_out() -> HeldOut:
+    return HeldOut()
+
+
+@cache
+def _photographs(eps: int) -> int:
+    return _held_out().n(eps, (*_PLAIN, *_HARDENED))
+
+
+@cache
+def _judged(target: str, attack: str, eps: int = 16, *, identity: bool = False) -> ImageCounts:
+    return _held_out().counts(target, f"{attack}-{eps}", _photographs(eps), identity=identity)
+
+
+@cache
+def _success(target: str, attack: str, eps: int = 16, *, identity: bool = False) -> Sequence[float]:
+    """In percent, with its interval."""
+    found = rate(_judged(target, attack, eps, identity=identity))
+    return [100 * value for value in (found.value, *found.interval)]
+
+
+@cache
+def _gain(target: str, first: str, second: str, eps: int = 16) -> Comparison:
+    return compare(_judged(target, first, eps), _judged(target, second, eps))
+
+
+def _recognised(target: str, *, identity: bool) -> float:
+    """Of the clean photographs, in percent."""
+    return 100 * float(_judged(target, "dim", identity=identity).eligible.mean())
+
+
+@table("held-out")
+def _(eps: str, poses: str) -> Cell:
+    identity = {"poses": False, "identity": True}[poses]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        if row["attack"] == "clean images recognised":
+            return [_recognised(column, identity=identity)]
+        return _success(column, row["attack"].removesuffix(", ours"), int(eps), identity=identity)
+
+    return cell
+
+
+_COMPARED = (("ai-dim", "dim"), ("ri-dim", "dim"), ("ri-dim", "ai-dim"), ("ai-best", "dim"), ("ai-best", "ai-dim"))
+
+
+@cache
+def _gains(eps: int) -> Mapping[tuple[str, str, str], Comparison]:
+    """All gains of a table, with Holm's correction."""
+    there = {attack for attack in ("dim", "ai-dim", "ri-dim", "ai-best") if eps == 16 or attack != "ai-dim"}
+    pairs = [(first, second) for first, second in _COMPARED if {first, second} <= there]
+    targets = (*_PLAIN, *_HARDENED)
+    return holm({(t, first, second): _gain(t, first, second, eps) for t in targets for first, second in pairs})
+
+
+@table("held-out-gains")
+def _(eps: str) -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "gain":
+            return None
+        first, _, second = row["gain"].partition(" over ")
+        found = _gains(int(eps))[column, first, second]
+        return [*_apart(found), found.p_value]
+
+    return cell
+
+
+@cache
+def _hardening() -> Mapping[tuple[str, str], Comparison]:
+    """How much less an attack succeeds against a hardened network than against its original, with Holm's correction."""
+    return holm(
+        {
+            (network, attack): compare(_judged(network.partition(".")[0], attack), _judged(network, attack))
+            for network in _HARDENED
+            for attack in ("dim", "ai-dim", "ai-best")
+        }
+    )
+
+
+@table("held-out-hardened")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "network":
+            return None
+        network = row["network"]
+        original = network.partition(".")[0]
+        if column == "clean top-1":
+            return [_recognised(one, identity=True) for one in (original, network)]
+        attack = column.strip("`")
+        rates = [_success(one, attack)[0] for one in (original, network)]
+        return [*rates, *_apart(_hardening()[network, attack])]
+
+    return cell
+
+
+def _ahead(first: str, second: str, targets: Sequence[str], eps: int = 16) -> bool:
+    """Whether one attack is significantly ahead on all of these."""
+    return all(_gains(eps)[target, first, second].ahead == 1 for target in targets)
+
+
+SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
+    "README.md": (
+        (
+            "{}% success over the poses on a network that did not tune it, where `dim` has {}%",
+            lambda: [_success("efficientnet_lite1", attack)[0] for attack in ("ai-best", "dim")],
+        ),
+        (
+            "succeeds in {}% over the poses, against the original in {}%",
+            lambda: [_success(name, "ai-dim")[0] for name in ("efficientnet_lite0.ai-at", "efficientnet_lite0")],
+        ),
+    ),
+    "docs/results.md": (
+        ("the first {} of them at ε = 16/255 and the first {} at 8/255", lambda: [_photographs(16), _photographs(8)]),
+        ("p = {}). EOT is the strongest", lambda: [_smallest_p("ai-dim", "ti-dim", "efficientnet_lite0", "setting1")]),
+        (
+            "(efficientnet_lite0, setting 1, p = {})",
+            lambda: [_smallest_p("ai-dim", "eot", "efficientnet_lite0", "setting1")],
+        ),
+        (
+            "{} MB over all 5,000, {} MB after the first 500. (Libraries and network take {} MB.)",
+            lambda: [
+                read("memory-cpu.json")["results"][name]
+                for name in (
+                    "above_networks_mb",
+                    "above_networks_after_a_tenth_mb",
+                    "networks_and_libraries_mb",
+                )
+            ],
+        ),
+    ),
+    "docs/hardening.md": (
+        (
+            "and on {}% and {}% for `alp`",
+            lambda: [
+                percent([read("hardening-cuda.json")["white-box PGD-20, eps 4/255"][f"{name}.alp"]])
+                for name in ("efficientnet_lite0", "mobilenet_v2")
+            ],
+        ),
+    ),
+    "docs/physical.md": (
+        (
+            "peaked at {} MiB in the first ten photographs and at {} MiB over all",
+            lambda: [
+                read("physical-speed-cpu.json")["results"][name]
+                for name in ("peak_mib_after_10", "peak_mib_at_the_end")
+            ],
+        ),
+    ),
+}
+CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {}

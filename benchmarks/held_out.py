@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from judge import Data
 from measure import HERE, metadata, save
 from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
 from whorl.files import atomic_write
+from whorl.runs.folder import as_json
 
 CHUNK = 25
 BATCH = 5  # on one thread the fastest: what a layer makes stays in the cache
@@ -139,17 +141,20 @@ def tasks(limit: int) -> Iterator[tuple[Cell | None, int, str]]:
 
 def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
     """Everything measured so far: for each cell and target the first n photographs, packed."""
+    cells = [Cell(name, eps) for name, at in CELLS.items() for eps in at]
     targets: dict[str, Any] = {}
     for target in TARGETS:
         found = {}
-        for cell in (None, *(Cell(name, eps) for name, at in CELLS.items() for eps in at)):
+        for cell in (None, *cells):
             parts: list[np.ndarray] = []
             while (part := work.recognised(cell, len(parts), target, make=False)) is not None:
                 parts.append(part)
             if parts:
                 found[cell.label if cell else "clean"] = packed(np.concatenate(parts, 1))
         targets[target] = found
-    settings = {cell.label: repr(cell.made) for cell in (Cell(name, eps) for name, at in CELLS.items() for eps in at)}
+    settings = {
+        cell.label: as_json(cell.made) for cell in (Cell(name, eps) for name, at in CELLS.items() for eps in at)
+    }
     poses = [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES]
     return {"metadata": about, "settings": settings, "poses": poses, "ids": work.data.ids, "recognised": targets}
 
@@ -189,6 +194,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=options.seed,
         weights_sha256={name: work.network(name).weights_sha256 for name in TARGETS},
     )
+    if options.json.exists():  # other photographs may have been measured by other commits, on other days
+        before = json.loads(options.json.read_text(encoding="utf-8"))["metadata"]
+        about["earlier"] = [*before.pop("earlier", []), before]
     at = None
     for cell, chunk, target in tasks(options.limit):
         if (cell, chunk) != at:

@@ -125,6 +125,15 @@ def check_sentences(page: Page) -> dict[tuple[int, int], str]:
     return right
 
 
+def check_claims(page: Page) -> None:
+    """Check all listed sentences that state no number, such as that a difference is significant."""
+    for words, holds in doc_figures.CLAIMS.get(page.path, ()):
+        if " ".join(words.split()) not in " ".join(page.text.split()):
+            page.differences.append(f"{page.path}: not found: {words}")
+        elif not holds():
+            page.differences.append(f"{page.path}: the data does not say so: {words}")
+
+
 def plain(cell: str) -> str:
     """A cell's text without emphasis."""
     return cell.strip().replace("*", "").replace("`", "").strip()
@@ -157,6 +166,7 @@ def verify(path: str, *, write: bool = False) -> Page:
     """Check one page, and with ``write`` set it right."""
     page = Page(path, (ROOT / path).read_text(encoding="utf-8"))
     right = {**check_tables(page), **check_sentences(page)}
+    check_claims(page)
     page.differences += undeclared(page)
     if write:
         text = page.text
