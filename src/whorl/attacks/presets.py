@@ -33,7 +33,7 @@ _pgd = GradientAttack(random_start=True)
 _mim = GradientAttack(momentum=1.0)
 _dim = _mim.with_(input=DiverseInput())
 _ram = _mim.with_(input=RandomAffine())
-# Ours, not the paper's: what helped on networks that were not attacked, part by part. docs/frontier.md says what is measured.
+# Ours, not the paper's: what helped on networks that were not attacked; docs/frontier.md says what is measured.
 _best = TransferAttack(
     momentum=1.0,
     pace=20.0,
