@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from whorl.evaluation.statistics import ImageCounts
+from whorl.evaluation.image_counts import ImageCounts
 
 RESULTS = Path(__file__).parent / "results"
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ def percent(rows: Iterable[Row]) -> float:
     rates = [100 * row["n_success"] / row["n_clean_correct"] for row in rows if row["n_clean_correct"]]
     if not rates:
         raise LookupError("no cell has these values")
-    return sum(rates) / len(rates)
+    return float(np.mean(rates))
 
 
 class HeldOut:
@@ -82,7 +82,7 @@ class HeldOut:
     def n(self, eps: int, targets: Iterable[str]) -> int:
         """Photographs that all attacks at an eps have been evaluated on, on all of these targets."""
         cells = [cell for cell in self.data["settings"] if cell.endswith(f"-{eps}")]
-        return min(self.data["recognised"][target][cell]["n"] for target in targets for cell in cells)
+        return int(min(self.data["recognised"][target][cell]["n"] for target in targets for cell in cells))
 
     def counts(self, target: str, cell: str, n: int, *, identity: bool = False) -> ImageCounts:
         """Of the first n photographs; in all poses, or as they are."""
