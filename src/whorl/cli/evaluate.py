@@ -39,7 +39,11 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
     clean: Annotated[
-        Path, typer.Argument(help="Labelled images, a CSV list, or samples (bundled).", show_default=False)
+        str,
+        typer.Argument(
+            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples.",
+            show_default=False,
+        ),
     ],
     adversarial: Annotated[
         list[Path],
