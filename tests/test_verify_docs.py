@@ -23,8 +23,9 @@ def verify_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     import verify_docs
 
     yield verify_docs
-    for name in ("verify_docs", "doc_figures", "doc_data"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name == "verify_docs" or name.startswith("doc_")]:
+        if name != "doc_pages":
+            sys.modules.pop(name, None)
 
 
 def test_all_pages_agree_with_the_data(verify_docs: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +109,7 @@ def test_held_out_rates_follow_from_the_packed_outcomes(verify_docs: ModuleType)
     clean, after = outcomes("clean"), outcomes(f"{attack}-16")
     eligible = [(p, i) for p in range(poses) for i in range(n) if clean[p][i]]
     rate = 100 * sum(not after[p][i] for p, i in eligible) / len(eligible)
-    assert verify_docs.doc_figures._success(target, attack)[0] == pytest.approx(rate)
+    assert verify_docs.doc_figures.success(target, attack)[0] == pytest.approx(rate)
     assert len(set(data["ids"])) == len(data["ids"]) >= n
 
 
