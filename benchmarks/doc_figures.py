@@ -131,8 +131,8 @@ _HARDENED_TABLES = [f"{name}-hardened" for name in _TABLES]
 CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     "docs/results.md": (
         (
-            "The affine-invariant gradient has the higher mean for `fgsm`, `pgd` and `mim` in each of tables 1 to 3, on "
-            "networks that were not attacked and on hardened ones, as in the paper.",
+            "The affine-invariant gradient has the higher mean for `fgsm`, `pgd` and `mim` in each of tables 1 to 3, "
+            "on networks that were not attacked and on hardened ones, as in the paper.",
             lambda: (
                 ai_has_the_higher_mean(("fgsm", "pgd", "mim"), _NOT_ATTACKED, _TABLES)
                 and ai_has_the_higher_mean(("fgsm", "pgd", "mim"), _ENS_AT, _HARDENED_TABLES)
@@ -156,8 +156,8 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     ),
     "docs/frontier.md": (
         (
-            "At ε = 16 no difference from EOT is significant; at ε = 8 with 10 gradients EOT is ahead**, from both sources, "
-            "and with 50 gradients it is not.",
+            "At ε = 16 no difference from EOT is significant; at ε = 8 with 10 gradients EOT is ahead**, from both "
+            "sources, and with 50 gradients it is not.",
             lambda: nothing_is_ahead("16") and all(eot_is_ahead("8", "10")) and not any(eot_is_ahead("8", "50")),
         ),
     ),

@@ -198,7 +198,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if options.json.exists():  # other photographs may have been measured by other commits, on other days
         before = json.loads(options.json.read_text(encoding="utf-8"))["metadata"]
-        about["earlier"] = [*before.pop("earlier", []), before]
+        earlier = [*before.pop("earlier", []), before]
+        about["earlier"] = [one for one in earlier if one["commit"] != about["commit"]]
     at = None
     for cell, chunk, target in tasks(options.limit):
         if (cell, chunk) != at:
