@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from doc_data import Frontier, HeldOut
-from doc_tables import Cell, table
+from doc_tables import TABLES, Cell, table
 from whorl.evaluation.image_counts import ImageCounts
 from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
@@ -240,3 +240,13 @@ def eot_is_ahead(eps: str, gradients: str) -> list[bool]:
 def nothing_is_ahead(eps: str) -> bool:
     """Whether neither ``ai-best`` nor EOT is significantly ahead, from any source, with 10 gradients or with 50."""
     return all(found.ahead == 0 for key, found in _beside_eot().items() if key[1] == eps)
+
+
+def wrapped_gains(name: str) -> list[float]:
+    """Lower ends of the intervals of what wrapping the network gains for an attack of another library."""
+    cell, ends = TABLES["frontier-wrapped"](), []
+    for source in _SOURCES:
+        for eps in ("16", "8"):
+            values = cell({"attack": name}, f"{source}, ε {eps}")
+            ends += [values[3]] if values else []
+    return ends
