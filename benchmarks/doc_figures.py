@@ -52,7 +52,7 @@ SETTINGS = (
     r"(?:scales?|×|s=) ?\d\.\d",
     r"§\d\.\d",
     r"Apache[- ]2\.0",
-    r"requests \(2\.25\)|size,\s+0\.1\s+by default",
+    r"requests \(2\.25\)|size,\s+0\.1\s+by\s+default",
     r"displacement of\s+0\.02 px",  # what a test allows
     r"(?:more\s+often than in|in more than)\s+60%",  # an example of a gate
     r"differ by a factor of 3\.5",  # 7/√3 by 7/6
