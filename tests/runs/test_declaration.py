@@ -37,6 +37,9 @@ BAD = [
     ({"poses": ["papr"]}, "poses.0"),
     ({"poses": [{"angles": []}]}, "angles must hold at least one value"),
     ({"poses": [{"scales": [0]}]}, "scales must be above 0"),
+    ({"poses": [{"tilts": [[0, 90]]}]}, "tilts must be inside (-90, 90) degrees"),
+    ({"poses": [{"blurs": [-1]}]}, "blurs must be at least 0"),
+    ({"poses": [{"shear": [3]}]}, "shear"),
     ({"batch_size": 0}, "batch_size"),
     ({"seed": "zero"}, "seed"),
     ({"name": "a/b"}, "name"),
@@ -137,3 +140,16 @@ def test_files_that_are_no_declaration(tmp_path: Path, content: bytes, said: str
         runs.read_declaration(path)
     with pytest.raises(WhorlError, match="cannot be read"):
         runs.read_declaration(tmp_path / "none.toml")
+
+
+def test_a_grid_in_a_file_may_have_every_family(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\nsources = ["resnet18"]\nattacks = ["dim"]\ntargets = ["resnet18"]\n'
+        "[[poses]]\nshears = [-20, 20]\nstretches = [[1.2, 1.0]]\ntilts = [[30, 0], 10]\n"
+        "[[poses]]\nbrightnesses = [-0.25, 0.25]\ncontrasts = [0.5]\nblurs = [2]\n"
+    )
+    made = runs.read_declaration(path).all_poses()
+    assert len(made) == 6
+    assert made[0] == Pose(shear=-20, stretch=(1.2, 1), tilt=(30, 0))
+    assert made[-1] == Pose(brightness=0.25, contrast=0.5, blur=2)

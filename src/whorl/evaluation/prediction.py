@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import held_in_eval
+from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
 
@@ -92,6 +93,23 @@ class Predictor:
         """Predict: (B,) int64 on the CPU, by (target, pose). Arguments and errors as of ``read``."""
         found = self.read(images, poses, lambda logits: (logits.argmax(1),), y=y, ids=ids)
         return {cell: labels for cell, (labels,) in found.items()}
+
+    def margins(
+        self, images: Tensor, y: Tensor, poses: PosesByTarget, *, ids: Sequence[str] | None = None
+    ) -> dict[tuple[str, Pose], tuple[Tensor, Tensor]]:
+        """Predict, and say how sure of it a network is; arguments and errors as of ``recognised``.
+
+        Returns:
+            By (target, pose), (B,) bool: recognised; and (B,) float: how far the best other class is above the label,
+            in logits. Both on the CPU.
+        """
+
+        def compared(logits: Tensor) -> tuple[Tensor, Tensor]:
+            labels = y.to(logits.device, torch.int64)
+            return logits.argmax(1) == labels, margin(logits.float(), labels)
+
+        found = self.read(images, poses, compared, y=y, ids=ids)
+        return {cell: (right, apart) for cell, (right, apart) in found.items()}
 
     @torch.no_grad()
     def read(

@@ -15,6 +15,7 @@ from whorl.attacks import Attack
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
+from whorl.geometry.pose import GRID_AXES
 from whorl.runs.folder import attack_label
 from whorl.runs.images import Data
 from whorl.runs.networks import split_target
@@ -31,15 +32,24 @@ class _Strict(BaseModel):
 
 
 class Grid(_Strict):
-    """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel image)."""
+    """Every combination of some values of what a pose is made of; units as in ``whorl.evaluation.Pose``.
+
+    Of a shift, a stretch and a tilt, a number stands for both directions, or a pair says (right, down).
+    """
 
     angles: tuple[float, ...] = (0.0,)
     scales: tuple[float, ...] = (1.0,)
     shifts: tuple[float | tuple[float, float], ...] = (0.0,)
+    shears: tuple[float, ...] = (0.0,)
+    stretches: tuple[float | tuple[float, float], ...] = (1.0,)
+    tilts: tuple[float | tuple[float, float], ...] = (0.0,)
+    brightnesses: tuple[float, ...] = (0.0,)
+    contrasts: tuple[float, ...] = (1.0,)
+    blurs: tuple[float, ...] = (0.0,)
 
     def poses(self) -> tuple[Pose, ...]:
         """The product."""
-        return poses(angles=self.angles, scales=self.scales, shifts=self.shifts)
+        return poses(**{name: getattr(self, name) for name in GRID_AXES})
 
 
 class AttackSpec(_Strict):
