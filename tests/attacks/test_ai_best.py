@@ -218,7 +218,7 @@ def test_the_preset_says_what_it_is() -> None:
     assert best.backward.skip < 1
     assert best.input is not plain
     assert "TransferAttack(steps=50" in repr(best)
-    assert "networks never seen" in whorl.attacks.describe("ai-best")
+    assert "networks that are not attacked" in whorl.attacks.describe("ai-best")
 
 
 @pytest.mark.slow
