@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +378,25 @@ def test_an_interrupted_evaluation_goes_on(clean: Path, weak: Path, tmp_path: Pa
     assert run()[1] == everything
     save_image(sorted(weak.rglob("*.png"))[0], random_images(1, seed=8)[0])
     assert run()[1] == 4
+
+
+def test_shards_are_data_sets_too(clean: Path, tmp_path: Path) -> None:
+    """The same images in a tar file: the same adversarial images, and the same rates."""
+    _, y, ids = whorl.load_images(clean)
+    with tarfile.open(tmp_path / "a-0.tar", "w") as archive:
+        for label, name in zip(y.tolist(), ids, strict=True):
+            archive.add(clean / f"{name}.png", f"{name}.png")
+            text = tarfile.TarInfo(f"{name}.cls")
+            text.size = len(str(label))
+            archive.addfile(text, io.BytesIO(str(label).encode()))
+    craft = ["attack", "pgd", "--model", "python:cli.toy_networks:small", "--eps", "32/255"]
+    rates = []
+    for name, data in {"folder": str(clean), "shards": f"wds:{tmp_path}/a-{{0..0}}.tar"}.items():
+        assert invoke(*craft, "--data", data, "--out", str(tmp_path / name)).exit_code == 0
+        adversarial = tmp_path / name / "adv" / "pgd" / "small"
+        result = evaluate(data, adversarial, "--angles", "0,30", "--json")
+        assert result.exit_code == 0, result.stderr
+        rates.append([cell["asr"] for cell in json.loads(result.stdout)["cells"]])
+        first = tmp_path / "folder" / "adv" / "pgd" / "small" / f"{ids[0]}.png"
+        assert (adversarial / f"{ids[0]}.png").read_bytes() == first.read_bytes()
+    assert rates[0] == rates[1]

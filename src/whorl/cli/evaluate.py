@@ -18,7 +18,7 @@ from whorl.files import check_writable, defined
 from whorl.models.zoo import find_device
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import COLUMNS, write_results
+from whorl.runs.results import records, write_results
 from whorl.runs.scores import Evaluated, Summary, evaluate_folders, forget_kept, kept_beside
 
 ABOVE_LIMIT = 1
@@ -39,7 +39,11 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
     clean: Annotated[
-        Path, typer.Argument(help="Labelled images, a CSV list, or samples (bundled).", show_default=False)
+        str,
+        typer.Argument(
+            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples.",
+            show_default=False,
+        ),
     ],
     adversarial: Annotated[
         list[Path],
@@ -167,10 +171,7 @@ def _content(done: Evaluated) -> dict[str, Any]:
             {"first": first, "second": second, "target": target, **_comparison(comparison)}
             for (first, second, target), comparison in done.comparisons.items()
         ],
-        "cells": [
-            {name: None if value == "" else value for name, value in zip(COLUMNS, cell.row(), strict=True)}
-            for cell in done.cells
-        ],
+        "cells": records(done.cells),
         "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
     }
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from whorl.data import BadImage, load_image
+from whorl.data import BadImage, ImageData, load_image, open_images
 from whorl.data.image_files import checked_size
 from whorl.data.images import collect
-from whorl.data.layouts import SAMPLES, ListedImage, list_images
+from whorl.data.layouts import SAMPLES, ListedImage
 from whorl.errors import WhorlError
 from whorl.evaluation import AttackedImages
 from whorl.files import sha256_of
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
-from whorl.runs.images import SAMPLE_SIDE
+from whorl.runs.images import SAMPLE_SIDE, hashed_images
 from whorl.runs.plan import chunk_size
 
 _NAMED = 3  # how many images an error names
@@ -33,7 +34,7 @@ class PairedImages:
     Settings, and which images are there, are checked at once; images as they are reached.
 
     Args:
-        clean: labelled images in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
+        clean: labelled images, as ``whorl.load_images`` takes them, or "samples" for the bundled photographs.
         adversarial: one folder for each attack; see ``open_adversarial``.
         device: where to put them.
         batch_size: images at a time; None for 8 on a CPU and 64 on a GPU.
@@ -54,7 +55,7 @@ class PairedImages:
 
     def __init__(
         self,
-        clean: str | Path,
+        clean: ImageData,
         adversarial: Sequence[str | Path],
         *,
         device: torch.device | None = None,
@@ -65,7 +66,7 @@ class PairedImages:
     ) -> None:
         self.folders = told_apart(open_adversarial(Path(path)) for path in adversarial)
         self.device = device or torch.device("cpu")
-        if size is None and Path(clean) == SAMPLES and not SAMPLES.exists():
+        if size is None and str(clean) == str(SAMPLES) and not SAMPLES.exists():
             size = SAMPLE_SIDE  # as they are attacked
         for what, given in {"limit": limit, "batch_size": batch_size}.items():
             if given is not None and given < 1:
@@ -73,7 +74,8 @@ class PairedImages:
         self.size, self.skip_bad = checked_size(size), skip_bad
         self.left_out: list[BadImage] = []
         self.shape: tuple[int, ...] | None = None
-        listed, some = list_images(Path(clean)), chunk_size(self.device, batch_size)
+        self._images = open_images(clean)
+        listed, some = list(self._images.entries()), chunk_size(self.device, batch_size)
         self.chunks = [listed[:limit][start : start + some] for start in range(0, len(listed[:limit]), some)]
         self._wanted, known = [entry.id for entry in listed[:limit]], frozenset(entry.id for entry in listed)
         for folder in self.folders:
@@ -82,7 +84,7 @@ class PairedImages:
                 reasons = {name: f"{folder.files[name]}: there is no clean image {name!r}" for name in extra}
                 self.left_out += [BadImage(path=folder.files[name], id=name, reason=reasons[name]) for name in extra]
             else:
-                self._require_same(folder, extra, Path(clean))
+                self._require_same(folder, extra, clean)
 
     def batches(self, progress: Progress = silent) -> Iterator[AttackedImages]:
         """Read them, once.
@@ -114,16 +116,22 @@ class PairedImages:
     def hashes(self, chunk: Sequence[ListedImage]) -> list[list[object]]:
         """All that the pixels of a chunk depend on: label and hash of each clean file, and hashes of its versions."""
 
-        def digest(path: Path | None) -> str:
+        def version(path: Path | None) -> str:
             try:
                 return "" if path is None else sha256_of(path)
             except OSError:  # said when it is read
                 return ""
 
-        def versions(name: str) -> list[str]:
-            return [digest(folder.files.get(name)) for folder in self.folders]
+        return [
+            [entry.id, entry.label, self._clean[entry.id], *(version(one.files.get(entry.id)) for one in self.folders)]
+            for entry in chunk
+        ]
 
-        return [[entry.id, entry.label, digest(entry.path), *versions(entry.id)] for entry in chunk]
+    @cached_property
+    def _clean(self) -> dict[str, str]:
+        """Hash of each clean image, by id; of all at once, for some data sets are streams, which go forward only."""
+        entries = (entry for chunk in self.chunks for entry in chunk)
+        return {image.entry.id: image.sha256 for image in hashed_images(self._images, entries)}
 
     def read(self, chunk: Sequence[ListedImage]) -> AttackedImages:
         """Decode a chunk with all versions of its images; those that are left out are added to ``left_out``."""
@@ -132,7 +140,7 @@ class PairedImages:
         for entry in chunk:
             path = entry.path
             try:
-                x, y, _ = collect([entry], size=self.size)
+                x, y, _ = collect(self._images, [entry], size=self.size)
                 self._check_shape(x[0], path)
                 read = {}
                 for folder in self.folders:
@@ -162,7 +170,7 @@ class PairedImages:
                 "Set size to resize them all."
             )
 
-    def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: Path) -> None:
+    def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: ImageData) -> None:
         missing = [name for name in self._wanted if name not in folder.files]
         if missing:
             raise WhorlError(
