@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -130,40 +129,33 @@ def test_errors_are_red_on_a_terminal() -> None:
     assert "\x1b[31merror: " in result.stderr
 
 
-def test_what_nobody_expected_is_an_error_and_no_failed_gate(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        if x.requires_grad:\n"
-        "            raise KeyError('no\x1b[31m such \\n thing')\n"
-        "        return x.mean((2, 3))\n"
-    )
-    words = ["attack", "pgd", "--model", "python:mine:Net?size=18", "--data", str(data_of_three(tmp_path / "data"))]
-    # As the script `whorl` does it: not with `-m`, which looks into the working directory by itself.
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        "from whorl.cli import app; app()",
-        *words,
-        "--out",
-        "run",
-        "--device",
-        "cpu",
-    ]
-    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    done = subprocess.run(command, env=plain_environment(), **options)
-    assert done.returncode == 2, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "KeyError" in line
-    assert "(in mine.py, line 5)" in line
+def test_what_nobody_expected_is_an_error_and_no_failed_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("no\x1b[31m such \n thing")
+
+    monkeypatch.setattr(whorl.runs, "craft", broken)
+    words = ("attack", "pgd", "--model", SMALL, "--data", str(data_of_three(tmp_path)), "--out", str(tmp_path / "run"))
+    result = invoke(*words)
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: KeyError: 'no")
+    assert "(in test_cli_app.py, line " in line
     assert "WHORL_DEBUG=1" in line
-    assert "Traceback" not in done.stderr
-    assert "\x1b" not in done.stderr
-    done = subprocess.run(command, env=plain_environment(WHORL_DEBUG="1"), **options)
-    assert "Traceback" in done.stderr
-    assert "KeyError" in done.stderr
+    assert "\x1b" not in result.stderr
+    result = invoke(*words, WHORL_DEBUG="1")
+    assert isinstance(result.exception, KeyError)  # and so Python shows its traceback
+
+
+def test_models_of_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return x.mean((2, 3))\n"
+    )
+    words = ["attack", "fgsm", "--model", "python:mine:Net?size=18", "--data", str(data_of_three(tmp_path / "data"))]
+    # As the script `whorl` does it: not with `-m`, which looks into the working directory by itself.
+    command = [sys.executable, "-P", "-c", "from whorl.cli import app; app()", *words, "--out", "run"]
+    done = subprocess.run(command, env=plain_environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "3 images" in done.stdout
 
 
 def data_of_three(folder: Path) -> Path:
