@@ -238,6 +238,24 @@ def exclusive(path: Path, holder: str = "") -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def held(folder: Path, holder: str) -> Iterator[None]:
+    """Hold the lock of a folder that work goes on in, free of what killed processes left half written.
+
+    Raises:
+        WhorlError: the folder cannot be written to.
+    """
+    try:
+        with exclusive(folder / ".run", holder):
+            remove_parts(folder)
+            yield
+    except OSError as error:
+        raise WhorlError(
+            f"cannot work in {folder} ({error}). Choose a folder that is writable and has space; "
+            "what was finished is kept."
+        ) from error
+
+
 def _holder(note: Path) -> str:
     # Gone if the holder has just finished; then the wait is short.
     with suppress(OSError):

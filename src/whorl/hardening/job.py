@@ -16,7 +16,7 @@ import torch
 import whorl
 from whorl.data import ImageData
 from whorl.errors import WhorlError
-from whorl.files import sha256_of, write_file
+from whorl.files import held, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.held_out import Say
 from whorl.hardening.images import TrainingImages, load_training_images
@@ -30,7 +30,6 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
-from whorl.runs.store import Store
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -120,9 +119,8 @@ def harden(
 
     named = model if isinstance(model, str) else model.name
     # Of several processes that train together, the first holds the folder for all.
-    alone = around.out is not None and leads()
     with (
-        Store.open(around.out or "", ["whorl", "harden", named]) if alone else nullcontext(),
+        held(Path(around.out), f"whorl harden {named}") if around.out is not None and leads() else nullcontext(),
         team(find_device(str(around.device))) as (group, where),
     ):
         return train(group, where)

@@ -28,9 +28,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from whorl.data import save_image
-from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose
-from whorl.files import exclusive, has_sha256, read_back, remove_parts, sha256_of, write_file
+from whorl.files import has_sha256, held, read_back, sha256_of, write_file
 from whorl.geometry.pose import FURTHER_NUMBERS
 from whorl.runs.folder import Json, RunFolder, checked
 
@@ -196,15 +195,8 @@ class Store(RunFolder):
             WhorlError: the folder cannot be written to.
         """
         store = cls(Path(path).absolute())
-        try:
-            with exclusive(store.path / ".run", " ".join(command) or "python"):
-                remove_parts(store.path)  # which a killed process left
-                yield store
-        except OSError as error:
-            raise WhorlError(
-                f"cannot work in {store.path} ({error}). Choose a folder that is writable and has space; "
-                "what was finished is kept."
-            ) from error
+        with held(store.path, " ".join(command) or "python"):
+            yield store
 
     # ------------------------------------------------------------------------------------------------------- chunks
 
