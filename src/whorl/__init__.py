@@ -77,6 +77,7 @@ _SUBMODULES = {
     "physical",
     "report",
     "runs",
+    "tracking",
     "transforms",
     "ui",
 }
