@@ -104,14 +104,12 @@ class Worker:
         """
         start = time.perf_counter()
         weight = self._do(task)
-        what = "clean" if task.variant.attack is None else task.variant.name
+        what = f"{'clean' if task.variant.attack is None else task.variant.name}: {len(task.images)} images"
         now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - start
-        made = "made and evaluated" if task.make else "evaluated"
+        made = f"{'made and evaluated' if task.make else 'evaluated'} in {seconds:.1f} s"
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("a", encoding="utf-8") as log:
-            log.write(
-                f"{now} {what}: {len(task.images)} images from {task.images[0].entry.id} {made} in {seconds:.1f} s\n"
-            )
+            log.write(f"{now} {what} from {task.images[0].entry.id} {made}\n")
         return weight
 
     def _do(self, task: Task) -> int:
