@@ -77,7 +77,7 @@ _SUBMODULES = {
     "physical",
     "report",
     "runs",
-    "tracking",
+    "tracker",
     "transforms",
     "ui",
 }

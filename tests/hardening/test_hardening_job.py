@@ -23,7 +23,7 @@ from whorl.files import sha256_of
 from whorl.hardening import harden, recipe, recipe_names
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.trainer import Trainer
-from whorl.tracking import Tracker
+from whorl.tracker import Tracker
 
 TESTS = Path(__file__).parents[1]
 # What a process of its own trains; {then} is what it does after each measurement.
@@ -33,7 +33,7 @@ faulthandler.dump_traceback_later(280, exit=True)  # a process that waits for an
 torch.set_num_threads(1)
 from hardening_cases import toy, toy_images
 from whorl.hardening import harden
-from whorl.tracking import Tracker
+from whorl.tracker import Tracker
 
 class Told(Tracker):
     def log(self, step, values):
@@ -103,7 +103,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, uninterrupted: 
     )
     assert [step for step, _ in told.logged] == [5, 6, 7, 8]  # the checkpoint is from after step 4
     assert all({"loss", "lr", "clean"} <= values.keys() for _, values in told.logged)
-    assert told.begun[0] == "toy.ens-at"
+    assert told.begun[0] == "toy0.ens-at"
     assert {"steps": 8, "batch": 12}.items() <= told.begun[1].items()
     assert sorted(told.files) == ["manifest", "report", "weights"]
     assert all(path.is_file() for path in told.files.values())

@@ -28,7 +28,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
-from whorl.tracking import Tracker
+from whorl.tracker import Tracker
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""

@@ -26,7 +26,7 @@ from whorl.runs.results import Cell, write_results
 from whorl.runs.shard import Shard
 from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders
-from whorl.tracking import Tracker
+from whorl.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
