@@ -154,3 +154,26 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
         assert made["recognised"]["small"][name] == held_out.packed(expected.numpy())  # type: ignore[index]  # JSON
     assert made["ids"] == data.ids
     assert made["settings"]["fgsm-16"]["eps"] == 16 / 255  # type: ignore[index]  # JSON
+
+
+@pytest.mark.usefixtures("verify_docs")
+def test_the_statistics_agree_with_plain_numpy() -> None:
+    """A second reading of the definitions, which imports nothing of whorl: rates, BCa intervals, exact tests."""
+    import doc_outcomes
+    import recompute_held_out as plain
+
+    data = json.loads((ROOT / "benchmarks/results/held-out-cpu.json").read_text())
+    n = doc_outcomes.photographs(16)
+    for target in ("efficientnet_lite1", "efficientnet_lite0.ai-at"):
+        ours = doc_outcomes.gain(target, "ri-dim", "dim")
+        expected = plain.compared(data, target, "ri-dim-16", "dim-16", n)
+        assert (ours.difference, *ours.interval) == pytest.approx(expected[:3], abs=1e-5)
+        assert ours.p_value == pytest.approx(expected[3], rel=1e-6)
+        counts = plain.counts(data, target, "dim-16", n)
+
+        def pooled(weights: np.ndarray, counts: tuple[np.ndarray, np.ndarray] = counts) -> float:
+            return float(weights @ counts[1] / (weights @ counts[0]))
+
+        value = pooled(np.ones(n))
+        ends = 100 * plain.interval(value, pooled, n)
+        assert doc_outcomes.success(target, "dim") == pytest.approx([100 * value, *ends], abs=1e-3)
