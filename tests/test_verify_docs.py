@@ -123,6 +123,7 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import held_out
+    from judge import packed
 
     generator = np.random.default_rng(0)
     for label in range(4):
@@ -151,7 +152,8 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
     adv = whorl.attack("fgsm")(small, data.x, data.y, seed=0, ids=data.ids)
     done = outcomes([AttackedImages(data.x, {"fgsm": adv}, data.y, data.ids)], {"small": small}, PAPER_POSES)
     for name, expected in (("clean", done.clean[0]), ("fgsm-16", done.adversarial[0, 0])):
-        assert made["recognised"]["small"][name] == held_out.packed(expected.numpy())  # type: ignore[index]  # JSON
+        bits = {"n": 4, "bits": packed(expected.numpy())}
+        assert made["recognised"]["small"][name] == bits  # type: ignore[index]  # JSON
     assert made["ids"] == data.ids
     assert made["settings"]["fgsm-16"]["eps"] == 16 / 255  # type: ignore[index]  # JSON
 
