@@ -54,7 +54,7 @@ class Page:
         decimals = len(mantissa.partition(".")[2])
         unit = 10.0 ** ((int(exponent) if e else 0) - decimals)
         right = f"{value:.{decimals}e}" if e else f"{value:{',' if ',' in text else ''}.{decimals}f}"
-        right = f"+{right}" if text.startswith("+") and value >= 0 else right
+        right = f"+{right}" if text[0] in "+-" and value >= 0 else right
         if not abs(float(text.replace(",", "")) - value) <= 0.5 * unit * (1 + 1e-6) + 1e-12:
             self.differences.append(f"{self.path}: {where}: {text}, and the data says {right}")
         return right
