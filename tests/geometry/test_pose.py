@@ -58,8 +58,8 @@ def test_what_is_not_given_stays_as_it_is() -> None:
     [
         ({"angles": []}, "angles must hold at least one value"),
         ({"scales": [1, 0]}, "scales must be above 0; got 0"),
-        ({"angles": [math.nan]}, "must be finite numbers; got nan"),
-        ({"shifts": [(0, math.inf)]}, "must be finite numbers; got inf"),
+        ({"angles": [math.nan]}, "must be finite numbers, at most 1,000,000; got nan"),
+        ({"shifts": [(0, math.inf)]}, "must be finite numbers, at most 1,000,000; got inf"),
     ],
 )
 def test_what_is_no_pose_is_refused(given: dict[str, Any], message: str) -> None:
@@ -182,9 +182,17 @@ def test_a_grid_holds_every_family() -> None:
     assert made[1] == Pose(shear=-20, stretch=(1.2, 1), tilt=(10, 10), brightness=0.1, contrast=0.5, blur=2)
     for given, message in (
         ({"shear": [3]}, "unknown axis of a grid of poses 'shear'"),
-        ({"blurs": [(1, 2)]}, "blurs must be numbers"),
+        ({"blurs": [(1, 2)]}, "blurs must be finite numbers"),
         ({"tilts": [(1, 2, 3)]}, "tilts must be numbers or pairs"),
         ({"tilts": [95]}, "tilts must be inside"),
     ):
         with pytest.raises(WhorlError, match=message):
             poses(**given)
+
+
+@pytest.mark.parametrize("pose", FURTHER, ids=str)
+def test_autocast_changes_no_pose(pose: Pose) -> None:
+    x = random_images(1, 3, 30, 30)
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = pose.apply(x)
+    assert torch.equal(seen, pose.apply(x))

@@ -93,8 +93,8 @@ def test_parts_of_a_chain_are_planned_with_their_own_keys() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SpreadAffine(design="sobol"), "design must be one of latin, lattice, antithetic"),  # type: ignore[arg-type]
-        (lambda: SpreadAffine(scale=(0, 1)), "0 < lowest <= highest"),
+        (lambda: SpreadAffine(design="sobol"), "design must be 'latin', 'lattice' or 'antithetic'"),  # type: ignore[arg-type]
+        (lambda: SpreadAffine(scale=(0, 1)), "scale must be a pair, each a number above 0"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:

@@ -22,6 +22,7 @@ from whorl.estimators import (
     TranslationInvariant,
 )
 from whorl.models.backward import Backward
+from whorl.records import checked
 from whorl.transforms import DiverseInput, RandomAffine
 from whorl.transforms.mixed import Gain, InputChain, Mirror
 from whorl.transforms.spread import SpreadAffine
@@ -88,7 +89,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 }
 
 
-def attack(name: str, **settings: Any) -> Attack:
+def attack(name: str, /, **settings: Any) -> Attack:
     """Get an attack by name, with some settings changed.
 
     Args:
@@ -108,6 +109,7 @@ def attack(name: str, **settings: Any) -> Attack:
     >>> attack("ri-dim").estimator
     RotationInvariant(degrees=(32.0, 1.6), at_eps=16/255)
     """
+    name = checked("name", name, str)
     if ":" in name:
         from whorl.interop import peer  # other libraries, which are extras
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import held_in_eval
+from whorl.attacks.contract import forward, held_in_eval
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
@@ -161,7 +161,7 @@ class Predictor:
         if name not in self._networks:
             self._networks[name] = _in_precision(self.targets[name], self.precision)
         with held_in_eval(self.targets[name]):
-            logits = self._networks[name](seen)
+            logits = forward(self._networks[name], seen)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError
-from whorl.geometry.projection import centred_axes, project, sampled
+from whorl.errors import WhorlError, quoted
+from whorl.geometry.projection import centred_axes, composed, project, sampled
 from whorl.geometry.warp_gpu import warp_on_gpu
+from whorl.records import checked
 
 
 def affine(
@@ -46,18 +47,23 @@ def affine(
     >>> affine(x, matrix=[[0, 1], [1, 0]]).round()[0, 0].nonzero().tolist()      # mirrors at the diagonal
     [[3, 2]]
     """
-    if x.dim() != 4 or not x.is_floating_point():
+    if not isinstance(x, Tensor) or x.dim() != 4 or not x.is_floating_point():
+        if not isinstance(x, Tensor):
+            raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {type(x).__name__}.")
         raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {x.dtype} of shape {tuple(x.shape)}.")
     # Half precision places a pixel of a 299-pixel image only to within 0.1 px, so coordinates are at least float32.
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     factor = _per_image(scale, x, dtype, "scale")
-    # A tensor on a GPU is not looked at: that would make the host wait for it.
-    if factor.device.type == "cpu" and not bool((factor > 0).all()):
-        raise WhorlError(f"scale must be above 0; got {scale}.")
     degrees, moved = _per_image(angle, x, dtype, "angle"), _shifts(shift, x, dtype)
+    # A tensor on a GPU is not looked at: that would make the host wait for it.
+    if factor.device.type == "cpu":
+        if not bool((factor > 0).all()):
+            raise WhorlError(f"scale must be above 0; got {scale}.")
+        if not all(bool(part.isfinite().all()) for part in (factor, degrees, moved)):
+            raise WhorlError(f"angle, scale and shift must be finite; got {angle}, {scale} and {shift}.")
     if matrix is None:
         return warp(x, degrees, factor, moved)
-    return project(x, rotation(degrees, factor) @ _matrices(matrix, x, dtype), moved)
+    return project(x, composed(_matrices(matrix, x, dtype), rotation(degrees, factor)), moved)
 
 
 def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -98,7 +104,7 @@ def _per_image(value: float | Tensor, x: Tensor, dtype: torch.dtype, name: str) 
         return value.to(x.device, dtype)
     if isinstance(value, Tensor):
         return value.to(x.device, dtype).expand(x.shape[0])
-    return torch.full(x.shape[:1], float(value), dtype=dtype, device=x.device)
+    return torch.full(x.shape[:1], checked(name, value, float), dtype=dtype, device=x.device)
 
 
 def _shifts(shift: tuple[float, float] | Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -106,8 +112,8 @@ def _shifts(shift: tuple[float, float] | Tensor, x: Tensor, dtype: torch.dtype) 
         if shift.shape != (x.shape[0], 2):
             raise WhorlError(f"shift must be a pair or ({x.shape[0]}, 2); got {tuple(shift.shape)}.")
         return shift.to(x.device, dtype)
-    if len(shift) != 2:
-        raise WhorlError(f"shift must be a pair (right, down) in pixels; got {len(shift)} values.")
+    if not isinstance(shift, tuple | list | Tensor) or len(shift) != 2:
+        raise WhorlError(f"shift must be a pair (right, down) in pixels; got {quoted(shift)}.")
     right, down = (_per_image(part, x, dtype, "shift") for part in shift)
     return torch.stack((right, down), dim=1)
 

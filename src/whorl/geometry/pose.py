@@ -11,14 +11,17 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError, unknown_name
+from whorl.errors import WhorlError, quoted, unknown_name
 from whorl.geometry.affine import affine, rotation, warp
 from whorl.geometry.photometry import adjust, defocus
-from whorl.geometry.projection import project
+from whorl.geometry.projection import composed, project
 from whorl.records import Record
 
 # The paper gives pixel offsets for its 299-pixel images; they scale with the image, and so does a blur.
 REFERENCE_SIDE = 299
+LARGEST = 1_000_000  # degrees, factor or pixels
+MOST_POSES = 10_000
+"""Of one grid: each image is shown to each network in each of them, so more is a slip."""
 
 
 class PoseNumber(NamedTuple):
@@ -59,6 +62,8 @@ FURTHER_NUMBERS: tuple[PoseNumber, ...] = (
 """What a pose may have beside them."""
 NUMBERS = (*PAPER_NUMBERS, *FURTHER_NUMBERS)
 """All numbers of a pose, in the order of ``Pose.numbers``."""
+PAIRED = ("shift", "stretch", "tilt")
+"""Those that are pairs."""
 _PLACE = {number.name: place for place, number in enumerate(NUMBERS)}
 _PAPER_NAMES = frozenset(number.name for number in PAPER_NUMBERS)
 
@@ -98,6 +103,12 @@ class Pose(Record):
     """σ of a Gaussian, in pixels of a 299-pixel image; scales with the image. See :func:`whorl.geometry.defocus`."""
 
     def __post_init__(self) -> None:
+        # Not as other records: a whole number stays one.
+        for name in PAIRED:
+            pair = getattr(self, name)
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise WhorlError(f"{name} must be a pair (right, down); got {quoted(pair)}.")
+            object.__setattr__(self, name, tuple(pair))
         for value, number in zip(self.numbers, NUMBERS, strict=True):
             check_number(number.name, value, number)
 
@@ -191,7 +202,7 @@ def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
     if tilted or not {"shear", "stretch_x", "stretch_y"}.isdisjoint(used):
         skewed = _upper(of["stretch_x"], torch.tan(torch.deg2rad(of["shear"])) * of["stretch_y"], of["stretch_y"])
         tilt = torch.stack((of["tilt_x"], of["tilt_y"]), dim=1) if tilted else None
-        x = project(x, rotation(of["angle"], of["scale"]) @ skewed, shift, tilt)
+        x = project(x, composed(skewed, rotation(of["angle"], of["scale"])), shift, tilt)
     elif not _PAPER_NAMES.isdisjoint(used):
         x = warp(x, of["angle"], of["scale"], shift)
     if "blur" in used:
@@ -199,14 +210,14 @@ def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
     return x
 
 
-def check_number(called: str, value: float, number: PoseNumber, kind: str = "a finite number") -> None:
+def check_number(called: str, value: object, number: PoseNumber, kind: str = "a finite number") -> None:
     """Refuse what is no such number of a pose.
 
     Raises:
         WhorlError: it is not finite, or not within its bounds.
     """
-    if not math.isfinite(value):
-        raise WhorlError(f"{called} must be {kind}; got {value}.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise WhorlError(f"{called} must be {kind}, at most {LARGEST:,}; got {quoted(value)}.")
     if not number.lowest < value < number.highest:
         raise WhorlError(f"{called} must be {number.allowed}; got {value:g}.")
 
@@ -230,8 +241,6 @@ GRID_AXES = {
     "blurs": "blur",
 }
 """What a grid calls its lists of values, and what a pose calls one of them."""
-PAIRED = ("shift", "stretch", "tilt")
-"""Those that are pairs."""
 
 
 def poses(**values: Iterable[float | tuple[float, float]]) -> tuple[Pose, ...]:
@@ -263,6 +272,13 @@ def poses(**values: Iterable[float | tuple[float, float]]) -> tuple[Pose, ...]:
             axes[field] = [_checked(name, field, value) for value in values[name]]
             if not axes[field]:
                 raise WhorlError(f"{name} must hold at least one value; got none.")
+    count = math.prod(map(len, axes.values()))
+    if count > MOST_POSES:
+        several = [f"{len(axes[field]):,} {name}" for name, field in GRID_AXES.items() if len(axes.get(field, "")) > 1]
+        raise WhorlError(
+            f"a grid may have {MOST_POSES:,} poses at most; got {count:,}, as {' × '.join(several)}. "
+            "Take fewer, or split them over several runs."
+        )
     combined = (dict(zip(axes, chosen, strict=True)) for chosen in product(*axes.values()))
     return tuple(dict.fromkeys(Pose(**settings) for settings in combined))  # type: ignore[arg-type]  # a plain table
 
@@ -270,16 +286,14 @@ def poses(**values: Iterable[float | tuple[float, float]]) -> tuple[Pose, ...]:
 def _checked(name: str, field: str, value: float | tuple[float, ...]) -> float | tuple[float, ...]:
     """One value of a grid, a pair where it should be one."""
     if field not in PAIRED:
-        if not isinstance(value, int | float):
-            raise WhorlError(f"{name} must be numbers; got {value!r}.")
         check_number(name, value, NUMBERS[_PLACE[field]], "finite numbers")
         return value
-    pair = (value, value) if isinstance(value, int | float) else tuple(value)
-    if len(pair) != 2:
-        raise WhorlError(f"{name} must be numbers or pairs (right, down); got {value!r}.")
+    pair = (value, value) if isinstance(value, int | float) else value
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise WhorlError(f"{name} must be numbers or pairs (right, down); got {quoted(value)}.")
     for part, end in zip(pair, ("_x", "_y"), strict=True):
         check_number(name, part, NUMBERS[_PLACE[field + end]], "finite numbers")
-    return pair
+    return tuple(pair)
 
 
 def _upper(a: Tensor, b: Tensor, d: Tensor) -> Tensor:

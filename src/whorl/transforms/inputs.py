@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from whorl.geometry.affine import warp
 from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS, PAPER_NUMBERS, REFERENCE_SIDE, check_number, posed
 from whorl.geometry.sums import lines, resample
 from whorl.randomness import uniform
-from whorl.records import Record, Registry
+from whorl.records import Limits, NotNegative, Positive, Record, Registry, Share
 
 
 @runtime_checkable
@@ -67,14 +67,8 @@ class DiverseInput(Record):
     """
 
     pure: ClassVar[bool] = True
-    probability: float = 0.7
-    largest: float = 1.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise WhorlError(f"probability must lie in [0, 1]; got {self.probability}.")
-        if not 1 <= self.largest < 2:
-            raise WhorlError(f"largest must lie in [1, 2); got {self.largest}.")
+    probability: Share = 0.7
+    largest: Annotated[float, Limits(least=1, below=2)] = 1.1
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
@@ -217,27 +211,26 @@ class RandomAffine(Record):
 
     pure: ClassVar[bool] = True
     angle: float = 30.0
-    scale: tuple[float, float] = (0.5, 1.5)
+    scale: tuple[Positive, Positive] = (0.5, 1.5)
     shift: float = 20.0
     shear: float = 0.0
-    stretch: tuple[float, float] = (1.0, 1.0)
+    stretch: tuple[Positive, Positive] = (1.0, 1.0)
     tilt: float = 0.0
     brightness: float = 0.0
-    contrast: tuple[float, float] = (1.0, 1.0)
-    blur: float = 0.0
+    contrast: tuple[Positive, Positive] = (1.0, 1.0)
+    blur: NotNegative = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("scale", "stretch", "contrast"):
             low, high = getattr(self, name)
-            if not 0 < low <= high:
+            if low > high:
                 raise WhorlError(
                     f"{name} must be (lowest, highest) with 0 < lowest <= highest; got {getattr(self, name)}."
                 )
         for number in NUMBERS:
             for end in self.ranges[number.name]:
                 check_number(number.name, end, number)
-        if self.blur < 0:
-            raise WhorlError(f"blur must be at least 0, the largest σ; got {self.blur:g}.")
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
