@@ -60,6 +60,7 @@ A step of 0.25 is a setting.
         (("torch 2.11.", "torch 2.11, with 99.4 in the mean."), "neither recomputed nor declared"),
         (("torch 2.11.", "torch 2.11, in 12 ms."), "neither recomputed nor declared"),
         (("measured: accuracy", "measured: nothing"), "no table 'nothing'"),
+        (("| resnet18 |", "| resnet19 |"), "no data"),
     ],
 )
 def test_what_differs_or_is_not_covered_is_found(
