@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from whorl.data import BadImage
 from whorl.errors import WhorlError
 from whorl.evaluation import (
     PAPER_POSES,
-    BatchEvaluator,
     Comparison,
     Distance,
+    ImageCounts,
     Outcomes,
     Pose,
     Rate,
     SuccessRate,
+    WorstPoses,
     holm,
     rate,
 )
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.engines import Interrupted
-from whorl.runs.folder import folder_name
-from whorl.runs.networks import Target, identify
+from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
+from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.plan import surroundings
 from whorl.runs.results import Cell
-from whorl.runs.store import Store, hashed, pose_key
-
-_PLACE = Path("_evaluated")
+from whorl.runs.store import Store
+from whorl.transforms import RandomAffine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +66,23 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """What a search for the worst pose of each image found: clean images, or one attack's.
+
+    Attributes:
+        attack: the folder's label; None for the clean images.
+        target: the network's name with its defence.
+        rate: of the images that the target recognises clean and as they are, those that some pose fools.
+        found: of every image.
+    """
+
+    attack: str | None
+    target: str
+    rate: Rate
+    found: WorstPoses
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluated:
     """What came of evaluating folders.
 
@@ -79,6 +93,7 @@ class Evaluated:
         summaries: one for each attack and target.
         comparisons: of every two attacks over all poses, pooled, by (one, other, target), corrected after Holm.
         left_out: images that were not scored.
+        worst_cases: of the clean images, then of each folder, for each target; empty if nobody asked for them.
     """
 
     ids: list[str]
@@ -87,6 +102,7 @@ class Evaluated:
     summaries: tuple[Summary, ...]
     comparisons: dict[tuple[str, str, str], Comparison]
     left_out: list[BadImage]
+    worst_cases: tuple[WorstCase, ...] = ()
 
     def above(self, percent: float) -> list[Summary]:
         """Give the attacks whose success rate, pooled over the poses, is above a limit.
@@ -108,6 +124,7 @@ def evaluate_folders(
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
+    box: RandomAffine | None = None,
     keep: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
@@ -117,8 +134,9 @@ def evaluate_folders(
         images: clean and adversarial ones.
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
+        box: within which to search for the worst pose of each image, by ``whorl.worst_pose``; None searches not.
         keep: folder that keeps what became of each batch, so that an interrupted evaluation goes on where it stopped;
-            ``forget_kept`` removes it. None keeps nothing.
+            ``kept_outcomes.forget_kept`` removes it. None keeps nothing.
         progress: called with each batch.
 
     Raises:
@@ -126,12 +144,17 @@ def evaluate_folders(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     folders = images.folders
+    parts: list[Outcomes] = []
+    found: WorstByVersion = {}
     with nullcontext() if keep is None else Store.open(keep, ["whorl", "evaluate"]) as store:
         try:
-            done = Outcomes.joined(list(_evaluated(images, targets, poses, store, progress)))
+            for chunk in evaluate_chunks(images, targets, poses, box=box, store=store, progress=progress):
+                parts += [] if chunk.outcomes is None else [chunk.outcomes]
+                found |= {key: found[key] + more if key in found else more for key, more in chunk.worst.items()}
         except KeyboardInterrupt as error:
             again = "" if keep is None else f"What was finished is in {keep}. Run the same command again to go on."
             raise Interrupted(again) from error
+    done = Outcomes.joined(parts)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
@@ -150,81 +173,13 @@ def evaluate_folders(
         summaries=tuple(summaries),
         comparisons=compared,
         left_out=images.left_out,
+        worst_cases=tuple(_worst_case(found, *names) for names in found),
     )
 
 
-def kept_beside(out: Path) -> Path:
-    """Where an evaluation keeps what it has finished, until its table is written.
-
-    >>> kept_beside(Path("results.csv"))
-    PosixPath('.results.csv.unfinished')
-    """
-    return out.with_name(f".{folder_name(out.name)}.unfinished")
-
-
-def forget_kept(keep: Path) -> None:
-    """Remove what an evaluation kept, once its table is written; one that waits for the folder is waited for."""
-    with Store.open(keep) as store:
-        shutil.rmtree(store.path, ignore_errors=True)
-
-
-def _evaluated(
-    images: PairedImages,
-    targets: Sequence[Target],
-    poses: Sequence[Pose],
-    store: Store | None,
-    progress: Progress,
-) -> Iterator[Outcomes]:
-    """Evaluate chunk by chunk; one that is kept from before is not evaluated again."""
-    evaluate = BatchEvaluator({target.name: target.net for target in targets}, poses)
-    about: dict[str, Any] = {}
-    if store is not None:
-        about = {
-            "targets": {target.name: identify(target.net) for target in targets},
-            "poses": [pose_key(pose) for pose in evaluate.poses],
-            "attacks": [folder.label for folder in images.folders],
-            "crafted": [hashed(folder.crafted) for folder in images.folders],
-            "read": [images.size, images.skip_bad],
-            **surroundings(images.device),
-        }
-    for chunk in images.counted(progress):
-        key = "" if store is None else hashed({**about, "images": images.hashes(chunk)})
-        kept = None if store is None else store.record(_PLACE, key)
-        found = _from_json(kept, images, evaluate) if kept is not None else None
-        if kept is None:
-            before = len(images.left_out)
-            batch = images.read(chunk)
-            found = evaluate(batch) if batch.ids else None
-            if store is not None:
-                store.put_record(_PLACE, key, _to_json(found, images, before))
-        if found is not None:
-            yield found
-
-
-def _to_json(found: Outcomes | None, images: PairedImages, before: int) -> dict[str, Any]:
-    """What became of a chunk: outcomes as bits, distances, and which images were left out, and why."""
-    return {
-        "ids": [] if found is None else list(found.ids),
-        "bits": "" if found is None else found.to_bits().hex(),
-        "distances": {} if found is None else {name: asdict(one) for name, one in found.distances.items()},
-        "shape": images.shape,
-        "left_out": [[str(bad.path), bad.id, bad.reason] for bad in images.left_out[before:]],
-    }
-
-
-def _from_json(kept: dict[str, Any], images: PairedImages, evaluate: BatchEvaluator) -> Outcomes | None:
-    images.shape = None if kept["shape"] is None else tuple(kept["shape"])
-    images.left_out += [BadImage(path=Path(path), id=name, reason=why) for path, name, why in kept["left_out"]]
-    if not kept["ids"]:
-        return None
-    return Outcomes.from_bits(
-        bytes.fromhex(kept["bits"]),
-        ids=kept["ids"],
-        attacks=[folder.label for folder in images.folders],
-        targets=evaluate.targets,
-        poses=evaluate.poses,
-        distances={name: Distance(**one) for name, one in kept["distances"].items()},
-    )
+def _worst_case(found: Mapping[tuple[str | None, str], WorstPoses], attack: str | None, target: str) -> WorstCase:
+    recognised, own = found[None, target].recognised, found[attack, target]
+    return WorstCase(attack=attack, target=target, rate=rate(ImageCounts.of(recognised, ~own.fooled)), found=own)
 
 
 def _cell(
