@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -123,13 +123,15 @@ def harden(
         listener.end({what: Path(done.folder or "", file) for what, file in written.items()})
         return done
 
-    named = model if isinstance(model, str) else model.name
-    # Of several processes that train together, the first holds the folder for all.
-    with (
-        held(Path(around.out), f"whorl harden {named}") if around.out is not None and leads() else nullcontext(),
-        team(find_device(str(around.device))) as (group, where),
-    ):
+    with _held(around.out, model), team(find_device(str(around.device))) as (group, where):
         return train(group, where)
+
+
+def _held(out: str | Path | None, model: str | Classifier) -> AbstractContextManager[None]:
+    """Hold the folder of a training; of several processes that train together, the first holds it for all."""
+    if out is None or not leads():
+        return nullcontext()
+    return held(Path(out), f"whorl harden {model if isinstance(model, str) else model.name}")
 
 
 def _trainer(
