@@ -5,7 +5,17 @@ from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
 from whorl.evaluation.outcomes import Outcomes
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
-from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
+from whorl.evaluation.statistics import (
+    Comparison,
+    Rate,
+    compare,
+    for_headline,
+    headline,
+    holm,
+    mean_interval,
+    rate,
+    wilson,
+)
 from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
@@ -26,7 +36,10 @@ __all__ = [
     "Rate",
     "SuccessRate",
     "compare",
+    "for_headline",
+    "headline",
     "holm",
+    "mean_interval",
     "mean_rate",
     "outcomes",
     "poses",

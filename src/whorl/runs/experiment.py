@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
+from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration
@@ -35,6 +34,7 @@ class Done:
         ids: the images that were used, in order.
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
         distances: of the adversarial images to the clean ones, by (attack, source).
+        whole: what became of each image; attacks are called ``label/source``. See ``outcomes``.
         left_out: images that could not be used: id and reason.
         computed: tasks that were done now.
         seconds: how long it took now.
@@ -45,6 +45,7 @@ class Done:
     ids: list[str]
     cells: tuple[Cell, ...]
     distances: Mapping[tuple[str, str], Distance]
+    whole: Outcomes = field(repr=False)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
@@ -60,19 +61,25 @@ class Done:
         return self.folder / "results.csv"
 
     def outcomes(self, source: str) -> Outcomes:
-        """What became of each image under every attack on one source, by their labels; read from the store once.
+        """What became of each image under every attack on one source, by their labels.
 
         Raises:
-            WhorlError: there is no such source, or a chunk is gone.
+            WhorlError: there is no such source.
         """
+        known: dict[str, Outcomes] = self.__dict__.setdefault("_outcomes", {})  # kept, for its resamples are too
+        if source not in known:
+            known[source] = self._crafted_on(source)
+        return known[source]
+
+    def _crafted_on(self, source: str) -> Outcomes:
         rows = [row for row, variant in enumerate(self._attacked) if variant.source == source]
         if not rows:
             raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
         labels = tuple(self._attacked[row].label for row in rows)
         return replace(
-            self._outcomes,
+            self.whole,
             attacks=labels,
-            adversarial=self._outcomes.adversarial[rows],
+            adversarial=self.whole.adversarial[rows],
             distances={label: self.distances[label, source] for label in labels},
         )
 
@@ -80,11 +87,9 @@ class Done:
     def _attacked(self) -> list[Variant]:
         return [variant for variant in self.plan.variants if variant.attack is not None]
 
-    @cached_property
-    def _outcomes(self) -> Outcomes:
-        return Outcomes.joined([outcomes for outcomes, _ in self.plan.by_chunk()])
-
-    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
+    def compare(
+        self, first: str, second: str, source: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
+    ) -> Comparison:
         """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.Outcomes``.
 
         Args:
@@ -93,11 +98,12 @@ class Done:
             source: network that both were crafted on.
             target: as the declaration names it.
             pose: None for all.
+            poses: how they are put together; None compares headline rates.
 
         Raises:
             WhorlError: there is no such attack, source, target or pose.
         """
-        return self.outcomes(source).compare(first, second, target, pose)
+        return self.outcomes(source).compare(first, second, target, pose, poses=poses)
 
 
 def run(
@@ -220,29 +226,27 @@ def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[
 
 
 def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: float) -> Done:
-    """Add up the chunks, one by one; no more than a chunk's answers are held at a time."""
-    counts: dict[tuple[str, str, Pose], SuccessRate] = {}
-    distances: dict[str, Distance] = {}
+    """Put the chunks together."""
     spent: dict[str, tuple[int, float]] = {}
-    ids: list[str] = []
+    parts: list[Outcomes] = []
     left_out: list[tuple[str, str]] = []
     for outcomes, [clean, *attacked] in plan.by_chunk():
-        ids += clean.ids
+        parts.append(outcomes)
         left_out += clean.bad
-        counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
         for name, chunk in zip(outcomes.attacks, attacked, strict=True):
             gradients, time_spent = spent.get(name, (0, 0.0))
             spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
-            distances[name] = distances.get(name, Distance()) + chunk.distance
-    if not ids:
+    whole = Outcomes.joined(parts)
+    if not whole.ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
     variants = [variant for variant in plan.variants if variant.attack is not None]
     return Done(
         declaration=declaration,
         plan=plan,
-        ids=ids,
-        cells=tuple(_cells(plan, variants, counts, spent)),
-        distances={(variant.label, variant.source): distances[variant.name] for variant in variants},
+        ids=list(whole.ids),
+        cells=tuple(_cells(plan, variants, whole, spent)),
+        distances={(variant.label, variant.source): whole.distances[variant.name] for variant in variants},
+        whole=whole,
         left_out=left_out,
         computed=computed,
         seconds=seconds,
@@ -252,7 +256,7 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
 def _cells(
     plan: Plan,
     variants: Sequence[Variant],
-    counts: Mapping[tuple[str, str, Pose], SuccessRate],
+    whole: Outcomes,
     spent: Mapping[str, tuple[int, float]],
 ) -> Iterator[Cell]:
     for variant in variants:
@@ -267,7 +271,8 @@ def _cells(
                     defense="+".join(layers) or UNDEFENDED,
                     pose=pose,
                     eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
-                    counts=counts[variant.name, name, pose],
+                    counts=whole.counts[variant.name, name, pose],
                     grad_evals=gradients,
                     seconds=seconds,
+                    images=whole.counted(variant.name, name, [pose]),
                 )
