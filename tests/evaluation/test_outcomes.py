@@ -307,6 +307,19 @@ def vars_of(done: Outcomes) -> dict[str, Any]:
     return {name: getattr(done, name) for name in names}
 
 
+def test_ids_and_names_may_be_left_out() -> None:
+    x, y = torch.rand(5, 3, 8, 8), torch.arange(5)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 5))
+    adv = 1 - x
+    named = outcomes([(x, {"adversarial": adv}, y, ["0", "1", "2", "3", "4"])], {"net": net}, [Pose()])
+    plain = outcomes([(x[:2], adv[:2], y[:2]), (x[2:], adv[2:], y[2:])], {"net": net}, [Pose()])
+    assert plain.ids == named.ids
+    assert plain.counts == named.counts
+    assert success_rates({"net": net}, x, adv, y, poses=[Pose()]) == named.counts
+    with pytest.raises(WhorlError, match="got 2 parts"):
+        outcomes([(x, y)], {"net": net})  # type: ignore[list-item]  # on purpose
+
+
 def test_attacks_of_other_runs_are_paired_by_image() -> None:
     whole = streamed()
     first = Outcomes(**(vars_of(whole) | {"attacks": ("noise",), "adversarial": whole.adversarial[:1]}))

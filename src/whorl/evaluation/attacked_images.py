@@ -30,6 +30,30 @@ class AttackedImages(NamedTuple):
     wanted: Tensor | None = None
     """(B,) classes that a targeted attack is to reach, none of them an image's own; None if untargeted."""
 
+    @classmethod
+    def of(cls, batch: AttackedBatch, *, first: int = 0) -> AttackedImages:
+        """Take a batch with or without ids, and with one attack or several by name; ``first`` is its first place.
+
+        >>> x, y = torch.zeros(2, 3, 8, 8), torch.tensor([0, 1])
+        >>> AttackedImages.of((x, x, y), first=6).ids
+        ['6', '7']
+        """
+        if not 3 <= len(batch) <= 5:
+            raise WhorlError(
+                f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {len(batch)} parts."
+            )
+        x, adversarial, y, *rest = batch
+        named = {"adversarial": adversarial} if isinstance(adversarial, Tensor) else adversarial
+        return cls(x, named, y, *(rest or [[str(place) for place in range(first, first + len(x))]]))
+
+
+AttackedBatch = (
+    AttackedImages
+    | tuple[Tensor, Tensor | Mapping[str, Tensor], Tensor, Sequence[str]]
+    | tuple[Tensor, Tensor | Mapping[str, Tensor], Tensor]
+)
+"""Images, adversarial versions, labels, and ids where there are any."""
+
 
 def to_8_bits(x: Tensor) -> Tensor:
     """Round images in [0, 1] to what an 8-bit file holds.
@@ -41,7 +65,7 @@ def to_8_bits(x: Tensor) -> Tensor:
 
 
 def outcomes(  # long: half of it says what it takes and gives
-    batches: Iterable[AttackedImages | tuple[Tensor, Mapping[str, Tensor], Tensor, Sequence[str]]],
+    batches: Iterable[AttackedBatch],
     targets: Targets,
     poses: Sequence[Pose] = PAPER_POSES,
     *,
@@ -55,8 +79,8 @@ def outcomes(  # long: half of it says what it takes and gives
 
     Args:
         batches: ``(x, {attack: adversarial}, y, ids)``, and the classes to reach if the attacks are targeted, see
-            :class:`AttackedImages`, on the targets' device. All batches have the same attacks, and no image comes
-            twice.
+            :class:`AttackedImages`, on the targets' device; or ``(x, adversarial, y)``, where the only attack is called
+            "adversarial" and images go by their place. All batches have the same attacks, and no image comes twice.
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
         poses: transforms to apply, each counted once.
         precision: see :class:`whorl.evaluation.Predictor`.
@@ -70,6 +94,8 @@ def outcomes(  # long: half of it says what it takes and gives
     >>> halves = [(x[i : i + 2], {"none": x[i : i + 2]}, y[i : i + 2], [f"{i}a", f"{i}b"]) for i in (0, 2)]
     >>> outcomes(halves, {"mine": net}, [Pose()]).counts["none", "mine", Pose()].n
     4
+    >>> outcomes([(x, x, y)], {"mine": net}, [Pose()]).counts["adversarial", "mine", Pose()].n_success
+    0
     """
     poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
     predictor, everywhere = Predictor(targets, precision=precision), dict.fromkeys(targets, poses)
@@ -82,8 +108,10 @@ def outcomes(  # long: half of it says what it takes and gives
 
     def evaluated() -> Iterator[Outcomes]:
         attacks: tuple[str, ...] | None = None
+        seen = 0
         for given in batches:
-            batch = AttackedImages(*given)
+            batch = AttackedImages.of(given, first=seen)
+            seen += len(batch.x)
             attacks = tuple(batch.adversarial) if attacks is None else attacks
             _check(batch, attacks)
             y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
@@ -110,7 +138,7 @@ def outcomes(  # long: half of it says what it takes and gives
 def success_rates(
     targets: Targets,
     x: Tensor,
-    adversarial: Mapping[str, Tensor],
+    adversarial: Tensor | Mapping[str, Tensor],
     y: Tensor,
     *,
     poses: Sequence[Pose] = PAPER_POSES,
@@ -122,7 +150,7 @@ def success_rates(
     Args:
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
         x: (N, C, H, W) clean images.
-        adversarial: attack's name to (N, C, H, W) images; rounded to 8 bits first.
+        adversarial: (N, C, H, W) images, or several by their attack's name; rounded to 8 bits first.
         y: (N,) true labels.
         poses: transforms to apply.
         batch_size: images per forward pass.
@@ -131,8 +159,8 @@ def success_rates(
     Returns:
         Counts by (attack, target, pose).
     """
-    whole = AttackedImages(x, adversarial, y, [str(i) for i in range(len(x))])
-    _check(whole, tuple(adversarial))
+    whole = AttackedImages.of((x, adversarial, y))
+    _check(whole, tuple(whole.adversarial))
     return outcomes(split(whole, batch_size), targets, poses, precision=precision).counts
 
 
