@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
 
@@ -27,6 +27,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     near = sorted((n for n in names if likeness[n] >= 0.5), key=lambda n: (-likeness[n], n))[:3]
     guess = f" Did you mean {', '.join(repr(n) for n in near)}?" if near else f" Known: {', '.join(names)}."
     return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
+
+
+def some_of(names: Sequence[str], shown: int = 3) -> str:
+    """Quote the first few names and count the rest.
+
+    >>> some_of(["a", "b", "c", "d", "e"])
+    "'a', 'b', 'c' and 2 more"
+    """
+    more = len(names) - shown
+    return ", ".join(map(repr, names[:shown])) + (f" and {more} more" if more > 0 else "")
 
 
 def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whorl.data.classes import labelled
 from whorl.data.image_files import Pixels, Size, checked_size, decode, to_tensor
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_images, list_samples
 from whorl.errors import WhorlError
@@ -59,7 +59,14 @@ class Images(_Triple):
         return images
 
 
-def load_images(folder: str | Path, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
+def load_images(
+    folder: str | Path,
+    *,
+    limit: int | None = None,
+    size: Size = None,
+    skip_bad: bool = False,
+    labels: Sequence[str] | None = None,
+) -> Images:
     """Load labelled images into memory.
 
     Three layouts are distinguished by what the folder holds:
@@ -68,7 +75,7 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
     - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``folder`` may be the
       file itself. In a folder, the file is ``images.csv`` or the only CSV file.
     - Class folders: ``<class>/*.jpg`` and so on. Whole numbers as names are 0-based labels, WordNet synsets
-      (``n01440764``) get ImageNet's labels, and other names are numbered in sorted order.
+      (``n01440764``) get ImageNet's labels, and other names are looked up in ``labels``, or numbered in sorted order.
 
     Args:
         folder: where the images are.
@@ -76,13 +83,16 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
         size: side, or (height, width), to resize whole images to; needed if they differ in size.
         skip_bad: leave unreadable images and rows without a valid label out, and report them in ``.bad``, instead
             of stopping at the first. They count towards ``limit``.
+        labels: names of a network's classes, in order, as ``clf.labels``: what class folders are called is found among
+            them. Where they are numbers only, there must be a folder for every class.
 
     Returns:
         Images, to be unpacked: ``x`` (N, 3, H, W) float32 in [0, 1], ``y`` (N,) int64, ``ids`` list of N strings.
         How a file becomes RGB is described in ``whorl.data.load_image``.
 
     Raises:
-        WhorlError: no such folder, no layout that fits, a bad image or label, or images of different sizes.
+        WhorlError: no such folder, no layout that fits, a bad image or label, images of different sizes, or class
+            folders that name none of the labels.
 
     >>> import tempfile
     >>> from whorl.data import save_image
@@ -93,11 +103,17 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
     >>> x.shape, y, ids
     (torch.Size([2, 3, 8, 8]), tensor([0, 1]), ['cat/one', 'dog/one'])
     """
-    return collect(_listed(folder, limit), size=checked_size(size), skip_bad=skip_bad)
+    return collect(_listed(folder, limit, labels), size=checked_size(size), skip_bad=skip_bad)
 
 
 def iter_images(
-    folder: str | Path, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
+    folder: str | Path,
+    *,
+    batch_size: int = 32,
+    limit: int | None = None,
+    size: Size = None,
+    skip_bad: bool = False,
+    labels: Sequence[str] | None = None,
 ) -> Iterator[Images]:
     """Load labelled images batch by batch, holding one batch at a time.
 
@@ -107,6 +123,7 @@ def iter_images(
         limit: take only the first so many that are listed.
         size: side, or (height, width), to resize whole images to.
         skip_bad: leave bad images out. Each is reported in ``.bad`` of exactly one batch.
+        labels: names of a network's classes, in order.
 
     Returns:
         An iterator over Images. Settings and layout are checked at once, images as they are reached.
@@ -116,7 +133,7 @@ def iter_images(
     """
     if not isinstance(batch_size, int) or batch_size < 1:
         raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
-    return _batches(_listed(folder, limit), batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
+    return _batches(_listed(folder, limit, labels), batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
 
 
 def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
@@ -148,10 +165,10 @@ def collect(entries: list[ListedImage], *, size: tuple[int, int] | None, skip_ba
     return images
 
 
-def _listed(folder: str | Path, limit: int | None) -> list[ListedImage]:
+def _listed(folder: str | Path, limit: int | None, labels: Sequence[str] | None) -> list[ListedImage]:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
-    return list(islice(list_images(Path(folder)), limit))
+    return labelled(list_images(Path(folder)), labels, folder)[:limit]
 
 
 def _batches(

@@ -1,7 +1,7 @@
 """How often attacks succeed when the image is rotated, scaled and translated."""
 
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.outcomes import AttackedImages, Outcomes, outcomes, success_rates, to_8_bits
+from whorl.evaluation.outcomes import AttackedImages, Outcomes, check_recognised, outcomes, success_rates, to_8_bits
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
 from whorl.evaluation.statistics import Comparison, compare
 from whorl.evaluation.success import SuccessRate, mean_rate
@@ -18,6 +18,7 @@ __all__ = [
     "Predictions",
     "Predictor",
     "SuccessRate",
+    "check_recognised",
     "compare",
     "mean_rate",
     "outcomes",

@@ -111,11 +111,7 @@ class Outcomes:
             WhorlError: no such attack or target, or the target recognises no clean image in any pose.
         """
         pooled = self.pooled(attack, target)
-        if not pooled.n_clean_correct:
-            raise WhorlError(
-                f"{target} recognises no clean image in any pose, so there is no success rate to judge. "
-                "Check the labels, and that it is the right network."
-            )
+        check_recognised(target, pooled)
         if poses == "pooled":
             return pooled.rate
         return mean_rate(self.counts[attack, target, pose] for pose in self.poses)
@@ -217,6 +213,20 @@ class Outcomes:
             known = [(a, t) for a in self.attacks for t in self.targets]
             raise WhorlError(f"there is no attack {attack!r} on a target {target!r}; got {known}.")
         return self.attacks.index(attack), self.targets.index(target)
+
+
+def check_recognised(network: str, counts: SuccessRate) -> None:
+    """Refuse a network that recognises none of the clean images, in whatever poses were counted.
+
+    Raises:
+        WhorlError: then there is no success rate to judge.
+    """
+    if not counts.n_clean_correct:
+        raise WhorlError(
+            f"{network} recognises none of the clean images, so there is no success rate to judge. Check that the "
+            "images' labels are its classes, in its order (class folders are matched by name where its address has "
+            "labels=FILE), that it gets the mean and std it was trained with, and that it is the right network."
+        )
 
 
 def to_8_bits(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl.data.classes import labelled
 from whorl.data.image_files import decode
 from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
@@ -93,7 +94,12 @@ class TrainingImages:
 
 
 def load_training_images(
-    folder: str | Path, *, side: int, limit: int | None = None, progress: Progress = silent
+    folder: str | Path,
+    *,
+    side: int,
+    limit: int | None = None,
+    labels: Sequence[str] | None = None,
+    progress: Progress = silent,
 ) -> TrainingImages:
     """Decode every image of a data set once.
 
@@ -101,6 +107,7 @@ def load_training_images(
         folder: in any layout of ``whorl.load_images``.
         side: images are resized to a square of this side, in pixels.
         limit: take only so many, spread evenly over the listing (class by class in class folders).
+        labels: names of the network's classes, in order: what class folders are called is found among them.
         progress: called with how many are done.
 
     Raises:
@@ -108,7 +115,7 @@ def load_training_images(
     """
     if side < 1:
         raise WhorlError(f"side must be a whole number of pixels from 1; got {side}.")
-    entries = list_images(Path(folder))
+    entries = labelled(list_images(Path(folder)), labels, folder)
     if limit is not None and limit < len(entries):
         if limit < 1:
             raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
@@ -131,8 +138,8 @@ def load_training_images(
         except BaseException:
             workers.shutdown(cancel_futures=True)
             raise
-    labels = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-    return TrainingImages.of(pixels, labels, [entry.id for entry in entries])
+    classes = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
+    return TrainingImages.of(pixels, classes, [entry.id for entry in entries])
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
+from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
-from whorl.runs.images import HashedImage
+from whorl.runs.images import HashedImage, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, source_counts, surroundings
 from whorl.runs.results import Cell, write_results
 from whorl.runs.store import Store
 from whorl.runs.worker import Orders
@@ -131,6 +131,9 @@ def run(
         progress("reading the data set", 0, 1)
         images = declaration.data.listed()
         progress("reading the data set", 1, 1)
+        sources = {name: networks.source(name) for _, name in declaration.versions()}
+        targets = {name: networks.target(name) for name in declaration.targets}
+        images = with_classes(images, {**sources, **targets}, declaration.data)
         plan = make_plan(declaration, store, images, networks)
         left = plan.left()
         _note(plan, declaration, environment(networks.device), command, begun)
@@ -226,17 +229,24 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
     spent: dict[str, tuple[int, float]] = {}
     ids: list[str] = []
     left_out: list[tuple[str, str]] = []
+    on_source: dict[str, SuccessRate] = {}
+    variants = [variant for variant in plan.variants if variant.attack is not None]
     for outcomes, [clean, *attacked] in plan.by_chunk():
         ids += clean.ids
         left_out += clean.bad
         counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
-        for name, chunk in zip(outcomes.attacks, attacked, strict=True):
+        for variant, chunk in zip(variants, attacked, strict=True):
+            name = variant.name
+            on_source[name] = on_source.get(name, SuccessRate()) + source_counts(variant, chunk)
             gradients, time_spent = spent.get(name, (0, 0.0))
             spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
             distances[name] = distances.get(name, Distance()) + chunk.distance
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
-    variants = [variant for variant in plan.variants if variant.attack is not None]
+    for variant in variants:
+        check_recognised(variant.source, on_source[variant.name])
+    for target in plan.targets:
+        check_recognised(target, sum((counts[variants[0].name, target, pose] for pose in plan.poses), SuccessRate()))
     return Done(
         declaration=declaration,
         plan=plan,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self
 
@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from torch import Tensor
 
 from whorl.data import BadImage, Images
+from whorl.data.classes import labelled
 from whorl.data.image_files import checked_size
 from whorl.data.images import collect
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_images, list_samples
 from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
+from whorl.models.labels import shared_labels
 from whorl.runs.folder import Json
 
 SAMPLES = str(SAMPLES_FOLDER)
@@ -132,9 +134,9 @@ class Data(BaseModel):
         """Decode some of them."""
         return self._decoded([image.entry for image in images])
 
-    def batches(self, size: int) -> Iterator[Images]:
-        """Decode all of them, ``size`` at a time."""
-        entries = self._entries()[: self.limit]
+    def batches(self, size: int, labels: Sequence[str] | None = None) -> Iterator[Images]:
+        """Decode all of them, ``size`` at a time; class folders are matched with ``labels``, a network's classes."""
+        entries = labelled(self._entries(), labels, self.describe()["folder"])[: self.limit]
         for start in range(0, len(entries), size):
             yield self._decoded(entries[start : start + size])
 
@@ -189,6 +191,23 @@ class Loaded:
     def describe(self) -> Json:
         """Say that they came from memory, and their size."""
         return {"folder": None, "size": list(self.images.x.shape[-2:])}
+
+
+def with_classes(
+    images: Sequence[HashedImage], networks: Mapping[str, object], source: ImageSource
+) -> list[HashedImage]:
+    """Give images the classes that some networks share, where class folders name them.
+
+    Args:
+        images: of one data set.
+        networks: all that are to meet them, by name.
+        source: of the images, for errors.
+
+    Raises:
+        WhorlError: the networks differ in their classes, or a class folder names none of them.
+    """
+    entries = labelled([image.entry for image in images], shared_labels(networks), source.describe()["folder"])
+    return [replace(image, entry=entry) for image, entry in zip(images, entries, strict=True)]
 
 
 def _numbers_sha256(x: Tensor) -> str:
