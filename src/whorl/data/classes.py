@@ -53,11 +53,7 @@ def match(folders: Sequence[str], labels: Sequence[str], where: str) -> list[int
             "these classes; or name the folders by its classes, by 0-based number or by synset; or, if these are its "
             "classes, tell it so with labels=FILE in its address, a name a line."
         )
-    for name in folders:
-        if len(places[plain(name)]) > 1:
-            both = " and ".join(map(str, places[plain(name)]))
-            raise WhorlError(f"{where}: {name!r} is the name of classes {both}. Name the folders by 0-based class.")
-    return [places[plain(name)][0] for name in folders]
+    return [_place(name, places[plain(name)], labels, where) for name in folders]
 
 
 def labelled(entries: Sequence[ListedImage], labels: Sequence[str] | None, where: str | Path) -> list[ListedImage]:
@@ -73,3 +69,12 @@ def labelled(entries: Sequence[ListedImage], labels: Sequence[str] | None, where
         return list(entries)
     found = match(folders, labels, str(where))
     return [replace(entry, label=None if entry.label is None else found[entry.label], classes=()) for entry in entries]
+
+
+def _place(name: str, places: Sequence[int], labels: Sequence[str], where: str) -> int:
+    """The place of a name; of several, as of Cardigan (a dog) and cardigan, that of the same spelling."""
+    exact = [place for place in places if labels[place] == name] if len(places) > 1 else places
+    if len(exact) != 1:
+        both = " and ".join(map(str, places))
+        raise WhorlError(f"{where}: {name!r} is the name of classes {both}. Name the folders by 0-based class.")
+    return exact[0]

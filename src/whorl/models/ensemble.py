@@ -57,7 +57,7 @@ class Ensemble(nn.Module):
         names = [str(getattr(model, "name", type(model).__name__)) for model in models]
         self.name = "+".join(names)
         self.num_classes = _common_count(models, names)
-        shared = shared_labels(dict(zip(names, models, strict=True)))
+        shared = shared_labels({f"member {i} ({name})": models[i] for i, name in enumerate(names)})
         self.labels = tuple(map(str, range(self.num_classes))) if shared is None else shared
         self.requires_grad_(False)
         super().train(False)
