@@ -245,8 +245,6 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
     for variant in variants:
         check_recognised(variant.source, on_source[variant.name])
-    for target in plan.targets:
-        check_recognised(target, sum((counts[variants[0].name, target, pose] for pose in plan.poses), SuccessRate()))
     return Done(
         declaration=declaration,
         plan=plan,

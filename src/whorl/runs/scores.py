@@ -22,8 +22,8 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        mean: success rate, each pose counting the same.
-        lowest: the pose with the lowest rate, and that rate.
+        mean: success rate, each pose counting the same; NaN if the target recognised no clean image in any.
+        lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
         interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
         pooled: counts of all poses.
@@ -63,7 +63,13 @@ class Evaluated:
     left_out: list[BadImage]
 
     def above(self, percent: float) -> list[Summary]:
-        """Give the attacks whose mean success rate is above a limit."""
+        """Give the attacks whose mean success rate is above a limit.
+
+        Raises:
+            WhorlError: a rate is undefined. A test that passes because nothing was recognised would be worse than none.
+        """
+        for summary in self.summaries:
+            check_recognised(summary.target, summary.pooled)
         return [summary for summary in self.summaries if 100 * summary.mean > percent]
 
 
@@ -83,8 +89,7 @@ def evaluate_folders(
         progress: called with each batch.
 
     Raises:
-        WhorlError: an image is unreadable or of another size, and is not to be left out; or a network recognises no
-            clean image in any pose: a test that passes because nothing was recognised would be worse than none.
+        WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
     done = outcomes(images.batches(asked, progress), asked, poses)
@@ -132,7 +137,6 @@ def _cell(
 def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Outcomes) -> Summary:
     rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
     pooled = sum((cell.counts for cell in cells), SuccessRate())
-    check_recognised(target, pooled)
     return Summary(
         attack=attack,
         target=target,
