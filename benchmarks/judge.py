@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 import whorl
 from whorl.evaluation import PAPER_POSES, AttackedImages, Outcomes, Pose, Precision, outcomes
-from whorl.evaluation.outcomes import split
+from whorl.evaluation.attacked_images import split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,13 @@ class Data:
         last = None if n is None else skip + n
         x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
         return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
+
+    def spread(self, n: int) -> Data:
+        """``n`` of the images, evenly spread: the first of a folder of classes would be all of one kind."""
+        if n >= len(self.ids):
+            return self
+        chosen = [place * len(self.ids) // n for place in range(n)]
+        return Data(x=self.x[chosen], y=self.y[chosen], ids=[self.ids[place] for place in chosen])
 
     def parts(self, size: int) -> list[slice]:
         """Batches, as places."""
@@ -55,12 +64,28 @@ def evaluated(
 
 def percent(done: Outcomes, attack: str, target: str) -> float:
     """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    return 100 * done.rate(attack, target, "mean")
+    return 100 * done.rate(attack, target, "mean").value
 
 
 def rows(done: Outcomes) -> list[dict[str, Any]]:
-    """Counts of every attack on every network in every pose, as they are saved."""
-    return [
-        {"attack": a, "target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift, **vars(c)}
-        for (a, t, p), c in done.counts.items()
-    ]
+    """Every attack on every network in every pose, as they are saved: counts, and the outcome of each image.
+
+    ``recognised`` has the clean and the adversarial images in the order of the data, whose ids stand in the metadata.
+    """
+    found = []
+    for (a, t, p), c in done.counts.items():
+        attack, target, pose = done.attacks.index(a), done.targets.index(t), done.poses.index(p)
+        clean, adversarial = done.clean[target, pose], done.adversarial[attack, target, pose]
+        both = {"clean": packed(clean.numpy()), "adversarial": packed(adversarial.numpy())}
+        where = {"attack": a, "target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift}
+        found.append({**where, **vars(c), "recognised": both})
+    return found
+
+
+def packed(outcomes: np.ndarray) -> str:
+    """Outcomes as text: row after row, eight a byte, base64.
+
+    >>> packed(np.array([True, False, True, True]))
+    'sA=='
+    """
+    return base64.b64encode(np.packbits(outcomes).tobytes()).decode()

@@ -62,7 +62,7 @@ def test_images_get_the_labels_of_the_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [("3", "5"), ("n01440764", "n01443537")])
 def test_numbers_and_synsets_stay_indices(tmp_path: Path, names: tuple[str, ...]) -> None:
     listed = list_images(folders(tmp_path, *names))
-    assert labelled(listed, ["ant", "bee"], tmp_path) == listed
+    assert list(labelled(listed, ["ant", "bee"], tmp_path)) == listed
     assert [entry.label for entry in listed] == ([3, 5] if names[0] == "3" else [0, 1])
 
 

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from conftest import random_images
-from whorl.data import MAX_PIXELS, load_image, save_image
+from whorl.data import load_image, save_image
 from whorl.data.layouts import list_samples
 from whorl.errors import WhorlError
 from whorl.models.architectures import imagenet_labels
-from whorl.ui.image import MAX_BYTES, sample, upload
+from whorl.ui.image import MAX_BYTES, MAX_UPLOAD_PIXELS, sample, upload
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +64,11 @@ def header(width: int, height: int) -> bytes:
         (b"I am a letter, not an image.", "fake.png: cannot be read as an image"),
         (b"", "fake.png: cannot be read as an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "fake.png: cannot be read as an image"),
-        (header(40_000, 40_000), f"fake.png: too large; expected {MAX_PIXELS:,} pixels"),
+        (header(40_000, 40_000), f"fake.png: too large; expected {MAX_UPLOAD_PIXELS:,} pixels"),
+        (header(8900, 8900), "fake.png: too large; expected 32,000,000 pixels at most, got 8900 × 8900."),
         (header(60, 60), "fake.png: cannot be read as an image"),
     ],
-    ids=["text", "empty", "postscript", "bomb", "hollow"],
+    ids=["text", "empty", "postscript", "bomb", "79 megapixels", "hollow"],
 )
 def test_what_is_no_image_is_refused_by_its_own_name(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "fake.png"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 import whorl
 from browser import PHONE, Opened, launched, opened
@@ -224,6 +227,54 @@ def test_a_huge_file_is_refused_politely(browser: Any, address: str, tmp_path: P
         shown.page.locator("#whorl-upload input[type=file]").set_input_files(huge)
         shown.page.get_by_text("exceed the maximum allowed size of 25").first.wait_for()
         assert "bull mastiff" in shown.text("picked")
+
+
+def test_too_many_pixels_are_refused_by_the_header(desk: Played, tmp_path: Path) -> None:
+    large = tmp_path / "large.png"
+    Image.new("1", (8900, 8900)).save(large)
+    desk.page.locator("#whorl-upload input[type=file]").set_input_files(large)
+    refusal = "Sorry, large.png: too large; expected 32,000,000 pixels at most, got 8900 × 8900."
+    desk.page.locator("#whorl-picked [role=alert]").get_by_text(refusal).wait_for()
+    assert desk.trouble == []
+
+
+ELSEWHERE = """async (address) => {
+  const form = new FormData();
+  form.append("files", new File(["theirs"], "theirs.png"));
+  const sent = {method: "POST", body: form, mode: "no-cors"};
+  return await fetch(address + "/gradio_api/upload", sent).then(() => "sent", () => "not sent");
+}"""
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Another site, whose page is empty."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing to say."""
+
+
+def test_a_page_elsewhere_cannot_upload(browser: Any, address: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"http://localhost:{site.server_port}/")
+        with page.expect_response(f"{address}/gradio_api/upload") as refused:
+            page.evaluate(ELSEWHERE, address)
+        assert refused.value.status == 403
+        context.close()
+        site.shutdown()
+    assert not list(Path(os.environ["GRADIO_TEMP_DIR"]).rglob("theirs*"))
+
+
+def test_a_full_queue_is_told(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.ui.page.MOST_WAITING", 0)
+    with running(playground()) as full, opened(browser, full, DESK, kind=Played) as shown:
+        shown.page.get_by_text("This application is currently busy.").first.wait_for()
 
 
 def test_a_new_attack_ends_the_one_that_runs(desk: Played) -> None:

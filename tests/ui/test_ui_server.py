@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +24,9 @@ from conftest import random_images
 from ui.ui_toys import gradio_is_here, playground
 from whorl.data import save_image
 from whorl.errors import WhorlError
+from whorl.models import Classifier
 from whorl.ui.image import MAX_BYTES
+from whorl.ui.page import MOST_WAITING
 from whorl.ui.server import running
 
 TESTS = Path(__file__).parents[1]
@@ -155,6 +159,144 @@ def test_a_huge_upload_is_refused_before_it_is_read(address: str) -> None:
     connection.endheaders()
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (413, b"Files have 25 MB at most.")
+
+
+def multipart(content: bytes, *, field: str = "files") -> bytes:
+    head = f'--x\r\nContent-Disposition: form-data; name="{field}"; filename="mine.png"\r\n\r\n'
+    return head.encode() + content + b"\r\n--x--\r\n"
+
+
+def post(address: str, body: bytes, path: str = "/gradio_api/upload", **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    connection.request("POST", path, body, kind | {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def uploads() -> list[Path]:
+    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*") if path.is_file()]
+
+
+def begin(address: str, content: bytes, *, missing: int = 1) -> socket.socket:
+    """Begin an upload, and owe ``missing`` bytes of it."""
+    body = multipart(content)
+    place = urlsplit(address)
+    sender = socket.create_connection((place.hostname, place.port), timeout=20)
+    head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    sender.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[: len(body) - missing])
+    return sender
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    limit = time.monotonic() + 60
+    while not true() and time.monotonic() < limit:
+        time.sleep(0.05)
+    return true()
+
+
+def test_an_upload_that_is_cut_short_leaves_nothing(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with begin(address, b"somebody's photograph" * 9000):
+        assert eventually(lambda: sum(path.stat().st_size for path in uploads()) > 0)  # it had begun to arrive
+    assert eventually(lambda: uploads() == [])
+    assert capfd.readouterr().err == ""
+
+
+def test_a_slow_upload_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.ui.guard._SECONDS_OF_AN_UPLOAD", 0.2)
+    with begin(address, b"slowly") as sender:
+        assert sender.recv(100).startswith(b"HTTP/1.1 408 ")
+    assert eventually(lambda: uploads() == [])
+
+
+def test_what_gradio_does_not_take_leaves_nothing(address: str) -> None:
+    assert post(address, multipart(b"content", field="other"))[0] == 200
+    assert post(address, multipart(b"content").replace(b"name=", b"eman="))[0] == 400
+    assert eventually(lambda: uploads() == [])
+
+
+def test_uploads_that_nobody_fetches_are_capped(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.ui.upload_folder.MOST_HELD", 1000)
+    try:
+        assert post(address, multipart(bytes(500)))[0] == 200
+        assert sum(path.stat().st_size for path in uploads()) == 500
+        status, words = post(address, multipart(bytes(500)))
+        assert (status, words[:5]) == (503, b"Busy:")
+        with begin(address, bytes(200)):  # what is still on its way counts too, whole
+            assert eventually(lambda: post(address, multipart(bytes(100)))[0] == 503)
+    finally:
+        for path in uploads():
+            path.unlink()
+    assert eventually(lambda: post(address, multipart(b""))[0] == 200)
+
+
+FOREIGN = [
+    {"Sec_Fetch_Site": "cross-site"},
+    {"Sec_Fetch_Site": "same-site", "Origin": "http://127.0.0.1:1"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "null"},
+    {"Referer": "https://evil.example/page"},
+    {"Origin": "http://["},
+]
+
+
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/run/predict"])
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_another_sites_page_is_refused(address: str, path: str, headers: dict[str, str]) -> None:
+    before = uploads()
+    assert post(address, multipart(b"theirs"), path, **headers)[0] == 403
+    assert uploads() == before
+
+
+def test_its_own_page_is_not(address: str) -> None:
+    own = [
+        {"Origin": address, "Sec_Fetch_Site": "same-origin"},
+        {"Origin": address},
+        {"Referer": f"{address}/"},
+        {"Origin": "http://localhost", "Host": "localhost:80"},
+    ]
+    assert [post(address, multipart(b""), **headers)[0] for headers in own] == [200] * len(own)
+
+
+def test_no_script_of_another_site_reads_along(address: str) -> None:
+    assert get(address, "/config", Origin="http://127.0.0.1:1").status == 403
+    assert get(address, "/", **{"Sec-Fetch-Site": "cross-site"}).status == 200  # a link to the page
+
+
+def join(address: str, number: int, session: str) -> tuple[int, bytes]:
+    sent = {"data": [1, "slow", "pgd", 8, 50, 0, 1, 0, 0], "fn_index": number, "session_hash": session}
+    return post(address, json.dumps(sent).encode(), "/gradio_api/queue/join", Content_Type="application/json")
+
+
+def test_the_queue_is_bounded_and_cannot_be_skipped() -> None:
+    gradio_is_here()
+    offered = playground()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def wait(name: str) -> Classifier:
+        entered.set()
+        go_on.wait(60)
+        raise WhorlError(f"{name} is not to be crafted on.")
+
+    with running(offered) as address:
+        offered.network = wait  # type: ignore[method-assign]  # the first attack lasts as long as the test wants
+        config = json.loads(get(address, "/config").read())
+        [number] = [one["id"] for one in config["dependencies"] if one["id"] and len(one["inputs"]) == 9]
+        first = offered.visits.of("first")
+        first.order()
+        first.image = offered.samples[0]
+        try:
+            assert join(address, number, "first")[0] == 200
+            assert entered.wait(20)
+            answers = [join(address, number, f"visitor {n}") for n in range(MOST_WAITING + 2)]
+        finally:
+            go_on.set()
+        assert [status for status, _ in answers] == [200] * MOST_WAITING + [503] * 2
+        assert b"Queue is full" in answers[-1][1]
+        skipped = {"data": [1, "toy", "pgd", 8, 1, 0, 1, 0, 0], "fn_index": number, "session_hash": "a"}
+        body = json.dumps(skipped).encode()
+        assert post(address, body, "/gradio_api/run/predict", Content_Type="application/json")[0] in (401, 404)
 
 
 def test_nobody_was_contacted(address: str, contacted: list[Any]) -> None:

@@ -50,7 +50,7 @@ class ErrorOptions(Record):
     """
 
     model: str
-    data: Path | None = None
+    data: str | Path | None = None
     limit: int = 8
     size: int | None = None
     ranges: tuple[float, ...] = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -65,6 +65,7 @@ class ErrorOptions(Record):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES, hint=f"There are: {', '.join(LOSSES)}.")
         if self.precision not in _PRECISIONS:

@@ -13,6 +13,13 @@ Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cu
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
 EngineName = Annotated[str, typer.Option("--engine", help="local (this process) or ray (a cluster).")]
 Workers = Annotated[int | None, typer.Option(help="Of the engine ray; one on each CPU or GPU by default.")]
+DataSet = Annotated[
+    str | None,
+    typer.Option(
+        help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME or python:MODULE:FACTORY; "
+        "the bundled samples by default."
+    ),
+]
 Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -42,6 +49,29 @@ def split_numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in split_names(text)]
     except ValueError as error:
         raise WhorlError(f"--{option} must be numbers joined by commas, such as 0,30; got {text!r}.") from error
+
+
+def split_pairs(option: str, text: str) -> list[float | tuple[float, float]]:
+    """Split a list at its commas whose parts are numbers, for both directions, or pairs (right, down) with a colon.
+
+    Raises:
+        WhorlError: one is neither.
+
+    >>> split_pairs("tilts", "20:0,0:20,10")
+    [(20.0, 0.0), (0.0, 20.0), 10.0]
+    """
+    made: list[float | tuple[float, float]] = []
+    for part in split_names(text):
+        try:
+            first, *rest = (float(number) for number in part.split(":"))
+        except ValueError:
+            rest, first = [0.0, 0.0], 0.0
+        if len(rest) > 1:
+            raise WhorlError(
+                f"--{option} must be numbers or pairs right:down, joined by commas, such as 20:0,10; got {text!r}."
+            )
+        made.append((first, rest[0]) if rest else first)
+    return made
 
 
 def split_models(text: str) -> list[str]:

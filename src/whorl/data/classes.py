@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
 
 from whorl.data.layouts import ListedImage
 from whorl.errors import WhorlError, some_of
@@ -56,19 +55,21 @@ def match(folders: Sequence[str], labels: Sequence[str], where: str) -> list[int
     return [_place(name, places[plain(name)], labels, where) for name in folders]
 
 
-def labelled(entries: Sequence[ListedImage], labels: Sequence[str] | None, where: str | Path) -> list[ListedImage]:
+def labelled(entries: Iterable[ListedImage], labels: Sequence[str] | None, where: object) -> Iterator[ListedImage]:
     """Give listed images the classes of a network, where class folders name them; other labels are classes already.
 
     Args:
-        entries: as ``list_images`` gives them, all of one data set.
+        entries: of one data set, one after the other.
         labels: of the network's classes; None leaves the entries as they are.
         where: they come from, for errors.
     """
-    folders = entries[0].classes if entries else ()
-    if labels is None or not folders:
-        return list(entries)
-    found = match(folders, labels, str(where))
-    return [replace(entry, label=None if entry.label is None else found[entry.label], classes=()) for entry in entries]
+    found: list[int] | None = None
+    for entry in entries:
+        if labels is None or entry.label is None or not entry.classes:
+            yield entry
+            continue
+        found = match(entry.classes, labels, str(where)) if found is None else found
+        yield replace(entry, label=found[entry.label], classes=())
 
 
 def _place(name: str, places: Sequence[int], labels: Sequence[str], where: str) -> int:

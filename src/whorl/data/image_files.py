@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -47,21 +50,22 @@ _DAMAGE = (
 _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV"})
 
 
-def load_image(path: str | Path, *, size: Size = None) -> Tensor:
+def load_image(path: str | Path, *, size: Size = None, max_pixels: int = MAX_PIXELS) -> Tensor:
     """Read one image.
 
     Args:
         path: BMP, GIF (first frame), JPEG, PNG, PPM, TIFF or WebP. The EXIF orientation is honoured; gray, palette and
             CMYK become RGB (without colour profiles); transparent parts are laid over white; 16 bits are scaled to 8.
         size: side, or (height, width), to resize the whole image to (bilinear, antialiased, no crop).
+        max_pixels: the file's header may promise no more; decoding takes up to 16 bytes for each.
 
     Returns:
         (3, H, W) float32 in [0, 1], whole multiples of 1/255.
 
     Raises:
-        WhorlError: the file is absent, damaged, larger than ``MAX_PIXELS``, or of a kind that is not listed above.
+        WhorlError: the file is absent, damaged, larger than ``max_pixels``, or of a kind that is not listed above.
     """
-    return to_tensor(decode(Path(path), size=checked_size(size)))
+    return to_tensor(decode(Path(path), size=checked_size(size), max_pixels=max_pixels))
 
 
 def save_image(path: str | Path, x: Tensor) -> None:
@@ -97,22 +101,57 @@ def save_image(path: str | Path, x: Tensor) -> None:
         Image.fromarray(pixels).save(file, format="PNG")
 
 
-def decode(path: Path, *, size: tuple[int, int] | None) -> Pixels:
-    """Read one image as (H, W, 3) uint8; see ``load_image``."""
+def decode(
+    path: Path, *, size: tuple[int, int] | None, max_pixels: int = MAX_PIXELS, file: IO[bytes] | None = None
+) -> Pixels:
+    """Read one image as (H, W, 3) uint8; see ``load_image``.
+
+    Args:
+        path: of the file, and what errors call it.
+        size: (height, width) to resize it to.
+        max_pixels: larger ones are refused.
+        file: what to read instead of the path's own content, such as a member of an archive.
+    """
+    with _named(path, max_pixels), Image.open(file or path, formats=_FORMATS) as image:
+        return _pixels(image, path, size, max_pixels)
+
+
+def from_pillow(image: Image.Image, name: Path, *, size: tuple[int, int] | None) -> Pixels:
+    """Turn an image that Pillow opened, or made, into (H, W, 3) uint8; as ``decode``."""
+    with _named(name, MAX_PIXELS):
+        return _pixels(image, name, size, MAX_PIXELS, own=False)
+
+
+@contextmanager
+def _named(name: Path, max_pixels: int) -> Iterator[None]:
+    """Turn what Pillow's decoders raise into errors that name the image."""
     try:
-        with Image.open(path, formats=_FORMATS) as image:
-            if math.prod(image.size) > MAX_PIXELS:
-                raise _bomb(path, f"{image.width} × {image.height}")
-            image.load()
-            rgb = _to_rgb(ImageOps.exif_transpose(image), image.format, path)
+        yield
     except WhorlError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _bomb(path, "even more") from error
+        raise _bomb(name, "even more", max_pixels) from error
     except FileNotFoundError as error:
-        raise WhorlError(f"{path}: no such file. Check the path, or take it off the list.") from error
+        raise WhorlError(f"{name}: no such file. Check the path, or take it off the list.") from error
     except _DAMAGE as error:
-        raise WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.") from error
+        raise WhorlError(f"{name}: cannot be read as an image ({error}). Repair or remove it.") from error
+
+
+def _pixels(
+    image: Image.Image, name: Path, size: tuple[int, int] | None, max_pixels: int, *, own: bool = True
+) -> Pixels:
+    """Decode, once its size is known to be in order; what is our ``own`` may be changed."""
+    if math.prod(image.size) > max_pixels:
+        raise _bomb(name, f"{image.width} × {image.height}", max_pixels)
+    if 0 in image.size:
+        raise WhorlError(f"{name}: expected an image of at least one pixel, got {image.width} × {image.height}.")
+    image.load()
+    kind = image.format
+    if own:
+        ImageOps.exif_transpose(image, in_place=True)  # without a copy of what stands upright already
+    else:
+        image = ImageOps.exif_transpose(image)
+    rgb = _to_rgb(image, kind, name)
     if size is not None and (rgb.height, rgb.width) != size:
         rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.asarray(rgb)
@@ -143,18 +182,20 @@ def _to_rgb(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     # Mode I is 32 bits, of which PNG and PPM fill 16.
     if image.mode.startswith("I;16") or (image.mode == "I" and kind in {"PNG", "PPM"}):
         # Pillow's own conversion clips at 255 and so turns the image white.
-        wide = np.asarray(image).astype(np.int64)
-        return Image.fromarray(((wide + 128) // 257).astype(np.uint8)).convert("RGB")
+        wide = np.asarray(image).astype(np.uint32)
+        wide += 128
+        wide //= 257
+        return Image.fromarray(wide.astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
-        layer = image.convert("RGBA")
+        layer = image if image.mode == "RGBA" else image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     if image.mode in _PLAIN_MODES:
-        return image.convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
     raise WhorlError(
         f"{path}: expected 8 or 16 bits a channel in gray, RGB, palette or CMYK, got Pillow mode {image.mode!r}. "
         "Convert it to an RGB PNG."
     )
 
 
-def _bomb(path: Path, size: str) -> WhorlError:
-    return WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {size}. Make it smaller first.")
+def _bomb(path: Path, size: str, most: int) -> WhorlError:
+    return WhorlError(f"{path}: too large; expected {most:,} pixels at most, got {size}. Make it smaller first.")

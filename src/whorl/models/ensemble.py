@@ -59,7 +59,8 @@ class Ensemble(nn.Module):
         self.num_classes = _common_count(models, names)
         shared = shared_labels({f"member {i} ({name})": models[i] for i, name in enumerate(names)})
         self.labels = tuple(map(str, range(self.num_classes))) if shared is None else shared
-        self.requires_grad_(False)
+        for parameter in self.parameters():  # not self.requires_grad_(), which a ScriptModule inside has not
+            parameter.requires_grad_(False)
         super().train(False)
 
     def forward(self, x: Tensor) -> Tensor:

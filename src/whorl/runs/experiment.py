@@ -19,7 +19,7 @@ from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
 from whorl.runs.images import HashedImage, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, source_counts, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
 from whorl.runs.store import Store
 from whorl.runs.worker import Orders
@@ -229,7 +229,7 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
     spent: dict[str, tuple[int, float]] = {}
     ids: list[str] = []
     left_out: list[tuple[str, str]] = []
-    on_source: dict[str, SuccessRate] = {}
+    known: dict[str, int] = {}
     variants = [variant for variant in plan.variants if variant.attack is not None]
     for outcomes, [clean, *attacked] in plan.by_chunk():
         ids += clean.ids
@@ -237,14 +237,14 @@ def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: 
         counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
         for variant, chunk in zip(variants, attacked, strict=True):
             name = variant.name
-            on_source[name] = on_source.get(name, SuccessRate()) + source_counts(variant, chunk)
+            known[name] = known.get(name, 0) + known_to_source(variant, chunk)
             gradients, time_spent = spent.get(name, (0, 0.0))
             spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
             distances[name] = distances.get(name, Distance()) + chunk.distance
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
     for variant in variants:
-        check_recognised(variant.source, on_source[variant.name])
+        check_recognised(variant.source, known[variant.name])
     return Done(
         declaration=declaration,
         plan=plan,

@@ -16,7 +16,7 @@ import whorl
 from whorl.attacks import Attack
 from whorl.data import StartFolder
 from whorl.errors import WhorlError
-from whorl.evaluation import Outcomes, Pose, SuccessRate
+from whorl.evaluation import Outcomes, Pose
 from whorl.files import sha256_of
 from whorl.runs.folder import Json, folder_name
 from whorl.runs.images import HashedImage
@@ -194,17 +194,16 @@ class Plan:
         return bits.reshape(len(self.targets), len(self.poses), len(chunk.ids))
 
 
-def source_counts(variant: Variant, chunk: Chunk) -> SuccessRate:
+def known_to_source(variant: Variant, chunk: Chunk) -> int:
     """How many clean images of a chunk the attacked network recognises; all of them where that is not known."""
     attack, n = variant.attack, len(chunk.ids)
     if chunk.known:
-        return SuccessRate(n, chunk.known.count("1"))
+        return chunk.known.count("1")
     free = variant.target_class is None and getattr(attack, "init", None) is None
     if attack is None or not attack.black_box or variant.counting or not free:
-        return SuccessRate(n, n)
+        return n
     # Nobody spends a query to find out, but an image that was done after the first was never recognised.
-    done = zip(chunk.queries, chunk.success, strict=True)
-    return SuccessRate(n, sum(spent > 1 or not success for spent, success in done))
+    return sum(spent > 1 or not success for spent, success in zip(chunk.queries, chunk.success, strict=True))
 
 
 def chunk_size(device: torch.device, given: int | None = None, *, cpu: int = 8) -> int:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from torch import Tensor
+
 from whorl.data import BadImage
-from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, SuccessRate, check_recognised, outcomes
+from whorl.evaluation import (
+    PAPER_POSES,
+    AttackedImages,
+    Comparison,
+    Distance,
+    ImageCounts,
+    Outcomes,
+    Pose,
+    Rate,
+    SuccessRate,
+    WorstPoses,
+    check_recognised,
+    holm,
+    outcomes,
+    rate,
+    to_8_bits,
+    worst_pose,
+)
+from whorl.evaluation.prediction import Targets
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import Cell, mean_rate
+from whorl.runs.results import Cell
+from whorl.transforms import RandomAffine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,24 +43,44 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        mean: success rate, each pose counting the same; NaN if the target recognised no clean image in any.
+        rate: success rate over all poses, pooled, with its interval over images; NaN if the target recognised no clean
+            image in any.
+        mean: the unweighted mean over the poses, as in the paper's tables, likewise.
+        worst_case: counts of images that some pose fools.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
-        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
         pooled: counts of all poses.
         distance: of the adversarial images to the clean ones.
-        versus_first: paired comparison with the first folder; None of that folder itself.
+        versus_first: paired comparison with the first folder, corrected for all that are made (Holm); None of that one.
     """
 
     attack: str
     target: str
-    mean: float
+    rate: Rate
+    mean: Rate
+    worst_case: SuccessRate
     lowest: tuple[Pose, float] | None
     highest: tuple[Pose, float] | None
-    interval: tuple[float, float]
     pooled: SuccessRate
     distance: Distance
     versus_first: Comparison | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """What a search for the worst pose of each image found: clean images, or one attack's.
+
+    Attributes:
+        attack: the folder's label; None for the clean images.
+        target: the network's name with its defence.
+        rate: of the images that the target recognises clean and as they are, those that some pose fools.
+        found: of every image.
+    """
+
+    attack: str | None
+    target: str
+    rate: Rate
+    found: WorstPoses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +92,9 @@ class Evaluated:
         poses: in which they were shown.
         cells: one for each attack, target and pose: the rows of ``results.csv``.
         summaries: one for each attack and target.
-        comparisons: of every two attacks over all poses, by (one, other, target).
+        comparisons: of every two attacks over all poses, pooled, by (one, other, target), corrected after Holm.
         left_out: images that were not scored.
+        worst_cases: of the clean images, then of each folder, for each target; empty if nobody asked for them.
     """
 
     ids: list[str]
@@ -61,16 +103,17 @@ class Evaluated:
     summaries: tuple[Summary, ...]
     comparisons: dict[tuple[str, str, str], Comparison]
     left_out: list[BadImage]
+    worst_cases: tuple[WorstCase, ...] = ()
 
     def above(self, percent: float) -> list[Summary]:
-        """Give the attacks whose mean success rate is above a limit.
+        """Give the attacks whose success rate, pooled over the poses, is above a limit.
 
         Raises:
             WhorlError: a rate is undefined. A test that passes because nothing was recognised would be worse than none.
         """
         for summary in self.summaries:
-            check_recognised(summary.target, summary.pooled)
-        return [summary for summary in self.summaries if 100 * summary.mean > percent]
+            check_recognised(summary.target, summary.pooled.n_clean_correct)
+        return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
 
 
 def evaluate_folders(
@@ -78,6 +121,7 @@ def evaluate_folders(
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
+    box: RandomAffine | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
@@ -86,13 +130,18 @@ def evaluate_folders(
         images: clean and adversarial ones.
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
+        box: within which to search for the worst pose of each image, by ``whorl.worst_pose``; None searches not.
         progress: called with each batch.
 
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
-    done = outcomes(images.batches(asked, progress), asked, poses)
+    found: dict[tuple[str | None, str], WorstPoses] = {}
+    batches = images.batches(asked, progress)
+    done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
+    pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
+    compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:
@@ -100,16 +149,39 @@ def evaluate_folders(
         for target in targets:
             own = [_cell(folder, target, pose, spent, done) for pose in done.poses]
             cells += own
-            summaries.append(_summary(folder.label, target.name, own, folders[0].label, done))
-    compared = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
+            versus = compared.get((folders[0].label, folder.label, target.name))
+            summaries.append(_summary(folder.label, target.name, own, done, versus))
     return Evaluated(
         ids=list(done.ids),
         poses=done.poses,
         cells=tuple(cells),
         summaries=tuple(summaries),
-        comparisons={names: done.compare(*names) for names in compared},
+        comparisons=compared,
         left_out=images.left_out,
+        worst_cases=tuple(_worst_case(found, *names) for names in found),
     )
+
+
+def _searched(
+    batches: Iterable[AttackedImages],
+    targets: Targets,
+    box: RandomAffine,
+    found: dict[tuple[str | None, str], WorstPoses],
+) -> Iterator[AttackedImages]:
+    """Search for the worst pose of all versions of the images, target by target, and pass the batches on."""
+    for batch in batches:
+        versions: dict[str | None, Tensor] = {None: batch.x}
+        versions |= {name: to_8_bits(adv) for name, adv in batch.adversarial.items()}
+        for target, net in targets.items():
+            for name, shown in versions.items():
+                more = worst_pose(net, shown, batch.y, ids=batch.ids, box=box)
+                found[name, target] = found[name, target] + more if (name, target) in found else more
+        yield batch
+
+
+def _worst_case(found: Mapping[tuple[str | None, str], WorstPoses], attack: str | None, target: str) -> WorstCase:
+    recognised, own = found[None, target].recognised, found[attack, target]
+    return WorstCase(attack=attack, target=target, rate=rate(ImageCounts.of(recognised, ~own.fooled)), found=own)
 
 
 def _cell(
@@ -134,17 +206,19 @@ def _cell(
     )
 
 
-def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Outcomes) -> Summary:
+def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, versus: Comparison | None) -> Summary:
+    """Sum up; ``versus`` is the comparison of the first folder with this one."""
     rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
-    pooled = sum((cell.counts for cell in cells), SuccessRate())
+    counts = done.counted(attack, target)
     return Summary(
         attack=attack,
         target=target,
-        mean=mean_rate(cells),
+        rate=rate(counts),
+        mean=rate(counts, "mean"),
+        worst_case=done.worst_case(attack, target),
         lowest=min(rates.items(), key=lambda item: item[1], default=None),
         highest=max(rates.items(), key=lambda item: item[1], default=None),
-        interval=pooled.interval(poses=len(rates)),
-        pooled=pooled,
+        pooled=sum((cell.counts for cell in cells), SuccessRate()),
         distance=done.distances[attack],
-        versus_first=None if attack == first else done.compare(attack, first, target),
+        versus_first=None if versus is None else versus.swapped(),
     )

@@ -20,7 +20,7 @@ from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
 from whorl.runs.networks import Networks, device_of, identify, name_of
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, source_counts, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store
 from whorl.runs.worker import Orders, trace_folder
@@ -270,7 +270,7 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0].reason}")
     variant, path = plan.variants[-1], plan.store.path
-    check_recognised(variant.source, sum((source_counts(variant, chunk) for chunk in chunks), SuccessRate()))
+    check_recognised(variant.source, sum(known_to_source(variant, chunk) for chunk in chunks))
     untargeted = variant.target_class is None
     return AttackResult(
         attack=variant.label,

@@ -6,6 +6,7 @@ runs. Whoever reaches the port could ask for that too, so the door lists what is
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from whorl.ui.image import MAX_BYTES
+from whorl.ui.upload_folder import MOST_HELD, UploadFolder
 
 _API = "/gradio_api"
 _READ = {"/", "/config", "/favicon.ico", "/theme.css", f"{_API}/queue/data", f"{_API}/upload_progress"}
@@ -23,6 +25,11 @@ _UPLOAD = f"{_API}/upload"
 # The page's calls are a few hundred bytes; an upload is a file and a little around it.
 _MOST_OF_A_CALL = 2**16
 _MOST_OF_AN_UPLOAD = MAX_BYTES + 2**16
+_SECONDS_OF_AN_UPLOAD = 120
+
+_TOO_LARGE = 413, f"Files have {MAX_BYTES / 2**20:g} MB at most."
+_TOO_SLOW = 408, f"The file took longer than {_SECONDS_OF_AN_UPLOAD} seconds. Send it again, or make it smaller."
+_FULL = 503, f"Busy: uploads of {MOST_HELD / 2**20:g} MB are being read. Try again in a minute."
 
 # Gradio's page needs inline scripts and styles, and makes functions of text; what it may not do is call anybody.
 _POLICY = (
@@ -55,7 +62,7 @@ class Guard:
     """
 
     def __init__(self, app: Any, *, local: bool, uploads: Path) -> None:
-        self.app, self.local, self.uploads = app, local, uploads.resolve()
+        self.app, self.local, self.uploads = app, local, UploadFolder(uploads)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request, or start and stop with the server."""
@@ -69,8 +76,7 @@ class Guard:
                 refusal = (403, "Calls name uploaded files alone, and are short.")
             receive = _again(body, receive)
         if refusal is not None:
-            status, words = refusal
-            await import_module("starlette.responses").PlainTextResponse(words, status)(scope, receive, send)
+            await _refuse(refusal, scope, receive, send)
             return
 
         async def send_with_headers(message: Any) -> None:
@@ -79,13 +85,33 @@ class Guard:
                 message = {**message, "headers": [*message.get("headers", ()), *given]}
             await send(message)
 
-        await self.app(scope, receive, send_with_headers)
+        if scope["path"] == _UPLOAD:
+            await self._upload(scope, receive, send_with_headers)
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+    async def _upload(self, scope: Any, receive: Any, send: Any) -> None:
+        size = int(_header(scope, b"content-length"))
+        if not self.uploads.has_room_for(size):
+            await _refuse(_FULL, scope, receive, send)
+            return
+        left = import_module("starlette.requests").ClientDisconnect
+        with self.uploads.arriving(size):
+            try:
+                async with asyncio.timeout(_SECONDS_OF_AN_UPLOAD):
+                    await self.app(scope, receive, send)
+            except left:
+                pass  # nobody waits for an answer
+            except TimeoutError:
+                await _refuse(_TOO_SLOW, scope, receive, send)
 
     def _refusal(self, scope: Any) -> tuple[int, str] | None:
         if scope["type"] != "http":
             return 403, "This page speaks HTTP."
         if self.local and not is_loopback(_asked_for(scope)):
             return 403, "This page is for this machine alone."
+        if _is_foreign(scope):
+            return 403, "Another site's page asks. Open this one by its own address."
         method, path = scope["method"], scope["path"]
         if method in ("GET", "HEAD") and (path in _READ or path.startswith(_READ_BELOW)):
             return None
@@ -95,7 +121,7 @@ class Guard:
             length = _header(scope, b"content-length")
             if length.isdecimal() and len(length) < 12 and int(length) <= _MOST_OF_AN_UPLOAD:
                 return None
-            return 413, f"Files have {MAX_BYTES / 2**20:g} MB at most."
+            return _TOO_LARGE
         return 404, "There is nothing here."
 
     def _may_call(self, body: bytes) -> bool:
@@ -108,7 +134,7 @@ class Guard:
 
     def _is_upload(self, path: object) -> bool:
         # An address of another host is a relative path here, and so is refused too.
-        return isinstance(path, str) and Path(path).resolve().is_relative_to(self.uploads)
+        return isinstance(path, str) and Path(path).resolve().is_relative_to(self.uploads.path)
 
 
 def is_loopback(host: str) -> bool:
@@ -138,6 +164,43 @@ def _paths(content: object) -> list[object]:
 def _header(scope: Any, wanted: bytes) -> str:
     value: bytes = next((value for name, value in scope["headers"] if name == wanted), b"")
     return value.decode("latin-1")
+
+
+def _is_foreign(scope: Any) -> bool:
+    """Whether a browser says that the page of another site sends a request that could change something.
+
+    Programs other than browsers say nothing of the kind; they could say anything.
+
+    >>> def sent(**headers: str) -> bool:
+    ...     given = {"host": "127.0.0.1:7860"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    ...     return _is_foreign({"method": "POST", "headers": [(n.encode(), v.encode()) for n, v in given.items()]})
+    >>> sent(), sent(origin="http://127.0.0.1:7860"), sent(sec_fetch_site="same-origin", origin="null")
+    (False, False, False)
+    >>> sent(origin="http://127.0.0.1:3000"), sent(origin="null"), sent(referer="http://evil.example/page")
+    (True, True, True)
+    """
+    origin, site = _header(scope, b"origin"), _header(scope, b"sec-fetch-site")
+    if scope["method"] in ("GET", "HEAD"):  # a link from elsewhere may lead here; no script of elsewhere may read along
+        return bool(origin) and not _is_own(scope, origin)
+    if site:
+        return site not in ("same-origin", "none")
+    claimed = origin or _header(scope, b"referer")
+    return bool(claimed) and not _is_own(scope, claimed)
+
+
+def _is_own(scope: Any, address: str) -> bool:
+    """Whether an address has the host and port that the request was sent to; its scheme a proxy may have changed."""
+    try:
+        claimed, asked = urlsplit(address), urlsplit(f"{urlsplit(address).scheme}://{_header(scope, b'host')}")
+        usual = {"http": 80, "https": 443}.get(claimed.scheme)
+        return (claimed.hostname, claimed.port or usual) == (asked.hostname, asked.port or usual) != (None, usual)
+    except ValueError:
+        return False
+
+
+async def _refuse(refusal: tuple[int, str], scope: Any, receive: Any, send: Any) -> None:
+    status, words = refusal
+    await import_module("starlette.responses").PlainTextResponse(words, status)(scope, receive, send)
 
 
 def _asked_for(scope: Any) -> str:

@@ -16,6 +16,9 @@ from whorl.errors import WhorlError
 MAX_BYTES = 25 * 2**20
 """Larger files are refused unread; photographs as cameras and phones save them are smaller."""
 
+MAX_UPLOAD_PIXELS = 32_000_000
+"""Images with more are refused by their header: decoding takes up to 16 bytes a pixel, and a page is not worth more."""
+
 _LONGEST_NAME = 80
 
 
@@ -51,7 +54,7 @@ class ChosenImage:
             path = Path(folder, "image")
             path.write_bytes(self.source)
             try:
-                return load_image(path, size=size)[None]
+                return load_image(path, size=size, max_pixels=MAX_UPLOAD_PIXELS)[None]
             except WhorlError as error:
                 raise WhorlError(str(error).replace(str(path), self.name)) from error
 

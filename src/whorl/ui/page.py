@@ -19,6 +19,9 @@ from whorl.ui.playground import PairJob, Playground, Visit
 Changes = dict[Any, Any]
 """Which controls change, and to what."""
 
+MOST_WAITING = 32
+"""Calls that may wait, of all visitors together; whoever comes then is told that the page is busy."""
+
 
 class _UnwantedError(Exception):
     """Nobody waits for the attack any longer."""
@@ -42,7 +45,7 @@ def build(playground: Playground) -> Any:
     # Uploads are deleted as soon as they are read; whatever was never read goes within two minutes.
     with gr.Blocks(title="whorl playground", analytics_enabled=False, delete_cache=(60, 60)) as page:
         _connect(page, Handlers(playground, lay_out(playground)))
-    return page
+    return page.queue(max_size=MOST_WAITING, api_open=False)
 
 
 def _connect(page: Any, do: Handlers) -> None:
