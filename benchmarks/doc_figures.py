@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import doc_analysis  # noqa: F401 - registers its tables
-from doc_counts import ai_has_the_higher_mean, smallest_p
+from doc_counts import ai_has_the_higher_mean, eligible, smallest_p
 from doc_data import percent, read
 from doc_outcomes import (
     HARDENED,
@@ -82,6 +82,14 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         ),
     ),
     "docs/results.md": (
+        (
+            "At -20° ×0.5 few clean images are recognised ({} to {} of 500)",
+            lambda: eligible("table8", angle=-20.0, scale=0.5),
+        ),
+        (
+            "In the pose at ×0.5 a target recognises {} to {} of the 128 clean images.",
+            lambda: eligible("figure7", scale=0.5),
+        ),
         ("the first {} of them at ε = 16/255 and the first {} at 8/255.", lambda: [photographs(16), photographs(8)]),
         ("p = {}). EOT is the strongest", lambda: [smallest_p("ai-dim", "ti-dim", "efficientnet_lite0", "setting1")]),
         (

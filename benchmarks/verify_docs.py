@@ -103,6 +103,10 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                     continue
                 if isinstance(values, doc_figures.Printed):  # ours first, then the paper's
                     page.covered.append((start, end))
+                    if values.few != ("†" in page.text[start:end]):
+                        page.differences.append(
+                            f"{page.path}: {where}: † is for fewer than ten images, and for all such"
+                        )
                     numbers = numbers[: len(values)]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()
