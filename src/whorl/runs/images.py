@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from pydantic import Field, field_validator
@@ -27,6 +27,8 @@ from whorl.errors import WhorlError
 from whorl.models.labels import shared_labels
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
+
+T = TypeVar("T")
 
 SAMPLES = str(SAMPLES_FOLDER)
 SAMPLE_SIDE = 224
@@ -56,12 +58,16 @@ class HashedImage:
         return [self.entry.id, self.entry.label, self.sha256]
 
 
+Chosen = Callable[[int], bool]
+"""Whether to take an image, by its place in the data set."""
+
+
 @runtime_checkable
 class ImageSource(Protocol):
     """Anything that lists labelled images and reads some of them."""
 
-    def listed(self) -> list[HashedImage]:
-        """All of them; none is decoded."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """All of them, or those whose places are chosen; none is decoded."""
         ...
 
     def read(self, images: Sequence[HashedImage]) -> Images:
@@ -122,9 +128,9 @@ class Data(TomlTable):
             raise WhorlError(f"there are {listed} samples; expected a limit from 1 to {listed}, got {self.limit}.")
         return listed if self.limit is None else min(self.limit, listed)
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(self._images, islice(self._entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        return _hashed(self._images, _some(islice(self._entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
@@ -184,9 +190,10 @@ class Opened:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_images", open_images(self.data))
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(vars(self)["_images"], islice(vars(self)["_images"].entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        images: ImageSet = vars(self)["_images"]
+        return _hashed(images, _some(islice(images.entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Read some of them."""
@@ -210,11 +217,12 @@ class Loaded:
 
     images: Images
 
-    def listed(self) -> list[HashedImage]:
-        """List them, each with a hash of its numbers, which may lie between 8-bit levels."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, each with a hash of its numbers."""
         x, y, ids = self.images
         entries = [ListedImage(path=Path(name), label=int(label), id=name) for label, name in zip(y, ids, strict=True)]
-        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in zip(entries, x, strict=True)]
+        both = _some(zip(entries, x, strict=True), chosen)
+        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in both]
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Take some of them."""
@@ -283,6 +291,10 @@ def images_of(given: GivenImages) -> ImageSource:
     if any(faults):
         raise WhorlError(f"{next(filter(None, faults))}.")
     return Loaded(Images(x, torch.tensor(labels), ids))
+
+
+def _some(items: Iterable[T], chosen: Chosen | None) -> Iterator[T]:
+    return (item for place, item in enumerate(items) if chosen is None or chosen(place))
 
 
 def _hashed(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:
