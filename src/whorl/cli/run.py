@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_rates
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
 from whorl.runs.results import records
 from whorl.tracker import TensorBoard
@@ -79,7 +79,7 @@ def show_experiment(done: runs.Done, *, report: bool, figures: bool, device: str
     if as_json:
         show_json(_content(done))
     else:
-        show_means(done)
+        show_rates(done)
     files: dict[str, Path] = {}
     if report or figures:
         from whorl.report import report_experiment

@@ -86,7 +86,7 @@ def evaluate_chunks(
             "read": [images.size, images.skip_bad],
             **surroundings(images.device),
         }
-    for chunk in images.counted(progress):
+    for chunk in images.chunks(nets, progress):
         key = "" if store is None else hashed({**about, "images": images.hashes(chunk)})
         kept = None if store is None else store.record(_PLACE, key)
         if kept is not None:

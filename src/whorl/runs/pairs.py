@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from whorl.data import BadImage, ImageData, load_image, open_images
+from whorl.data.classes import labelled
 from whorl.data.image_files import checked_size
 from whorl.data.images import collect
 from whorl.data.layouts import SAMPLES, ListedImage
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, some_of
 from whorl.evaluation import AttackedImages
 from whorl.files import sha256_of
+from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.images import SAMPLE_SIDE, hashed_images
 from whorl.runs.plan import chunk_size
-
-_NAMED = 3  # how many images an error names
 
 
 class OtherSizeError(WhorlError):
@@ -45,7 +45,6 @@ class PairedImages:
 
     Attributes:
         folders: the adversarial ones.
-        chunks: the clean images as listed, a batch each.
         left_out: images that were left out so far.
         shape: (3, height, width) of all images; None before one is read.
 
@@ -74,10 +73,10 @@ class PairedImages:
         self.size, self.skip_bad = checked_size(size), skip_bad
         self.left_out: list[BadImage] = []
         self.shape: tuple[int, ...] | None = None
-        self._images = open_images(clean)
-        listed, some = list(self._images.entries()), chunk_size(self.device, batch_size)
-        self.chunks = [listed[:limit][start : start + some] for start in range(0, len(listed[:limit]), some)]
-        self._wanted, known = [entry.id for entry in listed[:limit]], frozenset(entry.id for entry in listed)
+        self._clean, self._images, self._chunk = clean, open_images(clean), chunk_size(self.device, batch_size)
+        self._entries = list(self._images.entries())
+        listed = [entry.id for entry in self._entries]
+        self._wanted, known = listed[:limit], frozenset(listed)
         for folder in self.folders:
             extra = [name for name in folder.files if name not in known]
             if skip_bad:
@@ -86,29 +85,42 @@ class PairedImages:
             else:
                 self._require_same(folder, extra, clean)
 
-    def batches(self, progress: Progress = silent) -> Iterator[AttackedImages]:
+    def batches(
+        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
+    ) -> Iterator[AttackedImages]:
         """Read them, once.
 
         Args:
+            networks: that are to be evaluated, by name: class folders are matched with their classes.
             progress: called with each batch.
+
+        Raises:
+            WhorlError: networks that do not share their classes, class folders that name none of them, or images that
+                cannot be used.
         """
-        for chunk in self.counted(progress):
+        for chunk in self.chunks(networks, progress):
             batch = self.read(chunk)
             if batch.ids:
                 yield batch
 
-    def counted(self, progress: Progress = silent) -> Iterator[list[ListedImage]]:
-        """Give the chunks, and say how far they are gone through; images that cannot be used are found in ``read``.
+    def chunks(
+        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
+    ) -> Iterator[list[ListedImage]]:
+        """Give the clean images as listed, a batch at a time; those that cannot be used are found in ``read``.
+
+        Args:
+            networks: see ``batches``.
+            progress: called with each batch.
 
         Raises:
-            WhorlError: at the end, if every image was left out.
+            WhorlError: as ``batches``; at the end, if every image was left out.
         """
-        stage, seen, total = "evaluating", 0, len(self._wanted)
-        progress(stage, seen, total)
-        for chunk in self.chunks:
-            yield chunk
-            seen += len(chunk)
-            progress(stage, seen, total)
+        stage, total = "evaluating", len(self._wanted)
+        matched = list(labelled(self._entries, shared_labels(networks or {}), self._clean))[:total]
+        progress(stage, 0, total)
+        for start in range(0, total, self._chunk):
+            yield matched[start : start + self._chunk]
+            progress(stage, min(start + self._chunk, total), total)
         unused = {bad.id for bad in self.left_out}
         if all(name in unused for name in self._wanted):
             raise WhorlError(f"none of the {total} images can be used. One of them: {self.left_out[-1].reason}")
@@ -123,15 +135,20 @@ class PairedImages:
                 return ""
 
         return [
-            [entry.id, entry.label, self._clean[entry.id], *(version(one.files.get(entry.id)) for one in self.folders)]
+            [
+                entry.id,
+                entry.label,
+                self._digests[entry.id],
+                *(version(one.files.get(entry.id)) for one in self.folders),
+            ]
             for entry in chunk
         ]
 
     @cached_property
-    def _clean(self) -> dict[str, str]:
+    def _digests(self) -> dict[str, str]:
         """Hash of each clean image, by id; of all at once, for some data sets are streams, which go forward only."""
-        entries = (entry for chunk in self.chunks for entry in chunk)
-        return {image.entry.id: image.sha256 for image in hashed_images(self._images, entries)}
+        wanted = self._entries[: len(self._wanted)]
+        return {image.entry.id: image.sha256 for image in hashed_images(self._images, wanted)}
 
     def read(self, chunk: Sequence[ListedImage]) -> AttackedImages:
         """Decode a chunk with all versions of its images; those that are left out are added to ``left_out``."""
@@ -174,12 +191,12 @@ class PairedImages:
         missing = [name for name in self._wanted if name not in folder.files]
         if missing:
             raise WhorlError(
-                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean images: {_some(missing)}. It holds "
-                f"{_some(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
+                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean images: {some_of(missing)}. It holds "
+                f"{some_of(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
             )
         if extra:
             raise WhorlError(
-                f"{folder.path} holds what {clean} does not: {_some(extra)}. Remove it, or leave it out (skip_bad)."
+                f"{folder.path} holds what {clean} does not: {some_of(extra)}. Remove it, or leave it out (skip_bad)."
             )
 
     def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
@@ -190,13 +207,3 @@ class PairedImages:
                 f"{tuple(image.shape[1:])}. Resize both (size) to what the attack worked at."
             )
         return image
-
-
-def _some(names: Sequence[str]) -> str:
-    """Name the first few and count the rest.
-
-    >>> _some(["a", "b", "c", "d", "e"])
-    "'a', 'b', 'c' and 2 more"
-    """
-    more = len(names) - _NAMED
-    return ", ".join(map(repr, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")
