@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +9,6 @@ from itertools import combinations
 from torch import Tensor
 
 from whorl.data import BadImage
-from whorl.errors import WhorlError
 from whorl.evaluation import (
     PAPER_POSES,
     AttackedImages,
@@ -22,6 +20,8 @@ from whorl.evaluation import (
     Rate,
     SuccessRate,
     WorstPoses,
+    check_recognised,
+    headline,
     holm,
     outcomes,
     rate,
@@ -44,9 +44,9 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        rate: success rate over all poses, pooled, with its interval over images; NaN if the target recognised no clean
-            image in any.
-        mean: the unweighted mean over the poses, as in the paper's tables, likewise.
+        rate: success rate, pooled over the poses that have enough images, with its interval over images; see
+            ``whorl.evaluation.headline``. NaN if the target recognised no clean image in any.
+        mean: the unweighted mean over all poses, as in the paper's tables, likewise.
         worst_case: counts of images that some pose fools.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
@@ -113,11 +113,7 @@ class Evaluated:
             WhorlError: a rate is undefined. A test that passes because nothing was recognised would be worse than none.
         """
         for summary in self.summaries:
-            if math.isnan(summary.rate.value):
-                raise WhorlError(
-                    f"{summary.target} recognises no clean image in any pose, so there is no success rate to judge. "
-                    "Check the labels, and that it is the right network."
-                )
+            check_recognised(summary.target, summary.pooled.n_clean_correct)
         return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
 
 
@@ -143,7 +139,7 @@ def evaluate_folders(
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
     found: dict[tuple[str | None, str], WorstPoses] = {}
-    batches = images.batches(progress)
+    batches = images.batches(asked, progress)
     done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})
@@ -208,6 +204,7 @@ def _cell(
         grad_evals=int(grad_evals or 0),
         seconds=seconds or 0.0,
         recorded=grad_evals is not None and seconds is not None,
+        images=done.counted(folder.label, target.name, [pose]),
     )
 
 
@@ -218,7 +215,7 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
     return Summary(
         attack=attack,
         target=target,
-        rate=rate(counts),
+        rate=headline(counts),
         mean=rate(counts, "mean"),
         worst_case=done.worst_case(attack, target),
         lowest=min(rates.items(), key=lambda item: item[1], default=None),
