@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+DISTRIBUTION = "torchwhorl"
+"""What pip calls whorl: on the package index, ``whorl`` is somebody else's."""
+
 
 class WhorlError(ValueError):
     """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
@@ -29,6 +32,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
 
 
+def install_line(extra: str) -> str:
+    """Give the command that brings an extra.
+
+    >>> install_line("onnx")
+    "pip install 'torchwhorl[onnx]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:
     """Build the error for something that needs a package which cannot be imported.
 
@@ -39,10 +51,10 @@ def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") 
         cause: why it cannot be imported, if it is not just absent.
 
     >>> print(missing_extra("an ONNX model", "onnxruntime", extra="onnx"))
-    an ONNX model needs the package onnxruntime, which is not installed. `pip install 'whorl[onnx]'` brings it.
+    an ONNX model needs the package onnxruntime, which is not installed. `pip install 'torchwhorl[onnx]'` brings it.
     >>> print(missing_extra("this model", "timm"))
     this model needs the package timm, which is not installed. `pip install timm` brings it.
     """
     state = f"cannot be imported ({cause})" if cause else "is not installed"
-    wanted = f"'whorl[{extra}]'" if extra else package
-    return WhorlError(f"{what} needs the package {package}, which {state}. `pip install {wanted}` brings it.")
+    line = install_line(extra) if extra else f"pip install {package}"
+    return WhorlError(f"{what} needs the package {package}, which {state}. `{line}` brings it.")
