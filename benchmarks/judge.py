@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.evaluation import PAPER_POSES, AttackedImages, Outcomes, Pose, Precision, outcomes
-from whorl.evaluation.outcomes import split
+from whorl.evaluation.attacked_images import split
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def evaluated(
 
 def percent(done: Outcomes, attack: str, target: str) -> float:
     """Mean over the poses of the success rate, in percent; a pose in which nothing clean is recognised has none."""
-    return 100 * done.rate(attack, target, "mean")
+    return 100 * done.rate(attack, target, "mean").value
 
 
 def rows(done: Outcomes) -> list[dict[str, Any]]:

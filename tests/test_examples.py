@@ -55,6 +55,11 @@ def test_attack_your_timm_model(
     assert all(re.search(r"turned by +\d+°: \d of \d fooled", line) for line in lines)
 
 
+def test_your_data(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("your_data.py", TOY, str(data), monkeypatch=monkeypatch, capsys=capsys)
+    assert re.fullmatch(r"16 images: success rate \d+% over 2 poses\n", printed)
+
+
 def test_affine_invariant_in_three_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("foolbox")
     printed = run("affine_invariant_in_three_lines.py", "1", monkeypatch=monkeypatch, capsys=capsys)

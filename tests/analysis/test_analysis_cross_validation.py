@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whorl import WhorlError
 from whorl.analysis.cross_validation import Answers, best, choose, family
-from whorl.evaluation.statistics import weighted_rates
+from whorl.evaluation import weighted_rates
 
 TARGETS = ("mobilenet_v2", "resnet18", "resnet50")
 NAMES = ("plain", "a", "b")
@@ -48,7 +48,7 @@ def test_rates_are_means_over_poses() -> None:
     answers.clean[0, 1] = False  # a pose in which nothing is recognised has no rate
     success = answers.success & answers.clean
     weights = torch.stack((torch.ones(12), torch.arange(12) % 3))
-    found = weighted_rates(answers.clean, success, weights)
+    found = weighted_rates(answers.clean.numpy(), success.numpy(), weights.numpy())
     assert found.shape == (2, 3, 3)
     for w in range(2):
         for c in range(3):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import whorl
 from whorl.attacks.objectives import margin
-from whorl.evaluation.outcomes import to_8_bits
+from whorl.evaluation.attacked_images import to_8_bits
 
 SHORT: dict[str, dict[str, int]] = {
     "eot": {"steps": 4, "samples": 2},

@@ -18,7 +18,7 @@ from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier
 from conftest import random_images, small_net
 from whorl.data import load_image, save_image
-from whorl.evaluation.outcomes import to_8_bits
+from whorl.evaluation.attacked_images import to_8_bits
 from whorl.models.weights import state_dict_sha256
 from whorl.runs import store, worker
 from whorl.runs.plan import Variant

@@ -20,6 +20,7 @@ from whorl.evaluation import (
     PAPER_POSES,
     AttackedImages,
     Distance,
+    ImageCounts,
     Outcomes,
     Pose,
     SuccessRate,
@@ -28,7 +29,7 @@ from whorl.evaluation import (
     poses,
     success_rates,
 )
-from whorl.evaluation.outcomes import to_8_bits
+from whorl.evaluation.attacked_images import split, to_8_bits
 
 
 def test_rates_are_what_evaluating_one_by_one_gives() -> None:
@@ -123,7 +124,7 @@ def streamed(size: int = 3) -> Outcomes:
 
 
 def test_streaming_is_the_same_as_all_at_once() -> None:
-    [(x, adversarial, y, ids)] = stream(10)
+    [(x, adversarial, y, ids, _)] = stream(10)
     done = streamed()
     assert done.counts == success_rates(TARGETS, x, adversarial, y, poses=GRID, batch_size=10)
     assert done.ids == tuple(ids)
@@ -174,7 +175,8 @@ def test_outcomes_are_the_counts() -> None:
 
 def test_attacks_are_compared_in_a_pose_or_over_all() -> None:
     done = streamed()
-    assert done.compare("noise", "none", "small") == compare(done.clean[0], *done.adversarial[:, 0])
+    one, other = (ImageCounts.of(done.clean[0], done.adversarial[a, 0]) for a in range(2))
+    assert done.compare("noise", "none", "small") == compare(one, other)
     single = done.compare("noise", "none", "small", GRID[0])
     assert (single.b, single.c) == (done.counts["noise", "small", GRID[0]].n_success, 0)
     with pytest.raises(WhorlError, match="there is no attack 'pgd' on a target 'small'"):
@@ -266,8 +268,6 @@ def test_rates_over_poses_are_their_definitions(whole: Outcomes) -> None:
             clean, still = whole.clean[t].tolist(), whole.adversarial[a, t].tolist()
             fooled = [[c and not s for c, s in zip(*rows, strict=True)] for rows in zip(clean, still, strict=True)]
             eligible, won = sum(map(sum, clean)), sum(map(sum, fooled))
-            pooled = whole.pooled(attack, target)
-            assert (pooled.n_clean_correct, pooled.n_success) == (eligible, won)
             worst = whole.worst_case(attack, target)
             images = list(zip(*clean, strict=True)), list(zip(*fooled, strict=True)), list(zip(*still, strict=True))
             assert worst == SuccessRate(
@@ -279,8 +279,10 @@ def test_rates_over_poses_are_their_definitions(whole: Outcomes) -> None:
                         whole.rate(attack, target, how)
                 continue
             rates = [sum(w) / sum(c) for w, c in zip(fooled, clean, strict=True) if any(c)]
-            assert whole.rate(attack, target) == pytest.approx(won / eligible)
-            assert whole.rate(attack, target, "mean") == pytest.approx(sum(rates) / len(rates))
+            pooled = whole.rate(attack, target)
+            assert (pooled.n, pooled.successes, pooled.poses) == (eligible, won, len(rates))
+            assert pooled.value == pytest.approx(won / eligible)
+            assert whole.rate(attack, target, "mean").value == pytest.approx(sum(rates) / len(rates))
 
 
 def test_outcomes_must_fit_their_names() -> None:
@@ -299,3 +301,72 @@ def test_outcomes_must_fit_their_names() -> None:
 def vars_of(done: Outcomes) -> dict[str, Any]:
     names = ("ids", "attacks", "targets", "poses", "clean", "adversarial", "distances")
     return {name: getattr(done, name) for name in names}
+
+
+def test_ids_and_names_may_be_left_out() -> None:
+    x, y = torch.rand(5, 3, 8, 8), torch.arange(5)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 5))
+    adv = 1 - x
+    named = outcomes([(x, {"adversarial": adv}, y, ["0", "1", "2", "3", "4"])], {"net": net}, [Pose()])
+    plain = outcomes([(x[:2], adv[:2], y[:2]), (x[2:], adv[2:], y[2:])], {"net": net}, [Pose()])
+    assert plain.ids == named.ids
+    assert plain.counts == named.counts
+    assert success_rates({"net": net}, x, adv, y, poses=[Pose()]) == named.counts
+    with pytest.raises(WhorlError, match="got 2 parts"):
+        outcomes([(x, y)], {"net": net})  # type: ignore[list-item]  # on purpose
+
+
+def test_attacks_of_other_runs_are_paired_by_image() -> None:
+    whole = streamed()
+    first = Outcomes(**(vars_of(whole) | {"attacks": ("noise",), "adversarial": whole.adversarial[:1]}))
+    order = [7, 2, 5, 0]
+    second = Outcomes(
+        ids=tuple(whole.ids[i] for i in order),
+        attacks=("none",),
+        targets=whole.targets,
+        poses=whole.poses,
+        clean=whole.clean[..., order],
+        adversarial=whole.adversarial[1:, ..., order],
+    )
+    both = first.beside(second)
+    assert both.ids == ("0", "2", "5", "7")
+    kept = sorted(order)
+    one, other = (ImageCounts.of(whole.clean[0][:, kept], whole.adversarial[a, 0][:, kept]) for a in range(2))
+    assert both.compare("noise", "none", "small") == compare(one, other)
+    with pytest.raises(WhorlError, match="4 shared images, attacks"):
+        both.beside(second)
+    with pytest.raises(WhorlError, match="not the same images or networks"):
+        first.beside(Outcomes(**(vars_of(second) | {"clean": ~second.clean})))
+
+
+def test_targeted_attacks_have_a_success_and_a_hit_rate() -> None:
+    [(x, adversarial, y, ids, _)] = stream(10)
+    wanted = (y + 1) % 4
+    done = outcomes([AttackedImages(x, adversarial, y, ids, wanted)], TARGETS, GRID)
+    assert torch.equal(done.adversarial, streamed(10).adversarial)
+    for a, images in enumerate(adversarial.values()):
+        for t, net in enumerate(TARGETS.values()):
+            for p, pose in enumerate(GRID):
+                answers = net(pose.apply(to_8_bits(images))).argmax(1)
+                assert done.reached is not None
+                assert torch.equal(done.reached[a, t, p], answers == wanted)
+    assert done.reached is not None
+    hit = done.rate("noise", "small", of="hit")
+    assert (hit.n, hit.successes) == (10 * len(GRID), int(done.reached[0, 0].sum()))
+    success = done.counted("noise", "small", of="targeted")
+    assert success.success.sum() == int((done.reached[0, 0] & done.clean[0]).sum())
+    assert success.eligible.sum() == int(done.clean[0].sum())
+    names: dict[str, Any] = {"ids": done.ids, "attacks": done.attacks, "targets": done.targets, "poses": done.poses}
+    packed = Outcomes.from_bits(done.to_bits(), **names, targeted=True)
+    assert packed.reached is not None
+    assert torch.equal(packed.reached, done.reached)
+    assert torch.equal(packed.adversarial, done.adversarial)
+    joined = outcomes(split(AttackedImages(x, adversarial, y, ids, wanted), 5), TARGETS, GRID)
+    assert joined.reached is not None
+    assert torch.equal(joined.reached, done.reached)
+    with pytest.raises(WhorlError, match="was not evaluated as a targeted one"):
+        streamed().rate("noise", "small", of="hit")
+    with pytest.raises(WhorlError, match="other than its own"):
+        outcomes([AttackedImages(x, adversarial, y, ids, y)], TARGETS, GRID)
+    with pytest.raises(WhorlError, match="labels must lie in"):
+        outcomes([AttackedImages(x, adversarial, y, ids, y + 100)], TARGETS, GRID)

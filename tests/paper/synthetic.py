@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whorl.evaluation import Comparison, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, compare
 from whorl.runs.declaration import Declaration
 from whorl.runs.networks import UNDEFENDED, split_target
 from whorl.runs.results import Cell
@@ -56,4 +56,4 @@ class Synthetic:
             clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in poses]))
             for name in (first, second)
         )
-        return compare(clean, one, other)
+        return compare(ImageCounts.of(clean, one), ImageCounts.of(clean, other))

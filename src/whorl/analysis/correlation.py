@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation.statistics import percentile_interval
+from whorl.evaluation.image_counts import percentile_interval
 from whorl.files import defined
 from whorl.runs.results import COLUMNS
 

@@ -11,11 +11,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation.statistics import Interval, percentile_interval, resampled, weighted_rates
+from whorl.evaluation.image_counts import Interval, percentile_interval, resampled, weighted_rates
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -161,7 +162,7 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
         raise WhorlError(f"folds must lie between 2 and the number of images, {answers.images}; got {folds}.")
     generator = torch.Generator().manual_seed(seed)
     fold = torch.randperm(answers.images, generator=generator) % folds
-    counts = resampled(answers.images, resamples, generator)
+    counts = torch.from_numpy(np.concatenate(list(resampled(answers.images, resamples, seed))))
     ranking, winner = _rank(answers, counts)
     judged = _judge(answers, families, fold, counts)
     seen = torch.stack([torch.tensor(one.rate) for one in judged]).mean()
@@ -172,15 +173,15 @@ def choose(answers: Answers, *, folds: int = 4, resamples: int = 1000, seed: int
 
 def best(answers: Answers, weights: Tensor, targets: Sequence[int]) -> int:
     """The place of the best attack that may be chosen, for some images and networks; the earlier of two equals."""
-    mean = weighted_rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights).nanmean(-1)
+    mean = _rates(answers.clean[list(targets)], answers.success[:, list(targets)], weights[None])[0].nanmean(-1)
     return int(mean.masked_fill(~torch.tensor(answers.eligible), -1.0).nan_to_num(-1.0).argmax())
 
 
 def _rank(answers: Answers, counts: Tensor) -> tuple[list[Ranked], Ranked]:
-    everyone = torch.ones(answers.images)
-    per_target = 100 * weighted_rates(answers.clean, answers.success, everyone)
+    everyone = torch.ones(1, answers.images)
+    per_target = 100 * _rates(answers.clean, answers.success, everyone)[0]
     mean = per_target.nanmean(-1)
-    drawn_each = torch.cat([100 * weighted_rates(answers.clean, answers.success, part) for part in counts.split(50)])
+    drawn_each = torch.cat([100 * _rates(answers.clean, answers.success, part) for part in counts.split(50)])
     drawn = drawn_each.nanmean(-1)
     allowed = torch.tensor(answers.eligible)
     first = int(mean.masked_fill(~allowed, -1.0).argmax())
@@ -218,8 +219,8 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
             held[..., fold == f] = answers.success[c, t : t + 1][..., fold == f]
         clean = answers.clean[t : t + 1]
         stacked = torch.stack([held, *(answers.success[c, t : t + 1] for c in baselines)])
-        whole = 100 * weighted_rates(clean, stacked, torch.ones(answers.images))[:, 0]
-        drawn = torch.cat([100 * weighted_rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
+        whole = 100 * _rates(clean, stacked, torch.ones(1, answers.images))[0, :, 0]
+        drawn = torch.cat([100 * _rates(clean, stacked, part)[..., 0] for part in counts.split(50)])
         judged.append(
             Judged(
                 target=target,
@@ -233,3 +234,8 @@ def _judge(answers: Answers, families: list[str], fold: Tensor, counts: Tensor) 
             )
         )
     return judged
+
+
+def _rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
+    """Rates as the paper averages them, each pose counting the same: (B, ..., T)."""
+    return torch.from_numpy(weighted_rates(clean.numpy(), success.numpy(), weights.numpy()))

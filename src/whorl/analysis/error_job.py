@@ -49,7 +49,7 @@ class ErrorOptions(Record):
     """
 
     model: str
-    data: Path | None = None
+    data: str | Path | None = None
     limit: int = 8
     size: int | None = None
     ranges: tuple[float, ...] = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)

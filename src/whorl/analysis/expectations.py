@@ -29,7 +29,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from whorl.evaluation.statistics import percentile_interval
+from whorl.evaluation.image_counts import percentile_interval
 
 _ROUNDING = 1e-5  # of float32 sums; relative
 

@@ -18,7 +18,17 @@ from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, table
-from whorl.cli.options import AsJson, Device, EngineName, Seed, Workers, split_models, split_names, split_numbers
+from whorl.cli.options import (
+    AsJson,
+    DataSet,
+    Device,
+    EngineName,
+    Seed,
+    Workers,
+    split_models,
+    split_names,
+    split_numbers,
+)
 from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Precision
 from whorl.models.zoo import find_device
@@ -48,9 +58,7 @@ _CPU_IMAGES, _GPU_IMAGES = 8, 32
 def error_(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(help="Network whose gradients are taken.", show_default=False)],
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
-    ] = None,
+    data: DataSet = None,
     limit: Annotated[int, typer.Option(help="Take only the first so many images.")] = 8,
     size: Annotated[
         int | None, typer.Option(help="Resize images to this side in pixels; the network's own by default.")
@@ -122,9 +130,7 @@ def calibrate_(
     ] = DEFAULT_GRID,
     steps: Annotated[int | None, typer.Option(help="Gradients an image; the attack's own by default.")] = None,
     eps: Annotated[str | None, typer.Option(help="Bound, such as 8/255; the attack's own by default.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
-    ] = None,
+    data: DataSet = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[int, typer.Option(help="Resize images to this side in pixels.")] = 224,
     folds: Annotated[int, typer.Option(help="Parts of the images, each held out once.")] = 4,

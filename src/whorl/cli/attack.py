@@ -12,7 +12,7 @@ import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, table
-from whorl.cli.options import Device, Seed, split_models
+from whorl.cli.options import DataSet, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.interop import find_estimator
 from whorl.runs.black_box import build_query_attack
@@ -45,9 +45,7 @@ def attack(
     model: Annotated[
         str | None, typer.Option(help="Network to attack; several, joined by commas, as one ensemble.")
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
-    ] = None,
+    data: DataSet = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[int | None, typer.Option(help="Resize images to this side in pixels.")] = None,
     eps: Annotated[

@@ -14,6 +14,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.files import defined
 from whorl.models.zoo import find_device
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
@@ -21,6 +22,11 @@ from whorl.runs.results import COLUMNS, write_results
 from whorl.runs.scores import Evaluated, Summary, evaluate_folders
 
 ABOVE_LIMIT = 1
+_LEGEND = (
+    "Success rate: pooled over the poses, of n transformed images that are recognised clean; its interval is over "
+    "resampled images (BCa). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
+    "in some pose, those that some pose fools."
+)
 _EXAMPLES = """
 Example: whorl evaluate samples runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2
 
@@ -33,7 +39,11 @@ Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
     clean: Annotated[
-        Path, typer.Argument(help="Labelled images, a CSV list, or samples (bundled).", show_default=False)
+        str,
+        typer.Argument(
+            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples.",
+            show_default=False,
+        ),
     ],
     adversarial: Annotated[
         list[Path],
@@ -63,7 +73,8 @@ def evaluate(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="CSV file for the counts of each pose.")] = None,
     fail_above: Annotated[
-        float | None, typer.Option(help="Exit with 1 if a mean success rate is above so many percent.")
+        float | None,
+        typer.Option(help="Exit with 1 if a success rate, pooled over the poses, is above so many percent."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +105,7 @@ def evaluate(
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
     failed = [] if fail_above is None else done.above(fail_above)
     for summary in failed:
-        said = f"{summary.attack}, evaluated on {summary.target}: {summary.mean:.1%} is above {fail_above:g}%"
+        said = f"{summary.attack}, evaluated on {summary.target}: {summary.rate.value:.1%} is above {fail_above:g}%"
         messages().print(Text(f"failed: {said}", style="red"))
     if failed:
         raise typer.Exit(ABOVE_LIMIT)
@@ -110,13 +121,15 @@ def _poses(angles: str | None, scales: str | None, shifts: str | None, name: str
 
 def _show(done: Evaluated, out: Path | None) -> None:
     several = any(summary.versus_first for summary in done.summaries)
-    headings = ("attack", "target", "clean right", "mean", "95% interval", "lowest", "highest", "L∞ mean", "L∞ max")
+    headings = ["attack", "target", "clean right", "n", "success rate", "95% interval", "mean over poses", "any pose"]
+    headings += ["lowest", "highest", "L∞ mean", "L∞ max"]
     summary_table = table(*headings, *(["against the first"] if several else []))
     for summary in done.summaries:
-        low, high = summary.interval
+        low, high = summary.rate.interval
         distance = summary.distance
-        cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), _percent(summary.mean)]
-        cells += ["–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
+        cells += [_percent(summary.rate.value), "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
         cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
@@ -124,6 +137,7 @@ def _show(done: Evaluated, out: Path | None) -> None:
     n, count = len(done.ids), len(done.poses)
     console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
     console.print(summary_table)
+    console.print(Text(_LEGEND, style="dim"), soft_wrap=True)
     if out is not None:
         console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
 
@@ -133,12 +147,12 @@ def _percent(rate: float) -> str:
 
 
 def _verdict(comparison: Comparison | None) -> str:
-    """Say whether an attack differs from the first, by McNemar's test over the images."""
+    """Say whether an attack differs from the first, by the paired test over the images."""
     if comparison is None:
         return ""
-    if not comparison.differs():
-        return f"not distinguished (p = {comparison.p_value:.2g})"
-    return f"{'better' if comparison.b > comparison.c else 'worse'} (p = {comparison.p_value:.2g})"
+    points = f"{100 * comparison.difference:+.1f} ({comparison.interval[0]:+.1%} to {comparison.interval[1]:+.1%})"
+    said = {0: "not significant", 1: "better", -1: "worse"}[comparison.ahead]
+    return f"{points}, {said} (p = {comparison.p_value:.2g})"
 
 
 def _content(done: Evaluated) -> dict[str, Any]:
@@ -159,20 +173,28 @@ def _content(done: Evaluated) -> dict[str, Any]:
 
 
 def _summary(summary: Summary) -> dict[str, Any]:
-    defined = not math.isnan(summary.mean)
-    distance = summary.distance
-    return {
+    rate, mean, distance, worst = summary.rate, summary.mean, summary.distance, summary.worst_case
+    content = {
         "attack": summary.attack,
         "target": summary.target,
         "clean_accuracy": summary.pooled.clean_accuracy,
-        "mean": summary.mean if defined else None,
-        "interval": list(summary.interval) if defined else None,
+        "asr": rate.value,
+        "interval": rate.interval,
+        "n_clean_correct": rate.n,
+        "images": rate.images,
+        "mean": mean.value,
+        "mean_interval": mean.interval,
+        "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},
         "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
         "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
         "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
         "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
     }
+    made: dict[str, Any] = defined(content)
+    return made
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:
-    return {**vars(comparison), "p_value": comparison.p_value, "differs": comparison.differs()}
+    content = {**vars(comparison), "p_value": comparison.p_value, "differs": comparison.differs()}
+    made: dict[str, Any] = defined(content)
+    return made

@@ -29,7 +29,10 @@ _RECIPES = f"One of {', '.join(recipe_names())}."
 @app.command("harden", epilog=_EXAMPLES)
 def harden_command(
     model: Annotated[str, typer.Argument(help="Network to harden; with --compare alone, a hardened one.")],
-    data: Annotated[Path | None, typer.Option(help="Labelled images to train on.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Labelled images to train on: a folder, wds:SHARDS.tar, hf:NAME or python:MODULE:FACTORY."),
+    ] = None,
     recipe: Annotated[str, typer.Option(help=_RECIPES)] = "ens-at",
     out: Annotated[Path, typer.Option(help="Folder for checkpoint, weights and report.")] = Path("runs/hardened"),
     steps: Annotated[int | None, typer.Option(help="Optimiser steps; 1000 by default.")] = None,
@@ -53,7 +56,7 @@ def harden_command(
     partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no image.")] = False,
     precision: Annotated[str | None, typer.Option(help="bf16 or full; bf16 on a GPU by default.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the student; pays on a GPU.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="Images to measure the gain on.")] = None,
+    compare: Annotated[str | None, typer.Option(help="Images to measure the gain on.")] = None,
     source: Annotated[str, typer.Option(help="Network to craft on for --compare.")] = "resnet18",
     limit: Annotated[int | None, typer.Option(help="Images to compare with at most.")] = None,
     device: Device = "auto",

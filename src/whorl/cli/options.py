@@ -13,6 +13,13 @@ Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cu
 Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
 EngineName = Annotated[str, typer.Option("--engine", help="local (this process) or ray (a cluster).")]
 Workers = Annotated[int | None, typer.Option(help="Of the engine ray; one on each CPU or GPU by default.")]
+DataSet = Annotated[
+    str | None,
+    typer.Option(
+        help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME or python:MODULE:FACTORY; "
+        "the bundled samples by default."
+    ),
+]
 Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from whorl import paper as suite
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
-from whorl.cli.options import AsJson, Device, EngineName, Figures, Seed, Workers, split_names
+from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Seed, Workers, split_names
 from whorl.errors import WhorlError
 from whorl.files import write_file
 from whorl.paper.comparison import Compared, ComparedTable
@@ -52,9 +52,7 @@ def paper(
             help="Networks: offline (the zoo's), paper (the paper's own, from a hub), or a TOML file of yours."
         ),
     ] = "offline",
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of labelled images, or a CSV list; the bundled samples by default.")
-    ] = None,
+    data: DataSet = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[
         int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 for the paper's.")

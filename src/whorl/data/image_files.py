@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -98,24 +101,57 @@ def save_image(path: str | Path, x: Tensor) -> None:
         Image.fromarray(pixels).save(file, format="PNG")
 
 
-def decode(path: Path, *, size: tuple[int, int] | None, max_pixels: int = MAX_PIXELS) -> Pixels:
-    """Read one image as (H, W, 3) uint8; see ``load_image``."""
+def decode(
+    path: Path, *, size: tuple[int, int] | None, max_pixels: int = MAX_PIXELS, file: IO[bytes] | None = None
+) -> Pixels:
+    """Read one image as (H, W, 3) uint8; see ``load_image``.
+
+    Args:
+        path: of the file, and what errors call it.
+        size: (height, width) to resize it to.
+        max_pixels: larger ones are refused.
+        file: what to read instead of the path's own content, such as a member of an archive.
+    """
+    with _named(path, max_pixels), Image.open(file or path, formats=_FORMATS) as image:
+        return _pixels(image, path, size, max_pixels)
+
+
+def from_pillow(image: Image.Image, name: Path, *, size: tuple[int, int] | None) -> Pixels:
+    """Turn an image that Pillow opened, or made, into (H, W, 3) uint8; as ``decode``."""
+    with _named(name, MAX_PIXELS):
+        return _pixels(image, name, size, MAX_PIXELS, own=False)
+
+
+@contextmanager
+def _named(name: Path, max_pixels: int) -> Iterator[None]:
+    """Turn what Pillow's decoders raise into errors that name the image."""
     try:
-        with Image.open(path, formats=_FORMATS) as image:
-            if math.prod(image.size) > max_pixels:
-                raise _bomb(path, f"{image.width} × {image.height}", max_pixels)
-            image.load()
-            kind = image.format
-            ImageOps.exif_transpose(image, in_place=True)  # without a copy of what stands upright already
-            rgb = _to_rgb(image, kind, path)
+        yield
     except WhorlError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise _bomb(path, "even more", max_pixels) from error
+        raise _bomb(name, "even more", max_pixels) from error
     except FileNotFoundError as error:
-        raise WhorlError(f"{path}: no such file. Check the path, or take it off the list.") from error
+        raise WhorlError(f"{name}: no such file. Check the path, or take it off the list.") from error
     except _DAMAGE as error:
-        raise WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.") from error
+        raise WhorlError(f"{name}: cannot be read as an image ({error}). Repair or remove it.") from error
+
+
+def _pixels(
+    image: Image.Image, name: Path, size: tuple[int, int] | None, max_pixels: int, *, own: bool = True
+) -> Pixels:
+    """Decode, once its size is known to be in order; what is our ``own`` may be changed."""
+    if math.prod(image.size) > max_pixels:
+        raise _bomb(name, f"{image.width} × {image.height}", max_pixels)
+    if 0 in image.size:
+        raise WhorlError(f"{name}: expected an image of at least one pixel, got {image.width} × {image.height}.")
+    image.load()
+    kind = image.format
+    if own:
+        ImageOps.exif_transpose(image, in_place=True)  # without a copy of what stands upright already
+    else:
+        image = ImageOps.exif_transpose(image)
+    rgb = _to_rgb(image, kind, name)
     if size is not None and (rgb.height, rgb.width) != size:
         rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     return np.asarray(rgb)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from whorl.data.image_files import Pixels, Size, checked_size, decode, to_tensor
-from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_images, list_samples
+from whorl.data.image_files import Size, checked_size
+from whorl.data.layouts import SAMPLE_FILES, SAMPLES, ListedImage, list_samples
+from whorl.data.sets import FolderImages, ImageData, ImageSet, open_images
 from whorl.errors import WhorlError
 
 
@@ -51,27 +51,35 @@ class Images(_Triple):
     bad: tuple[BadImage, ...] = ()
 
     @classmethod
-    def of(cls, pixels: list[Pixels], entries: list[ListedImage], bad: list[BadImage]) -> Images:
+    def of(cls, decoded: list[Tensor], entries: list[ListedImage], bad: list[BadImage]) -> Images:
         """Put decoded images of one size together."""
         y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-        images = cls(to_tensor(np.stack(pixels)), y, [entry.id for entry in entries])
+        images = cls(torch.stack(decoded), y, [entry.id for entry in entries])
         images.bad = tuple(bad)
         return images
 
 
-def load_images(folder: str | Path, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
+def load_images(data: ImageData, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
     """Load labelled images into memory.
 
-    Three layouts are distinguished by what the folder holds:
+    Three layouts of folders are distinguished by what is there:
 
     - NIPS17: ``images.csv`` with the columns ImageId and TrueLabel (1-based), images in ``images/<ImageId>.png``.
-    - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``folder`` may be the
+    - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``data`` may be the
       file itself. In a folder, the file is ``images.csv`` or the only CSV file.
     - Class folders: ``<class>/*.jpg`` and so on. Whole numbers as names are 0-based labels, WordNet synsets
       (``n01440764``) get ImageNet's labels, and other names are numbered in sorted order.
 
+    Besides folders, ``data`` may be
+
+    - tar shards in the layout of WebDataset: ``wds:shards-{000..009}.tar``;
+    - a Hugging Face data set, of the hub or saved: ``hf:beans?split=test`` (needs the extra ``datasets``);
+    - what a function of yours makes: ``python:my.data:test_set``;
+    - a ``torch.utils.data`` ``Dataset`` or ``DataLoader`` of ``(x, y)`` or ``(x, y, ids)``, such as torchvision's
+      ``ImageFolder``, with images in [0, 1].
+
     Args:
-        folder: where the images are.
+        data: where the images are.
         limit: take only the first so many that are listed (CSV order; class by class in class folders).
         size: side, or (height, width), to resize whole images to; needed if they differ in size.
         skip_bad: leave unreadable images and rows without a valid label out, and report them in ``.bad``, instead
@@ -93,16 +101,17 @@ def load_images(folder: str | Path, *, limit: int | None = None, size: Size = No
     >>> x.shape, y, ids
     (torch.Size([2, 3, 8, 8]), tensor([0, 1]), ['cat/one', 'dog/one'])
     """
-    return collect(_listed(folder, limit), size=checked_size(size), skip_bad=skip_bad)
+    images = open_images(data)
+    return collect(images, _listed(images, limit), size=checked_size(size), skip_bad=skip_bad)
 
 
 def iter_images(
-    folder: str | Path, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
+    data: ImageData, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
 ) -> Iterator[Images]:
     """Load labelled images batch by batch, holding one batch at a time.
 
     Args:
-        folder: where the images are; see ``load_images`` for this and for the other settings.
+        data: where the images are; see ``load_images`` for this and for the other settings.
         batch_size: images in a batch; the last one may be smaller.
         limit: take only the first so many that are listed.
         size: side, or (height, width), to resize whole images to.
@@ -116,7 +125,9 @@ def iter_images(
     """
     if not isinstance(batch_size, int) or batch_size < 1:
         raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
-    return _batches(_listed(folder, limit), batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
+    images = open_images(data)
+    entries = _listed(images, limit)
+    return _batches(images, entries, batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
 
 
 def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
@@ -139,54 +150,62 @@ def load_samples(n: int | None = None, *, size: Size = 224) -> Images:
     count = len(SAMPLE_FILES.files)
     if n is not None and not (isinstance(n, int) and 1 <= n <= count):
         raise WhorlError(f"there are {count} samples; expected n from 1 to {count}, got {n!r}.")
-    return collect(list_samples()[:n], size=checked_size(size))
+    return collect(FolderImages(SAMPLES), list_samples()[:n], size=checked_size(size))
 
 
-def collect(entries: list[ListedImage], *, size: tuple[int, int] | None, skip_bad: bool = False) -> Images:
+def collect(
+    images: ImageSet, entries: Iterable[ListedImage], *, size: tuple[int, int] | None, skip_bad: bool = False
+) -> Images:
     """Read listed images into memory; see ``load_images``."""
-    (images,) = _batches(entries, batch_size=None, size=size, skip_bad=skip_bad)
-    return images
+    (whole,) = _batches(images, entries, batch_size=None, size=size, skip_bad=skip_bad)
+    return whole
 
 
-def _listed(folder: str | Path, limit: int | None) -> list[ListedImage]:
+def _listed(images: ImageSet, limit: int | None) -> Iterable[ListedImage]:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
-    return list(islice(list_images(Path(folder)), limit))
+    return islice(images.entries(), limit)
 
 
 def _batches(
-    entries: list[ListedImage], *, batch_size: int | None, size: tuple[int, int] | None, skip_bad: bool
+    images: ImageSet,
+    entries: Iterable[ListedImage],
+    *,
+    batch_size: int | None,
+    size: tuple[int, int] | None,
+    skip_bad: bool,
 ) -> Iterator[Images]:
     seen: tuple[Path, tuple[int, ...]] | None = None
     good: list[ListedImage] = []
-    pixels: list[Pixels] = []
+    decoded: list[Tensor] = []
     bad: list[BadImage] = []
     for entry in entries:
         try:
-            image = _read(entry, size)
+            image = _read(images, entry, size)
         except WhorlError as error:
             if not skip_bad:
                 raise
             bad.append(BadImage(path=entry.path, id=entry.id, reason=str(error)))
             continue
-        seen = seen or (entry.path, image.shape[:2])
-        if image.shape[:2] != seen[1]:
+        shape = tuple(image.shape[1:])
+        seen = seen or (entry.path, shape)
+        if shape != seen[1]:
             raise WhorlError(
                 f"expected images of one size (height, width), got {seen[0]} of {seen[1]} and {entry.path} of "
-                f"{image.shape[:2]}. Pass size= to resize them all."
+                f"{shape}. Pass size= to resize them all."
             )
         # A full batch waits for the next good image, so that bad ones at the very end still find a batch to be in.
         if len(good) == batch_size:
-            yield Images.of(pixels, good, bad)
-            good, pixels, bad = [], [], []
+            yield Images.of(decoded, good, bad)
+            good, decoded, bad = [], [], []
         good.append(entry)
-        pixels.append(image)
+        decoded.append(image)
     if not good:
         raise WhorlError(f"none of the {len(bad)} images can be used. The first: {bad[0].reason}")
-    yield Images.of(pixels, good, bad)
+    yield Images.of(decoded, good, bad)
 
 
-def _read(entry: ListedImage, size: tuple[int, int] | None) -> Pixels:
+def _read(images: ImageSet, entry: ListedImage, size: tuple[int, int] | None) -> Tensor:
     if entry.fault:
         raise WhorlError(f"{entry.fault}. Correct it, or leave such images out with skip_bad.")
-    return decode(entry.path, size=size)
+    return images.read(entry, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -63,16 +63,18 @@ class ListedImage:
     """A listed image.
 
     Args:
-        path: the file, which may turn out to be absent.
+        path: the file, which may turn out to be absent; what errors call the image where it lies in no file of its own.
         label: 0-based class; None if ``fault`` is set.
         id: unique among all entries of a listing, relative and safe to use as a path.
         fault: what is wrong with the row that lists it, if anything.
+        at: where it lies in its data set, if not in a file of its own: a row, or first byte and length.
     """
 
     path: Path
     label: int | None
     id: str
     fault: str | None = None
+    at: tuple[int, ...] = ()
 
 
 def list_images(source: Path) -> list[ListedImage]:
@@ -98,7 +100,7 @@ def list_images(source: Path) -> list[ListedImage]:
         raise WhorlError(f"{source}: no such folder. {_EXPECTED}")
     if not listed:
         raise WhorlError(f"{source} lists no images. {_EXPECTED}")
-    ids = _unique_ids([PurePath(item.id) for item in listed], source)
+    ids = unique_ids([PurePath(item.id) for item in listed], source)
     return [replace(item, id=unique) for item, unique in zip(listed, ids, strict=True)]
 
 
@@ -137,7 +139,9 @@ def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedIma
     for row in reader:
         name = f"{PurePath(_named(row, 'ImageId', table, reader.line_num))}.png"
         # 1-based, because the competition's networks had a background class at 0
-        label, fault = _label(row["TrueLabel"], low=1, high=_NIPS17_CLASSES, where=f"{table}, line {reader.line_num}")
+        label, fault = read_label(
+            row["TrueLabel"], low=1, high=_NIPS17_CLASSES, where=f"{table}, line {reader.line_num}"
+        )
         label = None if label is None else label - 1
         yield ListedImage(path=table.parent / "images" / name, label=label, id=name, fault=fault)
 
@@ -145,7 +149,7 @@ def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedIma
 def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage]:
     for row in reader:
         name = _named(row, "path", table, reader.line_num)
-        label, fault = _label(row["label"], low=0, high=2**63 - 1, where=f"{table}, line {reader.line_num}")
+        label, fault = read_label(row["label"], low=0, high=2**63 - 1, where=f"{table}, line {reader.line_num}")
         yield ListedImage(path=table.parent / name, label=label, id=name, fault=fault)
 
 
@@ -156,7 +160,8 @@ def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
     return name
 
 
-def _label(text: str | None, *, low: int, high: int, where: str) -> tuple[int | None, str | None]:
+def read_label(text: str | None, *, low: int, high: int, where: str) -> tuple[int | None, str | None]:
+    """Read a label that is written down: the label, or what is wrong with it."""
     text = (text or "").strip()
     if not text:
         return None, f"{where}: the label is missing"
@@ -225,7 +230,7 @@ def imagenet_synsets() -> dict[str, int]:
     return {synset: label for label, synset in enumerate(text.split())}
 
 
-def _unique_ids(names: list[PurePath], source: Path) -> list[str]:
+def unique_ids(names: Sequence[PurePath], source: object) -> list[str]:
     """Name each image by its path without suffix; with suffix where two would share a name."""
     # Ids become file names in run folders, so no root and no '..' may get into them.
     safe = [PurePath(*(part for part in name.parts if part not in (name.anchor, ".."))) for name in names]

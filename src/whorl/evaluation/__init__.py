@@ -1,29 +1,40 @@
 """How often attacks succeed when the image is rotated, scaled and translated."""
 
+from whorl.evaluation.attacked_images import AttackedImages, outcomes, success_rates, to_8_bits
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.outcomes import AttackedImages, Outcomes, outcomes, success_rates, to_8_bits
+from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
+from whorl.evaluation.outcomes import Outcomes
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
-from whorl.evaluation.statistics import Comparison, compare
+from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
 from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
 __all__ = [
+    "FEWEST",
     "PAPER_POSES",
+    "RESAMPLES",
     "AttackedImages",
     "Comparison",
     "Distance",
+    "ImageCounts",
     "Outcomes",
+    "Over",
     "Pose",
     "Precision",
     "Predictions",
     "Predictor",
+    "Rate",
     "SuccessRate",
     "compare",
+    "holm",
     "mean_rate",
     "outcomes",
     "poses",
     "predictions",
+    "rate",
     "recognised",
     "success_rates",
     "to_8_bits",
+    "weighted_rates",
+    "wilson",
 ]

@@ -1,12 +1,12 @@
-"""Images × poses × targets: what became of each image, and every rate and comparison that follows."""
+"""What became of each image, in each pose, on each target; and every rate and comparison that follows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,23 +14,13 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
-from whorl.evaluation.prediction import Precision, Predictor, Targets
-from whorl.evaluation.statistics import Comparison, compare
-from whorl.evaluation.success import SuccessRate, mean_rate
-from whorl.geometry.pose import PAPER_POSES, Pose
+from whorl.evaluation.image_counts import ImageCounts, Over
+from whorl.evaluation.statistics import Comparison, Rate, compare, rate
+from whorl.evaluation.success import SuccessRate
+from whorl.geometry.pose import Pose
 
-
-class AttackedImages(NamedTuple):
-    """Some images with all their adversarial versions; a plain tuple will do."""
-
-    x: Tensor
-    """(B, C, H, W) clean images in [0, 1]."""
-    adversarial: Mapping[str, Tensor]
-    """Attack's name to (B, C, H, W); rounded to 8 bits before anything is predicted."""
-    y: Tensor
-    """(B,) true labels."""
-    ids: Sequence[str]
-    """B names."""
+Measure = Literal["success", "targeted", "hit"]
+"""What is counted of an image: that it is misclassified, or taken for the class to reach."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +35,8 @@ class Outcomes:
         clean: (T, P, N) bool: the transformed clean image is recognised.
         adversarial: (A, T, P, N) bool: the transformed adversarial image is.
         distances: of the 8-bit adversarial images to the clean ones as they are, by attack; empty where unknown.
+        reached: (A, T, P, N) bool: the transformed adversarial image is taken for the class that the attack was to
+            reach; None of untargeted attacks.
 
     >>> clean = torch.tensor([[[True, True, False, True]]])
     >>> adversarial = torch.tensor([[[[False, True, False, True]]], [[[False, False, True, True]]]])
@@ -54,8 +46,8 @@ class Outcomes:
     ... )
     >>> done.counts["strong", "net", Pose()]
     SuccessRate(n=4, n_clean_correct=3, n_success=2, n_adversarial_correct=2)
-    >>> round(done.rate("weak", "net"), 3), done.compare("strong", "weak", "net")
-    (0.333, Comparison(n=3, b=1, c=0))
+    >>> str(done.rate("weak", "net")), done.compare("strong", "weak", "net").p_value
+    ('33.3% (6.1% to 79.2%, 3 images)', 1.0)
     """
 
     ids: tuple[str, ...]
@@ -65,6 +57,7 @@ class Outcomes:
     clean: Tensor
     adversarial: Tensor
     distances: Mapping[str, Distance] = field(default_factory=dict)
+    reached: Tensor | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.targets), len(self.poses), len(self.ids))
@@ -74,6 +67,8 @@ class Outcomes:
                 f"outcomes must be (targets, poses, images), {expected}, and the same for each of "
                 f"{len(self.attacks)} attacks; got {shapes[0]} and {shapes[1]}."
             )
+        if self.reached is not None and self.reached.shape != self.adversarial.shape:
+            raise WhorlError(f"reached must be {shapes[1]}, as the outcomes; got {tuple(self.reached.shape)}.")
         for what in ("ids", "attacks", "targets", "poses"):
             names = getattr(self, what)
             if len(set(names)) != len(names):
@@ -93,32 +88,61 @@ class Outcomes:
         cells = [(a, t, p) for a in self.attacks for t in self.targets for p in self.poses]
         return {cell: SuccessRate(len(self.ids), *row) for cell, row in zip(cells, rows, strict=True)}
 
-    def pooled(self, attack: str, target: str) -> SuccessRate:
-        """Counts of all poses together."""
-        self._place(attack, target)
-        return sum((self.counts[attack, target, pose] for pose in self.poses), SuccessRate())
+    def counted(
+        self, attack: str, target: str, poses: Sequence[Pose] | None = None, of: Measure = "success"
+    ) -> ImageCounts:
+        """What is counted of each image in some of the poses, all by default: what rates and tests are made of.
 
-    def rate(self, attack: str, target: str, poses: Literal["pooled", "mean"] = "pooled") -> float:
-        """Give the success rate over all poses, in [0, 1].
+        Args:
+            attack: its name.
+            target: its name.
+            poses: which, in this order.
+            of: ``"success"``: of the images recognised clean, those whose adversarial version is not. ``"targeted"``:
+                of the same, those taken for the class to reach. ``"hit"``: the latter of all images.
+
+        Raises:
+            WhorlError: no such attack, target or pose, or what to reach is not known.
+        """
+        known: dict[tuple[object, ...], ImageCounts] = self.__dict__.setdefault("_counted", {})
+        key = (attack, target, None if poses is None else tuple(poses), of)
+        if key not in known:
+            known[key] = self._count(attack, target, self.poses if poses is None else poses, of)
+        return known[key]
+
+    def _count(self, attack: str, target: str, poses: Sequence[Pose], of: Measure) -> ImageCounts:
+        a, t = self._place(attack, target)
+        rows = [self._row(pose) for pose in poses]
+        clean = self.clean[t, rows]
+        if of == "success":
+            return ImageCounts.of(clean, self.adversarial[a, t, rows])
+        if self.reached is None:
+            raise WhorlError(f"the attack {attack!r} was not evaluated as a targeted one; give the classes to reach.")
+        eligible = clean if of == "targeted" else torch.ones_like(clean)
+        return ImageCounts(eligible.numpy(), (eligible & self.reached[a, t, rows]).numpy())
+
+    def rate(
+        self, attack: str, target: str, poses: Over = "pooled", *, of: Measure = "success", least: int = 1
+    ) -> Rate:
+        """Give a rate over all poses with its interval over images; see ``whorl.evaluation.rate``.
 
         Args:
             attack: its name.
             target: its name.
             poses: ``"pooled"``: all successes by all images recognised clean. ``"mean"``: the unweighted mean of the
                 poses' rates, as in the paper's tables; a pose in which no clean image is recognised is left out.
+            of: what is counted; see ``counted``.
+            least: leave out poses in which fewer images are eligible: ``FEWEST`` for a headline.
 
         Raises:
             WhorlError: no such attack or target, or the target recognises no clean image in any pose.
         """
-        pooled = self.pooled(attack, target)
-        if not pooled.n_clean_correct:
+        counts = self.counted(attack, target, of=of)
+        if not counts.images:
             raise WhorlError(
                 f"{target} recognises no clean image in any pose, so there is no success rate to judge. "
                 "Check the labels, and that it is the right network."
             )
-        if poses == "pooled":
-            return pooled.rate
-        return mean_rate(self.counts[attack, target, pose] for pose in self.poses)
+        return rate(counts.enough(least), poses)
 
     def worst_case(self, attack: str, target: str) -> SuccessRate:
         """Count images over all poses: one is fooled if any pose fools it, and robust if none does.
@@ -132,17 +156,55 @@ class Outcomes:
         some, fooled, robust = clean.any(0), (clean & ~still).any(0), still.all(0)
         return SuccessRate(len(self.ids), int(some.sum()), int(fooled.sum()), int(robust.sum()))
 
-    def compare(self, first: str, second: str, target: str, pose: Pose | None = None) -> Comparison:
-        """Compare two attacks on one target, image by image, in one pose or over all of them; see ``compare``.
+    def compare(
+        self, first: str, second: str, target: str, pose: Pose | None = None, *, poses: Over = "pooled", least: int = 1
+    ) -> Comparison:
+        """Compare two attacks on one target, image by image, in one pose or over all; see ``whorl.evaluation.compare``.
+
+        Args:
+            first: an attack's name.
+            second: another's.
+            target: its name.
+            pose: None for all.
+            poses: how poses are put together, as of ``rate``.
+            least: leave out poses in which fewer images are eligible.
 
         Raises:
             WhorlError: no such attack, target or pose.
         """
-        (a, t), (b, _) = self._place(first, target), self._place(second, target)
-        if pose is not None and pose not in self.poses:
-            raise WhorlError(f"{pose!r} was not evaluated; expected one of {list(self.poses)}.")
-        rows = slice(None) if pose is None else [self.poses.index(pose)]
-        return compare(self.clean[t, rows], self.adversarial[a, t, rows], self.adversarial[b, t, rows])
+        chosen = None if pose is None else [pose]
+        one, other = (self.counted(name, target, chosen).enough(least) for name in (first, second))
+        return compare(one, other, poses)
+
+    def beside(self, other: Outcomes) -> Outcomes:
+        """Put other attacks beside these, on the images that both have, paired by id, so that they can be compared.
+
+        Raises:
+            WhorlError: an attack is in both, no image is, targets or poses differ, or clean images were recognised in
+                one and not in the other.
+        """
+        shared = [name for name in self.ids if name in set(other.ids)]
+        both = set(self.attacks) & set(other.attacks)
+        same = (self.targets, self.poses) == (other.targets, other.poses)
+        if both or not shared or not same:
+            raise WhorlError(
+                "expected other attacks on some of the same images, on the same targets and in the same poses; got "
+                f"{len(shared)} shared images, attacks {list(other.attacks)} beside {list(self.attacks)}, targets "
+                f"{list(other.targets)} and {len(other.poses)} poses beside {list(self.targets)} and {len(self.poses)}."
+            )
+        mine, theirs = ([one.ids.index(name) for name in shared] for one in (self, other))
+        if not torch.equal(self.clean[..., mine], other.clean[..., theirs]):
+            raise WhorlError(
+                "clean images were recognised in one and not in the other: not the same images or networks."
+            )
+        return Outcomes(
+            ids=tuple(shared),
+            attacks=(*self.attacks, *other.attacks),
+            targets=self.targets,
+            poses=self.poses,
+            clean=self.clean[..., mine],
+            adversarial=torch.cat((self.adversarial[..., mine], other.adversarial[..., theirs])),
+        )
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes.joined((self, other))
@@ -173,11 +235,17 @@ class Outcomes:
             distances={name: sum((part.distances[name] for part in parts), Distance()) for name in first.attacks}
             if measured
             else {},
+            reached=torch.cat([part.reached for part in parts if part.reached is not None], dim=-1)
+            if all(part.reached is not None for part in parts)
+            else None,
         )
 
     def to_bits(self) -> bytes:
-        """Pack clean and adversarial outcomes, a bit each; ``from_bits`` needs the names beside them."""
-        both = torch.cat((self.clean[None], self.adversarial))
+        """Pack clean and adversarial outcomes, a bit each; ``from_bits`` needs the names beside them.
+
+        What targeted attacks reached follows, where it is known.
+        """
+        both = torch.cat((self.clean[None], self.adversarial, *(() if self.reached is None else (self.reached,))))
         return np.packbits(both.flatten().numpy()).tobytes()
 
     @classmethod
@@ -190,13 +258,15 @@ class Outcomes:
         targets: Sequence[str],
         poses: Sequence[Pose],
         distances: Mapping[str, Distance] | None = None,
+        targeted: bool = False,
     ) -> Outcomes:
-        """Unpack what ``to_bits`` packed.
+        """Unpack what ``to_bits`` packed; ``targeted`` says whether what was reached is among it.
 
         Raises:
             WhorlError: there are more or fewer bits than the names call for.
         """
-        shape = (1 + len(attacks), len(targets), len(poses), len(ids))
+        count_of = len(attacks)
+        shape = (1 + count_of * (2 if targeted else 1), len(targets), len(poses), len(ids))
         count = math.prod(shape)
         if len(bits) != (count + 7) // 8:
             raise WhorlError(f"expected {(count + 7) // 8} bytes for outcomes of shape {shape}; got {len(bits)}.")
@@ -208,8 +278,9 @@ class Outcomes:
             targets=tuple(targets),
             poses=tuple(poses),
             clean=both[0],
-            adversarial=both[1:],
+            adversarial=both[1 : 1 + count_of],
             distances=distances or {},
+            reached=both[1 + count_of :] if targeted else None,
         )
 
     def _place(self, attack: str, target: str) -> tuple[int, int]:
@@ -218,128 +289,7 @@ class Outcomes:
             raise WhorlError(f"there is no attack {attack!r} on a target {target!r}; got {known}.")
         return self.attacks.index(attack), self.targets.index(target)
 
-
-def to_8_bits(x: Tensor) -> Tensor:
-    """Round images in [0, 1] to what an 8-bit file holds.
-
-    >>> (to_8_bits(torch.tensor([0.0, 0.501, 1.0])) * 255).tolist()
-    [0.0, 128.0, 255.0]
-    """
-    return (x.clamp(0, 1) * 255).round() / 255
-
-
-def outcomes(  # long: half of it says what it takes and gives
-    batches: Iterable[tuple[Tensor, Mapping[str, Tensor], Tensor, Sequence[str]]],
-    targets: Targets,
-    poses: Sequence[Pose] = PAPER_POSES,
-    *,
-    precision: Precision = "full",
-) -> Outcomes:
-    """Evaluate several attacks on several targets over several poses, batch by batch.
-
-    One pass over the images: each is warped once a pose for all targets, the clean side is shared by all attacks, and
-    no batch is held once it is evaluated. So a data set of any size needs the memory of one batch, and a byte for each
-    image, attack, target and pose.
-
-    Args:
-        batches: ``(x, {attack: adversarial}, y, ids)``, see :class:`AttackedImages`, on the targets' device. All
-            batches have the same attacks, and no image comes twice.
-        targets: name to network, (B, C, H, W) in [0, 1] to logits.
-        poses: transforms to apply, each counted once.
-        precision: see :class:`whorl.evaluation.Predictor`.
-
-    Raises:
-        WhorlError: an unknown precision, there are no batches, the parts of one do not fit together, or a target
-            answers with NaN, infinity, the wrong shape or the wrong number of classes, or a label is none of them.
-
-    >>> x, y = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 3])
-    >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
-    >>> halves = [(x[i : i + 2], {"none": x[i : i + 2]}, y[i : i + 2], [f"{i}a", f"{i}b"]) for i in (0, 2)]
-    >>> outcomes(halves, {"mine": net}, [Pose()]).counts["none", "mine", Pose()].n
-    4
-    """
-    poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
-    predictor, everywhere = Predictor(targets, precision=precision), dict.fromkeys(targets, poses)
-    shape = (len(targets), len(poses))
-
-    def recognised(images: Tensor, batch: AttackedImages) -> Tensor:
-        cells = predictor.recognised(images, batch.y, everywhere, ids=batch.ids)
-        rows = [cells[name, pose] for name in targets for pose in poses]
-        return torch.stack(rows).unflatten(0, shape) if rows else torch.empty(*shape, len(images), dtype=torch.bool)
-
-    def evaluated() -> Iterator[Outcomes]:
-        attacks: tuple[str, ...] | None = None
-        for x, adversarial, y, ids in batches:
-            batch = AttackedImages(x, adversarial, y, ids)
-            attacks = tuple(adversarial) if attacks is None else attacks
-            _check(batch, attacks)
-            clean, attacked, distances = recognised(x, batch), [], {}
-            for name, images in adversarial.items():
-                rounded = to_8_bits(images)
-                attacked.append(recognised(rounded, batch))
-                distances[name] = Distance.of(x, rounded)
-            yield Outcomes(
-                ids=tuple(ids),
-                attacks=attacks,
-                targets=tuple(targets),
-                poses=poses,
-                clean=clean,
-                adversarial=torch.stack(attacked) if attacked else clean.new_empty(0, *clean.shape),
-                distances=distances,
-            )
-
-    return Outcomes.joined(list(evaluated()))
-
-
-def success_rates(
-    targets: Targets,
-    x: Tensor,
-    adversarial: Mapping[str, Tensor],
-    y: Tensor,
-    *,
-    poses: Sequence[Pose] = PAPER_POSES,
-    batch_size: int = 64,
-    precision: Precision = "full",
-) -> dict[tuple[str, str, Pose], SuccessRate]:
-    """Count successes on images that are in memory; see ``outcomes``.
-
-    Args:
-        targets: name to network, (B, C, H, W) in [0, 1] to logits.
-        x: (N, C, H, W) clean images.
-        adversarial: attack's name to (N, C, H, W) images; rounded to 8 bits first.
-        y: (N,) true labels.
-        poses: transforms to apply.
-        batch_size: images per forward pass.
-        precision: see ``outcomes``.
-
-    Returns:
-        Counts by (attack, target, pose).
-    """
-    whole = AttackedImages(x, adversarial, y, [str(i) for i in range(len(x))])
-    _check(whole, tuple(adversarial))
-    return outcomes(split(whole, batch_size), targets, poses, precision=precision).counts
-
-
-def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
-    """Cut images that are in memory into batches for ``outcomes``."""
-    if size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
-    for start in range(0, len(whole.x), size):
-        part = slice(start, start + size)
-        adversarial = {name: images[part] for name, images in whole.adversarial.items()}
-        yield AttackedImages(whole.x[part], adversarial, whole.y[part], whole.ids[part])
-
-
-def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
-    x, adversarial, y, ids = batch
-    if tuple(adversarial) != attacks:
-        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
-    for name, images in adversarial.items():
-        if images.shape != x.shape:
-            raise WhorlError(
-                f"adversarial images of {name!r} must match x, {tuple(x.shape)}; got {tuple(images.shape)}."
-            )
-    if y.shape != x.shape[:1] or len(ids) != len(x):
-        raise WhorlError(
-            f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
-        )
+    def _row(self, pose: Pose) -> int:
+        if pose not in self.poses:
+            raise WhorlError(f"{pose!r} was not evaluated; expected one of {list(self.poses)}.")
+        return self.poses.index(pose)

@@ -1,22 +1,136 @@
-"""Whether two attacks differ on the same images (McNemar's test, exact), and intervals over resampled images."""
+"""Rates over images, poses and seeds, with intervals; paired comparisons; corrections for many of them.
+
+The unit is the image. Its poses, seeds, targets and photographs go together, for one image in twelve poses is not
+twelve images: intervals resample images, and tests swap two attacks image by image.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from whorl.errors import WhorlError
+from whorl.evaluation.image_counts import (
+    ENDS,
+    FEWEST,
+    NORMAL,
+    RESAMPLES,
+    SEED,
+    UNKNOWN,
+    Array,
+    ImageCounts,
+    Interval,
+    Over,
+    bca_interval,
+)
 
-Interval = tuple[float, float]
-"""Lower and upper end."""
+Name = TypeVar("Name", bound=Hashable)
+_LATTICE = 1 << 15  # steps onto which differences that are not whole are rounded for a test
+_HALVINGS = 512
+_MANY = 2000  # differing images from which on the normal distribution replaces the exact one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A rate with its interval, and what it rests on.
+
+    Attributes:
+        value: in [0, 1]; NaN where no image counts.
+        interval: 95%; NaN likewise.
+        images: that count in some pose.
+        n: that count, over all poses: the denominator of a pooled rate.
+        successes: of those.
+        poses: in which some image counts.
+        over: how poses are put together.
+        method: of the interval.
+    """
+
+    value: float
+    interval: Interval
+    images: int
+    n: int
+    successes: int
+    poses: int
+    over: Over = "pooled"
+    method: Literal["BCa", "Wilson"] = "BCa"
+
+    @property
+    def few(self) -> bool:
+        """Whether too few images count for a headline."""
+        return self.images < FEWEST
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "no rate"
+        return f"{self.value:.1%} ({self.interval[0]:.1%} to {self.interval[1]:.1%}, {self.images} images)"
+
+
+def rate(counts: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPLES, seed: int = SEED) -> Rate:
+    """Give a rate with its 95% interval.
+
+    Where each image counts once at most, the interval is Wilson's. Elsewhere it is the bootstrap's over images,
+    bias-corrected and accelerated (BCa); where all succeed or none, which no resample could tell from certainty, it is
+    Wilson's of the images.
+
+    Args:
+        counts: of each image.
+        over: how poses are put together.
+        resamples: of the images.
+        seed: of the resamples.
+
+    >>> once = ImageCounts(np.ones((1, 100)), np.arange(100)[None] < 90)
+    >>> str(rate(once)), rate(once).method
+    ('90.0% (82.6% to 94.5%, 100 images)', 'Wilson')
+    """
+    value, per_image = counts.value(over), counts.eligible.sum(0)
+    successes, n = int(counts.success.sum()), int(counts.eligible.sum())
+    method: Literal["BCa", "Wilson"] = "Wilson"
+    if n and per_image.max() > 1 and successes not in (0, n):
+        method, interval = "BCa", bca_interval(counts.drawn(over, resamples, seed), value, counts.without_each(over))
+    else:
+        interval = wilson(value * counts.images, counts.images)
+    return Rate(
+        value=value,
+        interval=interval,
+        images=counts.images,
+        n=n,
+        successes=successes,
+        poses=int((counts.eligible.sum(1) > 0).sum()),
+        over=over,
+        method=method,
+    )
+
+
+def wilson(successes: float, trials: float, z: float = NORMAL.inv_cdf(ENDS[1])) -> Interval:
+    """Wilson's interval of a share, for ``z`` standard deviations, 95% by default; NaN without trials.
+
+    >>> tuple(round(end, 3) for end in wilson(100, 100))
+    (0.963, 1.0)
+    """
+    if not trials:
+        return UNKNOWN
+    share = successes / trials
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A paired comparison of two attacks: only images on which they differ count.
+    """A paired comparison: two attacks on the same images, or two networks under the same attack.
+
+    Attributes:
+        n: images compared: they count in at least one pose.
+        b: of those, the first did better on: it succeeded where the second did not, or in more poses.
+        c: of those, the second did better on.
+        difference: the first's rate less the second's, in [-1, 1]; NaN where there is none, as of votes.
+        interval: of the difference, 95%, BCa over resampled images.
+        p: of the test; None takes the exact sign test of ``b`` against ``c``, which for one pose is McNemar's.
+        adjusted: the same, corrected for the other comparisons of its table; None if it stands alone. See ``holm``.
 
     >>> clear = Comparison(n=100, b=9, c=1)
     >>> round(clear.p_value, 4), clear.differs()
@@ -24,97 +138,171 @@ class Comparison:
     """
 
     n: int
-    """Images compared: clean version right, in at least one pose."""
     b: int
-    """Of those, the first attack did better: it succeeded where the second did not, or in more poses."""
     c: int
-    """Of those, the second attack did better."""
+    difference: float = math.nan
+    interval: Interval = UNKNOWN
+    p: float | None = None
+    adjusted: float | None = None
 
     @property
     def p_value(self) -> float:
-        """How likely so uneven a split is if neither attack is better: exact, two-sided, binomial with p = 1/2."""
-        trials, fewer = self.b + self.c, min(self.b, self.c)
-        tail = term = 1
-        for k in range(fewer):
-            term = term * (trials - k) // (k + 1)  # the next binomial coefficient
-            tail += term
-        # Whole numbers up to here, so the division is the only rounding, however many images there are.
-        return min(1.0, 2 * tail / (1 << trials))
+        """Two-sided; corrected, if it is one of many."""
+        if self.adjusted is not None:
+            return self.adjusted
+        return sign_test(self.b, self.c) if self.p is None else self.p
 
     def differs(self, alpha: float = 0.05) -> bool:
         """Whether the difference is significant at a level."""
         return self.p_value < alpha
 
+    @property
+    def ahead(self) -> int:
+        """1 if the first is ahead, -1 if the second is, 0 if the difference is not significant."""
+        return (1 if self.leads else -1) if self.differs() else 0
 
-def compare(clean: Tensor, first: Tensor, second: Tensor) -> Comparison:
-    """Compare two attacks on the same images, target and poses.
+    @property
+    def leads(self) -> bool:
+        """Whether the first has the higher rate, significantly or not; of votes, the more of them."""
+        return self.b > self.c if math.isnan(self.difference) else self.difference > 0
 
-    With one pose this is McNemar's exact test. One image in several poses is not several images, so with more than one
-    each image has a single vote, for the attack that succeeded on it in more poses: the exact sign test, of which
-    McNemar's is the case of one pose.
+    def swapped(self) -> Comparison:
+        """The same from the other side."""
+        low, high = self.interval
+        return replace(self, b=self.c, c=self.b, difference=-self.difference, interval=(-high, -low))
+
+
+def compare(
+    first: ImageCounts, second: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPLES, seed: int = SEED
+) -> Comparison:
+    """Compare two rates on the same images.
+
+    The test is the paired randomisation test: if neither is better, swapping the two on any of the images changes
+    nothing, so the difference is held against those of all swaps. It is exact up to 2,000 images that differ, beyond
+    which the normal distribution stands for it. With one pose it is McNemar's exact test. The interval is the paired
+    bootstrap's over images (BCa).
 
     Args:
-        clean: (N,) or (poses, N) bool: the transformed clean image is recognised.
-        first: the same of one attack's adversarial images.
-        second: the same of the other's, images and poses in the same order.
+        first: counts of one.
+        second: of the other; poses and images in the same order.
+        over: how poses are put together.
+        resamples: of the images, for the interval.
+        seed: of the resamples.
 
     Raises:
         WhorlError: the shapes differ.
 
-    >>> clean = torch.tensor([True, True, True, False])
-    >>> strong, weak = torch.tensor([False, False, True, False]), torch.tensor([True, False, True, False])
-    >>> compare(clean, strong, weak)
-    Comparison(n=3, b=1, c=0)
+    >>> clean = np.ones((1, 10))
+    >>> found = compare(ImageCounts(clean, clean), ImageCounts(clean, np.arange(10)[None] < 4))
+    >>> found.b, found.c, round(found.difference, 3), found.p_value
+    (6, 0, 0.6, 0.03125)
     """
-    if not clean.shape == first.shape == second.shape or clean.dim() not in (1, 2):
+    if first.eligible.shape != second.eligible.shape:
         raise WhorlError(
-            "two attacks can be compared only on the same images, target and poses, (N,) or (poses, N) and of one "
-            f"shape; got {tuple(clean.shape)}, {tuple(first.shape)} and {tuple(second.shape)}."
+            "two rates can be compared only on the same images and poses; got (poses, images) "
+            f"{first.eligible.shape} and {second.eligible.shape}."
         )
-    clean, first, second = torch.atleast_2d(clean), torch.atleast_2d(first), torch.atleast_2d(second)
-    lead = (clean & ~first).sum(0) - (clean & ~second).sum(0)
-    return Comparison(n=int(clean.any(0).sum()), b=int((lead > 0).sum()), c=int((lead < 0).sum()))
+    lead = (first.success - second.success).sum(0)
+    n, difference = (
+        int(((first.eligible > 0) | (second.eligible > 0)).any(0).sum()),
+        first.value(over) - second.value(over),
+    )
+    if math.isnan(difference):
+        return Comparison(n=n, b=int((lead > 0).sum()), c=int((lead < 0).sum()), p=1.0)
+    apart = first.drawn(over, resamples, seed) - second.drawn(over, resamples, seed)
+    without = first.without_each(over) - second.without_each(over)
+    interval = bca_interval(apart, difference, without)
+    if interval[0] == interval[1]:  # no resample could tell it from certainty: as wide as that of images without a case
+        beyond = wilson(0, n)[1]
+        interval = max(-1.0, difference - beyond), min(1.0, difference + beyond)
+    return Comparison(
+        n=n,
+        b=int((lead > 0).sum()),
+        c=int((lead < 0).sum()),
+        difference=difference,
+        interval=interval,
+        p=swap_test(_leads(first, second, over)),
+    )
 
 
-def weighted_rates(clean: Tensor, success: Tensor, weights: Tensor) -> Tensor:
-    """Success rates in [0, 1], each pose counting the same.
+def holm(comparisons: Mapping[Name, Comparison]) -> dict[Name, Comparison]:
+    """Correct the p-values of all comparisons of a table, after Holm: the chance of any false "ahead" is 5%.
+
+    >>> found = holm({"x": Comparison(n=20, b=9, c=0), "y": Comparison(n=20, b=9, c=1)})
+    >>> [round(one.p_value, 4) for one in found.values()]
+    [0.0078, 0.0215]
+    """
+    order = sorted(comparisons, key=lambda name: _single(comparisons[name]))
+    adjusted: dict[Name, float] = {}
+    least = 0.0
+    for place, name in enumerate(order):
+        least = max(least, min(1.0, (len(order) - place) * _single(comparisons[name])))
+        adjusted[name] = least
+    return {name: replace(one, adjusted=adjusted[name]) for name, one in comparisons.items()}
+
+
+def sign_test(b: int, c: int) -> float:
+    """How likely so uneven a split is if both sides are as likely: exact, two-sided."""
+    trials, fewer = b + c, min(b, c)
+    tail = term = 1
+    for k in range(fewer):
+        term = term * (trials - k) // (k + 1)  # the next binomial coefficient
+        tail += term
+    # Whole numbers up to here, so the division is the only rounding, however many images there are.
+    return min(1.0, 2 * tail / (1 << trials))
+
+
+def swap_test(leads: Array) -> float:
+    """How likely so large a sum is if each number may as well have the other sign: exact, two-sided.
 
     Args:
-        clean: (T, P, N) bool.
-        success: (..., T, P, N) bool.
-        weights: (N,) how often each image counts; (B, N) for B resamples.
+        leads: (N,), each image's part in the difference. Numbers that are not whole are rounded onto 2^15 steps.
 
-    Returns:
-        (..., T), or (B, ..., T). NaN where no clean image is recognised in any pose.
-
-    >>> clean = torch.tensor([[[True, True, False], [True, True, True]]])
-    >>> weighted_rates(clean, torch.tensor([[[True, False, False], [True, True, True]]]), torch.ones(3)).tolist()
-    [0.75]
+    >>> swap_test(np.array([1.0, 1, 1, 1, 1, 1]))
+    0.03125
     """
-    w = weights.to(torch.float32)
-    below = torch.einsum("tpn,...n->...tp", clean.to(w), w)
-    above = torch.einsum("xtpn,...n->...xtp", success.reshape(-1, *clean.shape).to(w), w)
-    rate = above / below.unsqueeze(-3)  # a pose without a recognised image becomes NaN, and is left out
-    return rate.nanmean(-1).reshape(*weights.shape[:-1], *success.shape[:-3], clean.shape[0])
-
-
-def resampled(count: int, resamples: int, generator: torch.Generator) -> Tensor:
-    """Draw images with replacement: how often each of them comes in each resample, (resamples, count) float.
-
-    An image's poses go together, so that poses are not taken for images.
-    """
-    chosen = torch.randint(count, (resamples, count), generator=generator)
-    return torch.zeros(resamples, count).scatter_add_(1, chosen, torch.ones(resamples, count))
-
-
-def percentile_interval(values: Tensor) -> Interval:
-    """The middle 95% of (resamples,) values; those that are NaN are left out.
-
-    >>> percentile_interval(torch.arange(101.0))
-    (2.5, 97.5)
-    """
-    found = values[~values.isnan()]
+    found = np.asarray(leads, np.float64)
+    found = found[found != 0]
     if not len(found):
-        return (math.nan, math.nan)
-    low, high = found.quantile(torch.tensor([0.025, 0.975], dtype=found.dtype)).tolist()
-    return (low, high)
+        return 1.0
+    size, total = np.abs(found), abs(float(found.sum()))
+    if (size == size[0]).all():
+        return sign_test(int((found > 0).sum()), int((found < 0).sum()))
+    if len(found) > _MANY:
+        return math.erfc(total / math.sqrt(2 * float(size @ size)))
+    step = 1.0 if (size == np.rint(size)).all() else float(size.sum()) / _LATTICE
+    whole = np.rint(found / step).astype(np.int64)
+    observed, steps = abs(int(whole.sum())), np.sort(np.abs(whole))
+    steps = steps[steps > 0]
+    ways, length = np.zeros(int(steps.sum()) + 1), 1  # in which those that keep their sign add up to 0, 1, 2, ...
+    ways[0] = 1.0
+    for place, k in enumerate(steps.tolist(), start=1):
+        ways[k : length + k] += ways[:length]
+        length += k
+        if place % _HALVINGS == 0 or place == len(steps):  # before a float overflows; shares in the end
+            ways *= 0.5 ** (place % _HALVINGS or _HALVINGS)
+    sums = np.abs(2 * np.arange(length) - (length - 1))
+    return min(1.0, float(ways[sums >= observed].sum()))
+
+
+def _leads(first: ImageCounts, second: ImageCounts, over: Over) -> Array:
+    """Each image's part in the difference of two rates, (N,): swapping the two on it changes its sign and no more.
+
+    Where both have the same eligible images, the sum is the difference in successes. Where not, successes are held
+    against what the rate of both together, which no swap changes, would give.
+    """
+    e1, e2, s1, s2 = (
+        part.astype(np.float64) for part in (first.eligible, second.eligible, first.success, second.success)
+    )
+    if over == "pooled":
+        e1, e2, s1, s2 = (part.sum(0, keepdims=True) for part in (e1, e2, s1, s2))
+    both = (e1 + e2).sum(1, keepdims=True)
+    expected = np.divide((s1 + s2).sum(1, keepdims=True), both, out=np.zeros_like(both), where=both > 0)
+    parts = (s1 - s2) - expected * (e1 - e2)
+    weights = 1.0 if over == "pooled" else np.divide(1.0, both, out=np.zeros_like(both), where=both > 0)
+    leads: Array = (weights * parts).sum(0)
+    return leads
+
+
+def _single(comparison: Comparison) -> float:
+    return replace(comparison, adjusted=None).p_value

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.image_counts import FEWEST, Interval
+from whorl.evaluation.statistics import wilson
 
 
 @dataclass(frozen=True)
@@ -96,23 +98,20 @@ class SuccessRate:
         """Share of all images whose clean version is classified correctly, in [0, 1]."""
         return self.n_clean_correct / self.n if self.n else math.nan
 
-    def interval(self, z: float = 1.96, *, poses: int = 1) -> tuple[float, float]:
-        """Wilson's interval of the success rate, for ``z`` standard deviations (1.96 is 95%).
+    @property
+    def few(self) -> bool:
+        """Whether too few images count for a headline."""
+        return self.n_clean_correct < FEWEST
 
-        Args:
-            z: standard deviations.
-            poses: how many times each image was counted, where poses are pooled. One image in twelve poses is not
-                twelve images, so the interval is as wide as for the images alone.
+    def interval(self, *, poses: int = 1) -> Interval:
+        """Wilson's interval of the success rate, 95%: for counts in which each image counts once.
+
+        Over several poses an image counts several times: see :meth:`whorl.evaluation.Outcomes.rate`.
 
         >>> [round(v, 3) for v in SuccessRate(100, 100, 100, 0).interval()]
         [0.963, 1.0]
         """
-        if not self.n_clean_correct:
-            return (math.nan, math.nan)
-        m = self.n_clean_correct / poses
-        centre = (self.rate + z * z / (2 * m)) / (1 + z * z / m)
-        half = z / (1 + z * z / m) * math.sqrt(self.rate * (1 - self.rate) / m + z * z / (4 * m * m))
-        return (max(0.0, centre - half), min(1.0, centre + half))
+        return wilson(self.n_success / poses, self.n_clean_correct / poses)
 
 
 def mean_rate(counts: Iterable[SuccessRate]) -> float:

@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from whorl.attacks import attack
-from whorl.data import iter_images
-from whorl.data.layouts import list_images
+from whorl.data import ImageData, iter_images, open_images
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
 from whorl.files import defined, write_file
@@ -144,7 +143,7 @@ def measure_gain(  # long: half of it says what it takes and gives
 def gain_on_folder(
     pair: tuple[Classifier, Classifier],
     source: Classifier,
-    folder: Path,
+    folder: ImageData,
     *,
     limit: int | None = None,
     seed: int = 0,
@@ -155,13 +154,13 @@ def gain_on_folder(
     Args:
         pair: the undefended network, and its hardened version.
         source: network to craft on; all three on one device.
-        folder: in any layout of ``whorl.load_images``.
+        folder: anything that ``whorl.load_images`` takes.
         limit: take only the first so many.
         seed: of the attacks.
         progress: called with how many images are done.
     """
     device = device_of(source)
-    listed = len(list_images(folder))
+    listed = sum(1 for _ in open_images(folder).entries())
     total = listed if limit is None else min(listed, limit)
     images = iter_images(folder, batch_size=8 if device.type == "cpu" else 64, limit=limit, size=pair[0].size)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)

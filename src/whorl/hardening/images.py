@@ -8,14 +8,13 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.data.image_files import decode
-from whorl.data.layouts import ListedImage, list_images
+from whorl.data import ImageData, open_images
+from whorl.data.layouts import ListedImage
 from whorl.errors import WhorlError
 from whorl.progress import Progress, silent
 from whorl.randomness import image_keys, substream, uniform
@@ -93,12 +92,12 @@ class TrainingImages:
 
 
 def load_training_images(
-    folder: str | Path, *, side: int, limit: int | None = None, progress: Progress = silent
+    data: ImageData, *, side: int, limit: int | None = None, progress: Progress = silent
 ) -> TrainingImages:
     """Decode every image of a data set once.
 
     Args:
-        folder: in any layout of ``whorl.load_images``.
+        data: anything that ``whorl.load_images`` takes.
         side: images are resized to a square of this side, in pixels.
         limit: take only so many, spread evenly over the listing (class by class in class folders).
         progress: called with how many are done.
@@ -108,7 +107,8 @@ def load_training_images(
     """
     if side < 1:
         raise WhorlError(f"side must be a whole number of pixels from 1; got {side}.")
-    entries = list_images(Path(folder))
+    images = open_images(data)
+    entries = list(images.entries())
     if limit is not None and limit < len(entries):
         if limit < 1:
             raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
@@ -119,10 +119,10 @@ def load_training_images(
     pixels = torch.empty(len(entries), 3, side, side, dtype=torch.uint8)
 
     def read(place: int, entry: ListedImage) -> None:
-        pixels[place] = torch.from_numpy(decode(entry.path, size=(side, side)).copy()).permute(2, 0, 1)
+        pixels[place] = (images.read(entry, (side, side)) * 255).round().to(torch.uint8)
 
     # Pillow lets go of the interpreter while it decodes, so threads help.
-    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as workers:
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1) if images.threads else 1) as workers:
         waiting = [workers.submit(read, place, entry) for place, entry in enumerate(entries)]
         try:
             for done, job in enumerate(waiting, start=1):

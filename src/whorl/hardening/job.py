@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import whorl
+from whorl.data import ImageData
 from whorl.errors import WhorlError
 from whorl.files import sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
@@ -65,7 +66,7 @@ class Hardened:
 
 def harden(
     model: str | Classifier,
-    data: str | Path | TrainingImages,
+    data: ImageData | TrainingImages,
     recipe: str | Recipe = "ens-at",
     *,
     setup: Setup | None = None,
@@ -82,7 +83,7 @@ def harden(
 
     Args:
         model: the classifier, or its name; it stays as it is.
-        data: folder in any layout of ``whorl.load_images``, or images that are loaded already.
+        data: anything that ``whorl.load_images`` takes, or images that are loaded already.
         recipe: name of a recipe (:func:`recipe_names`), or one of your own.
         setup: folder, other networks, time and device at once; by default those of :class:`Setup`.
         training: all settings of the training at once; by default those of :class:`Training`.

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Protocol, TypeVar, cast, get_args
 from urllib.parse import parse_qsl
 
 import torch
@@ -55,17 +55,7 @@ class Address:
         >>> Address.parse("onnx:net.onnx?size=224", torch.device("cpu")).settings
         {'size': '224'}
         """
-        source, _, rest = text.partition(":")
-        if source not in SOURCES:
-            raise unknown_name("model source", source, SOURCES, hint="Write it as SOURCE:PLACE.")
-        place, _, query = rest.partition("?")
-        if not place:
-            raise WhorlError(f"{text!r} does not say which model. Expected {SOURCES[source].usage}.")
-        settings = dict(parse_qsl(query, keep_blank_values=True))
-        for key in settings:
-            if key not in SOURCES[source].settings:
-                hint = f"Expected {SOURCES[source].usage}."
-                raise unknown_name(f"setting of {source}:", key, SOURCES[source].settings, hint=hint)
+        source, place, settings = split_address(text, SOURCES, "model")
         return cls(text=text, source=source, place=place, settings=settings, device=device)
 
     def num_classes(self) -> int | None:
@@ -100,6 +90,62 @@ class Address:
             return convert(self.settings[key])
         except ValueError as error:
             raise WhorlError(f"{key} in {self.text!r} must be {expected}; got {self.settings[key]!r}.") from error
+
+
+class AddressKind(Protocol):
+    """What a prefix stands for: which settings may follow, and how to write it."""
+
+    @property
+    def settings(self) -> tuple[str, ...]: ...  # noqa: D102 - see above
+    @property
+    def usage(self) -> str: ...  # noqa: D102 - see above
+
+
+def split_address(text: str, kinds: Mapping[str, AddressKind], what: str) -> tuple[str, str, dict[str, str]]:
+    """Take ``SOURCE:PLACE?setting=value&...`` apart: source, place, settings.
+
+    Args:
+        text: the address.
+        kinds: by prefix.
+        what: is found there, as in "model".
+
+    Raises:
+        WhorlError: no such source or setting, or no place.
+    """
+    source, _, rest = text.partition(":")
+    if source not in kinds:
+        raise unknown_name(f"{what} source", source, kinds, hint="Write it as SOURCE:PLACE.")
+    place, _, query = rest.partition("?")
+    if not place:
+        raise WhorlError(f"{text!r} does not say which {what}. Expected {kinds[source].usage}.")
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    for key in settings:
+        if key not in kinds[source].settings:
+            hint = f"Expected {kinds[source].usage}."
+            raise unknown_name(f"setting of {source}:", key, kinds[source].settings, hint=hint)
+    return source, place, settings
+
+
+def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
+    """Call what ``PACKAGE.MODULE:FACTORY`` names: the factory, and what it made.
+
+    Args:
+        text: the whole address, for errors.
+        place: the part after ``python:``.
+
+    Raises:
+        WhorlError: it names no factory, or none that can be imported.
+    """
+    module, _, attribute = place.partition(":")
+    if not attribute:
+        raise WhorlError(f"{text!r} does not name a factory. Expected {SOURCES['python'].usage}.")
+    try:
+        factory: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            factory = getattr(factory, part)
+    except (ImportError, AttributeError) as error:
+        raise WhorlError(f"{text!r} cannot be imported ({error}). Is it installed, or on PYTHONPATH?") from error
+    return factory, factory()
 
 
 def load(address: Address) -> Classifier:
@@ -196,18 +242,8 @@ def _of_all(files: Sequence[Path]) -> str:
 
 
 def _from_python(address: Address) -> Classifier:
-    module, _, attribute = address.place.partition(":")
-    if not attribute:
-        raise WhorlError(f"{address.text!r} does not name a factory. Expected {SOURCES['python'].usage}.")
-    try:
-        factory: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            factory = getattr(factory, part)
-    except (ImportError, AttributeError) as error:
-        raise WhorlError(
-            f"{address.text!r} cannot be imported ({error}). Is it installed, or on PYTHONPATH?"
-        ) from error
-    made = factory()
+    factory, made = made_by_factory(address.text, address.place)
+    attribute = address.place.partition(":")[2]
     if isinstance(made, Classifier):
         if address.settings:
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from whorl.data.sets import seen_from
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.cast import Profile, cast, load_profile
 from whorl.paper.item import Item, spaced
@@ -92,7 +93,7 @@ def declaration(
         about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
         seed=options.seed,
         data=Data(
-            folder=SAMPLES if options.data is None else str(Path(options.data).resolve()),
+            folder=SAMPLES if options.data is None else seen_from(Path.cwd(), str(options.data)),
             limit=options.limit,
             size=chosen.size if options.size is None else options.size,
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from whorl.evaluation import Comparison, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
 from whorl.physical.sheet import CLEAN, Print
 from whorl.runs.networks import UNDEFENDED, Target
@@ -150,7 +150,8 @@ def compared(scored: Scored, view: View, first: str, second: str, target: str) -
             correct[rows[photo], columns[item]] = known[version][photo, item]
         return correct
 
-    return compare(right(CLEAN), right(first), right(second))
+    one, other = (ImageCounts.of(right(CLEAN), right(version)) for version in (first, second))
+    return compare(one, other)
 
 
 def _summary(

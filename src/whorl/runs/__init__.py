@@ -12,7 +12,7 @@ from whorl.runs.declaration import AttackSpec, Declaration, Grid, declare, read_
 from whorl.runs.engines import Interrupted
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
-from whorl.runs.images import Data, Loaded
+from whorl.runs.images import Data, Loaded, Opened, images_of
 from whorl.runs.networks import load_source
 from whorl.runs.query_table import table7
 from whorl.runs.single_attack import AttackResult
@@ -27,10 +27,12 @@ __all__ = [
     "Grid",
     "Interrupted",
     "Loaded",
+    "Opened",
     "RunFolder",
     "craft",
     "declare",
     "find_device",
+    "images_of",
     "load_source",
     "query",
     "read_declaration",

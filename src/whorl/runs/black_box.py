@@ -17,7 +17,7 @@ from whorl.data import StartFolder
 from whorl.errors import WhorlError
 from whorl.models import Classifier, Ensemble
 from whorl.runs.folder import as_json
-from whorl.runs.images import ImageSource
+from whorl.runs.images import GivenImages, images_of
 from whorl.runs.networks import identify
 from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run_single
 
@@ -39,7 +39,7 @@ class QueryOptions(RunOptions, total=False):
 def query(
     name: str,
     target: Model,
-    images: ImageSource,
+    images: GivenImages,
     out: str | Path,
     *,
     init: str | Path | None = None,
@@ -60,7 +60,7 @@ def query(
     Args:
         name: a score-based or decision-based attack.
         target: anything that answers: a classifier, a defended one, an ONNX file's, a function.
-        images: what to start from.
+        images: what to start from: a source, a folder or address, a torch data set or loader, or (x, y) or (x, y, ids).
         out: the run folder.
         init: see :func:`build_query_attack`.
         surrogate: likewise.
@@ -91,7 +91,7 @@ def query(
         options=options,
     )
 
-    return run_single(one, images, out)
+    return run_single(one, images_of(images), out)
 
 
 def build_query_attack(

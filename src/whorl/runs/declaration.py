@@ -16,7 +16,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
 from whorl.runs.folder import attack_label
-from whorl.runs.images import SAMPLES, Data
+from whorl.runs.images import Data
 from whorl.runs.networks import split_target
 from whorl.runs.settings import build_attack
 
@@ -161,12 +161,7 @@ def read_declaration(path: str | Path) -> Declaration:
     """
     place = Path(path)
     declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
-    folder = declared.data.folder
-    if folder is None or folder == SAMPLES or Path(folder).is_absolute():
-        return declared
-    return declared.model_copy(
-        update={"data": declared.data.model_copy(update={"folder": str(place.resolve().parent / folder)})}
-    )
+    return declared.model_copy(update={"data": declared.data.seen_from(place.resolve().parent)})
 
 
 def read_toml(place: Traversable, what: str) -> dict[str, Any]:

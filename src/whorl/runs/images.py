@@ -1,25 +1,27 @@
-"""Which images a run works on: a data set, the bundled samples, or some that are already in memory."""
+"""Which images a run works on: a data set of any kind, the bundled samples, or some that are already in memory."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from whorl.data import BadImage, Images
+from whorl.attacks.contract import check_images
+from whorl.data import BadImage, ImageData, Images, ImageSet, open_images
 from whorl.data.image_files import checked_size
 from whorl.data.images import collect
-from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_images, list_samples
+from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_samples
 from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
+from whorl.data.sets import FolderImages, is_address, seen_from
+from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
-from whorl.files import sha256_of
 from whorl.runs.folder import Json
 
 SAMPLES = str(SAMPLES_FOLDER)
@@ -48,6 +50,7 @@ class HashedImage:
         return [self.entry.id, self.entry.label, self.sha256]
 
 
+@runtime_checkable
 class ImageSource(Protocol):
     """Anything that lists labelled images and reads some of them."""
 
@@ -68,8 +71,8 @@ class Data(BaseModel):
     """A choice of images.
 
     Attributes:
-        folder: a data set in any layout of ``whorl.load_images``, or "samples" for the bundled photographs, unless
-            there is a folder of that name; None for the photographs in any case.
+        folder: a folder or address as ``whorl.load_images`` takes them, or "samples" for the bundled photographs,
+            unless there is a folder of that name; None for the photographs in any case.
         limit: take only the first so many.
         size: side in pixels to resize to; None leaves data sets as they are, and samples at 224.
         skip_bad: leave unreadable images out instead of stopping at the first.
@@ -116,17 +119,14 @@ class Data(BaseModel):
         Raises:
             WhorlError: no data set that can be listed, or more samples than there are.
         """
-        listed = len(SAMPLE_FILES.files) if self.bundled else len(self._entries())
+        listed = len(SAMPLE_FILES.files) if self.bundled else sum(1 for _ in self._entries())
         if self.bundled and self.limit is not None and self.limit > listed:
             raise WhorlError(f"there are {listed} samples; expected a limit from 1 to {listed}, got {self.limit}.")
         return listed if self.limit is None else min(self.limit, listed)
 
     def listed(self) -> list[HashedImage]:
-        """List them, and hash each file."""
-        entries = self._entries()[: self.limit]
-        with ThreadPoolExecutor(THREADS) as pool:
-            hashes = list(pool.map(_file_sha256, entries))
-        return [HashedImage(entry=entry, sha256=digest) for entry, digest in zip(entries, hashes, strict=True)]
+        """List them, and hash each."""
+        return _hashed(self._images, islice(self._entries(), self.limit))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
@@ -134,31 +134,70 @@ class Data(BaseModel):
 
     def batches(self, size: int) -> Iterator[Images]:
         """Decode all of them, ``size`` at a time."""
-        entries = self._entries()[: self.limit]
-        for start in range(0, len(entries), size):
-            yield self._decoded(entries[start : start + size])
+        entries = islice(self._entries(), self.limit)
+        while some := list(islice(entries, size)):
+            yield self._decoded(some)
 
     def describe(self) -> Json:
         """Name the folder and the size."""
-        folder = SAMPLES if self.bundled or self.folder is None else str(Path(self.folder).resolve())
-        return {"folder": folder, "size": self.size}
+        folder = SAMPLES if self.bundled or self.folder is None else str(self.folder)
+        given = folder == SAMPLES or is_address(folder)
+        return {"folder": folder if given else str(Path(folder).resolve()), "size": self.size}
 
-    def _entries(self) -> list[ListedImage]:
-        return list_samples() if self.folder is None else list_images(Path(self.folder))
+    def seen_from(self, place: Path) -> Self:
+        """The same with a folder, or an address of files, that is relative to ``place``."""
+        if self.folder is None or self.folder == SAMPLES:
+            return self
+        return self.model_copy(update={"folder": seen_from(place, str(self.folder))})
+
+    @property
+    def _images(self) -> ImageSet:
+        return FolderImages(SAMPLES_FOLDER) if self.folder is None else open_images(str(self.folder))
+
+    def _entries(self) -> Iterator[ListedImage]:
+        return iter(list_samples() if self.folder is None else self._images.entries())
 
     def _decoded(self, entries: Sequence[ListedImage]) -> Images:
-        size = checked_size(SAMPLE_SIDE if self.bundled and self.size is None else self.size)
+        size = SAMPLE_SIDE if self.bundled and self.size is None else self.size
+        return _decoded(self._images, entries, size, skip_bad=self.skip_bad)
 
-        def decode(entry: ListedImage) -> Images | BadImage:
-            try:
-                return collect([entry], size=size)
-            except WhorlError as error:
-                if not self.skip_bad:
-                    raise
-                return BadImage(path=entry.path, id=entry.id, reason=str(error))
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            return _joined(list(pool.map(decode, entries)))
+@dataclass(frozen=True)
+class Opened:
+    """A data set or loader of torch; its images are read as they are needed.
+
+    Attributes:
+        data: as ``whorl.load_images`` takes it.
+        limit: take only the first so many.
+        size: side in pixels to resize to.
+        skip_bad: leave bad images out instead of stopping at the first.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> source = Opened(TensorDataset(torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 2])))
+    >>> source.read(source.listed()[1:]).ids
+    ['000001', '000002']
+    """
+
+    data: ImageData
+    limit: int | None = None
+    size: int | None = None
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_images", open_images(self.data))
+
+    def listed(self) -> list[HashedImage]:
+        """List them, and hash each."""
+        return _hashed(vars(self)["_images"], islice(vars(self)["_images"].entries(), self.limit))
+
+    def read(self, images: Sequence[HashedImage]) -> Images:
+        """Read some of them."""
+        entries = [image.entry for image in images]
+        return _decoded(vars(self)["_images"], entries, self.size, skip_bad=self.skip_bad)
+
+    def describe(self) -> Json:
+        """Name the class of the data set, and the size."""
+        return {"folder": type(self.data).__name__, "size": self.size}
 
 
 @dataclass(frozen=True)
@@ -177,7 +216,7 @@ class Loaded:
         """List them, each with a hash of its numbers, which may lie between 8-bit levels."""
         x, y, ids = self.images
         entries = [ListedImage(path=Path(name), label=int(label), id=name) for label, name in zip(y, ids, strict=True)]
-        return [HashedImage(entry=entry, sha256=_numbers_sha256(one)) for entry, one in zip(entries, x, strict=True)]
+        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in zip(entries, x, strict=True)]
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Take some of them."""
@@ -191,16 +230,75 @@ class Loaded:
         return {"folder": None, "size": list(self.images.x.shape[-2:])}
 
 
-def _numbers_sha256(x: Tensor) -> str:
-    numbers = x.detach().cpu().contiguous().numpy()
-    return hashlib.sha256(f"{numbers.shape} {numbers.dtype}".encode() + numbers.tobytes()).hexdigest()
+GivenImages = ImageSource | ImageData | Sequence[Any]
+"""Images as people have them; see ``images_of``."""
 
 
-def _file_sha256(entry: ListedImage) -> str:
+def images_of(given: GivenImages) -> ImageSource:
+    """Take images as people have them.
+
+    Args:
+        given: ``Data`` or another source; a folder or address; a torch data set or loader; or ``(x, y)`` or
+            ``(x, y, ids)`` in memory, (N, C, H, W) in [0, 1] with (N,) labels.
+
+    Raises:
+        WhorlError: it is none of these.
+
+    >>> images_of((torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]))).listed()[1].entry.id
+    '000001'
+    """
+    if isinstance(given, ImageSource):
+        return given
+    if isinstance(given, str | Path):
+        return Data.of(folder=str(given))
+    if isinstance(given, Dataset | DataLoader):
+        return Opened(given)
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+        raise WhorlError(
+            "expected a folder or an address, a torch Dataset or DataLoader, (x, y) or (x, y, ids); got "
+            f"{type(given).__name__}."
+        )
+    x, y = check_images(given[0]), given[1]
+    ids = [row_id(place) for place in range(len(x))] if len(given) == 2 else [str(name) for name in given[2]]
+    if not len(x) == len(y) == len(ids) == len(set(ids)):
+        raise WhorlError(
+            f"expected a label and an id of its own for each of {len(x)} images; got {len(y)} and {len(ids)}."
+        )
+    labels, faults = zip(*(checked_label(label, name) for label, name in zip(y, ids, strict=True)), strict=True)
+    if any(faults):
+        raise WhorlError(f"{next(filter(None, faults))}.")
+    return Loaded(Images(x, torch.tensor(labels), ids))
+
+
+def _hashed(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:
+    if not images.threads:  # each is hashed as it comes, which is all that a stream allows
+        return [HashedImage(entry=entry, sha256=_sha256(images, entry)) for entry in entries]
+    listed = list(entries)
+    with ThreadPoolExecutor(THREADS) as pool:
+        hashes = list(pool.map(lambda entry: _sha256(images, entry), listed))
+    return [HashedImage(entry=entry, sha256=digest) for entry, digest in zip(listed, hashes, strict=True)]
+
+
+def _sha256(images: ImageSet, entry: ListedImage) -> str:
     try:
-        return sha256_of(entry.path)
-    except OSError:  # said when the image is read, where a run may be told to leave it out
+        return images.sha256(entry)
+    except WhorlError:  # said when the image is read, where a run may be told to leave it out
         return ""
+
+
+def _decoded(images: ImageSet, entries: Sequence[ListedImage], size: int | None, *, skip_bad: bool) -> Images:
+    side = checked_size(size)
+
+    def decode(entry: ListedImage) -> Images | BadImage:
+        try:
+            return collect(images, [entry], size=side)
+        except WhorlError as error:
+            if not skip_bad:
+                raise
+            return BadImage(path=entry.path, id=entry.id, reason=str(error))
+
+    with ThreadPoolExecutor(THREADS if images.threads else 1) as pool:
+        return _joined(list(pool.map(decode, entries)))
 
 
 def _joined(decoded: list[Images | BadImage]) -> Images:

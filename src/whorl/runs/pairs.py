@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from whorl.data import BadImage, Images, iter_images, load_image
-from whorl.data.layouts import SAMPLES, list_images
+from whorl.data import BadImage, ImageData, Images, iter_images, load_image, open_images
+from whorl.data.layouts import SAMPLES
 from whorl.errors import WhorlError
 from whorl.evaluation import AttackedImages
 from whorl.progress import Progress, silent
@@ -26,7 +26,7 @@ class PairedImages:
     Settings, and which images are there, are checked at once; images as they are reached.
 
     Args:
-        clean: labelled images in any layout of ``whorl.load_images``, or "samples" for the bundled photographs.
+        clean: labelled images, as ``whorl.load_images`` takes them, or "samples" for the bundled photographs.
         adversarial: one folder for each attack; see ``open_adversarial``.
         device: where to put them.
         batch_size: images at a time; None for 8 on a CPU and 64 on a GPU.
@@ -45,7 +45,7 @@ class PairedImages:
 
     def __init__(
         self,
-        clean: str | Path,
+        clean: ImageData,
         adversarial: Sequence[str | Path],
         *,
         device: torch.device | None = None,
@@ -56,13 +56,13 @@ class PairedImages:
     ) -> None:
         self.folders = told_apart(open_adversarial(Path(path)) for path in adversarial)
         self.device = device or torch.device("cpu")
-        if size is None and Path(clean) == SAMPLES and not SAMPLES.exists():
+        if size is None and str(clean) == str(SAMPLES) and not SAMPLES.exists():
             size = SAMPLE_SIDE  # as they are attacked
         self.size, self.skip_bad = size, skip_bad
         self.left_out: list[BadImage] = []
         some = chunk_size(self.device, batch_size)
         self._images = iter_images(clean, batch_size=some, limit=limit, size=size, skip_bad=skip_bad)
-        listed = [entry.id for entry in list_images(Path(clean))]
+        listed = [entry.id for entry in open_images(clean).entries()]
         self._wanted, known = listed[:limit], frozenset(listed)
         for folder in self.folders:
             extra = [name for name in folder.files if name not in known]
@@ -70,7 +70,7 @@ class PairedImages:
                 reasons = {name: f"{folder.files[name]}: there is no clean image {name!r}" for name in extra}
                 self.left_out += [BadImage(path=folder.files[name], id=name, reason=reasons[name]) for name in extra]
             else:
-                self._require_same(folder, extra, Path(clean))
+                self._require_same(folder, extra, clean)
 
     def batches(self, progress: Progress = silent) -> Iterator[AttackedImages]:
         """Read them, once.
@@ -90,7 +90,7 @@ class PairedImages:
         if not used:
             raise WhorlError(f"none of the {total} images can be used. One of them: {self.left_out[-1].reason}")
 
-    def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: Path) -> None:
+    def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: ImageData) -> None:
         missing = [name for name in self._wanted if name not in folder.files]
         if missing:
             raise WhorlError(

@@ -9,12 +9,12 @@ from itertools import combinations
 
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, SuccessRate, outcomes
+from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, Rate, SuccessRate, holm, outcomes, rate
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import Cell, mean_rate
+from whorl.runs.results import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,21 +24,24 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        mean: success rate, each pose counting the same; NaN if the target recognised no clean image in any.
+        rate: success rate over all poses, pooled, with its interval over images; NaN if the target recognised no clean
+            image in any.
+        mean: the unweighted mean over the poses, as in the paper's tables, likewise.
+        worst_case: counts of images that some pose fools.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
-        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
         pooled: counts of all poses.
         distance: of the adversarial images to the clean ones.
-        versus_first: paired comparison with the first folder; None of that folder itself.
+        versus_first: paired comparison with the first folder, corrected for all that are made (Holm); None of that one.
     """
 
     attack: str
     target: str
-    mean: float
+    rate: Rate
+    mean: Rate
+    worst_case: SuccessRate
     lowest: tuple[Pose, float] | None
     highest: tuple[Pose, float] | None
-    interval: tuple[float, float]
     pooled: SuccessRate
     distance: Distance
     versus_first: Comparison | None
@@ -53,7 +56,7 @@ class Evaluated:
         poses: in which they were shown.
         cells: one for each attack, target and pose: the rows of ``results.csv``.
         summaries: one for each attack and target.
-        comparisons: of every two attacks over all poses, by (one, other, target).
+        comparisons: of every two attacks over all poses, pooled, by (one, other, target), corrected after Holm.
         left_out: images that were not scored.
     """
 
@@ -65,18 +68,18 @@ class Evaluated:
     left_out: list[BadImage]
 
     def above(self, percent: float) -> list[Summary]:
-        """Give the attacks whose mean success rate is above a limit.
+        """Give the attacks whose success rate, pooled over the poses, is above a limit.
 
         Raises:
             WhorlError: a rate is undefined. A test that passes because nothing was recognised would be worse than none.
         """
         for summary in self.summaries:
-            if math.isnan(summary.mean):
+            if math.isnan(summary.rate.value):
                 raise WhorlError(
                     f"{summary.target} recognises no clean image in any pose, so there is no success rate to judge. "
                     "Check the labels, and that it is the right network."
                 )
-        return [summary for summary in self.summaries if 100 * summary.mean > percent]
+        return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
 
 
 def evaluate_folders(
@@ -99,6 +102,8 @@ def evaluate_folders(
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
     done = outcomes(images.batches(progress), asked, poses)
+    pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
+    compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
     summaries: list[Summary] = []
     for folder in folders:
@@ -106,14 +111,14 @@ def evaluate_folders(
         for target in targets:
             own = [_cell(folder, target, pose, spent, done) for pose in done.poses]
             cells += own
-            summaries.append(_summary(folder.label, target.name, own, folders[0].label, done))
-    compared = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
+            versus = compared.get((folders[0].label, folder.label, target.name))
+            summaries.append(_summary(folder.label, target.name, own, done, versus))
     return Evaluated(
         ids=list(done.ids),
         poses=done.poses,
         cells=tuple(cells),
         summaries=tuple(summaries),
-        comparisons={names: done.compare(*names) for names in compared},
+        comparisons=compared,
         left_out=images.left_out,
     )
 
@@ -140,17 +145,19 @@ def _cell(
     )
 
 
-def _summary(attack: str, target: str, cells: Sequence[Cell], first: str, done: Outcomes) -> Summary:
+def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, versus: Comparison | None) -> Summary:
+    """Sum up; ``versus`` is the comparison of the first folder with this one."""
     rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
-    pooled = sum((cell.counts for cell in cells), SuccessRate())
+    counts = done.counted(attack, target)
     return Summary(
         attack=attack,
         target=target,
-        mean=mean_rate(cells),
+        rate=rate(counts),
+        mean=rate(counts, "mean"),
+        worst_case=done.worst_case(attack, target),
         lowest=min(rates.items(), key=lambda item: item[1], default=None),
         highest=max(rates.items(), key=lambda item: item[1], default=None),
-        interval=pooled.interval(poses=len(rates)),
-        pooled=pooled,
+        pooled=sum((cell.counts for cell in cells), SuccessRate()),
         distance=done.distances[attack],
-        versus_first=None if attack == first else done.compare(attack, first, target),
+        versus_first=None if versus is None else versus.swapped(),
     )

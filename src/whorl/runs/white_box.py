@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import whorl
 from whorl.models import Classifier, Ensemble
 from whorl.runs.folder import as_json, attack_label
-from whorl.runs.images import ImageSource
+from whorl.runs.images import GivenImages, images_of
 from whorl.runs.networks import members, name_of
 from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run_single
 
@@ -17,7 +17,7 @@ from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run
 def craft(
     name: str,
     model: Classifier | Ensemble,
-    images: ImageSource,
+    images: GivenImages,
     out: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -32,7 +32,7 @@ def craft(
     Args:
         name: one of ``whorl.attack_names()``.
         model: what to attack, on its device.
-        images: what to start from.
+        images: what to start from: a source, a folder or address, a torch data set or loader, or (x, y) or (x, y, ids).
         out: the run folder.
         settings: of the attack, such as ``{"eps": 8 / 255}``.
         target: class to reach; None to leave the true one.
@@ -53,4 +53,4 @@ def craft(
         evaluated=parts,
         options=options,
     )
-    return run_single(one, images, out)
+    return run_single(one, images_of(images), out)
