@@ -32,6 +32,31 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
 
 
+def out_of_range(low: float, high: float) -> WhorlError:
+    """Build the error for images whose values do not lie in [0, 1], with the likely reason.
+
+    Args:
+        low: least value.
+        high: greatest value.
+
+    >>> print(out_of_range(0.0, 255.0))
+    images must lie in [0, 1]; got values in [0, 255]. Divide by 255, or load them with whorl.load_images.
+    >>> print(out_of_range(-2.1179, 2.64))  # doctest: +NORMALIZE_WHITESPACE
+    images must lie in [0, 1]; got values in [-2.118, 2.64], which look normalised: whorl takes [0, 1] and normalises
+    itself. Leave the normalisation out, and give its mean and std to whorl.Classifier.from_module.
+    """
+    if low != low:  # NaN, which is nowhere in the comparisons below
+        return WhorlError("images must lie in [0, 1]; got NaN. Check how they were read or made.")
+    came = f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]"
+    # Pixels less the mean, in standard deviations: a few at most, on either side of 0.
+    if -8 <= low < 0 < high <= 8:
+        return WhorlError(
+            f"{came}, which look normalised: whorl takes [0, 1] and normalises itself. Leave the normalisation out, "
+            "and give its mean and std to whorl.Classifier.from_module."
+        )
+    return WhorlError(f"{came}. Divide by 255, or load them with whorl.load_images.")
+
+
 def install_line(extra: str) -> str:
     """Give the command that brings an extra.
 

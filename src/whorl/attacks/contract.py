@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, out_of_range
 from whorl.randomness import Ids, check_ids
 from whorl.records import Record
 
@@ -180,10 +180,7 @@ def check_images(x: Tensor) -> Tensor:
     if x.numel():
         low, high = torch.stack(x.aminmax()).tolist()  # together: each answer would be waited for
         if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
-            raise WhorlError(
-                f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]. "
-                "Divide by 255, or load them with whorl.load_images."
-            )
+            raise out_of_range(low, high)
     # A new tensor, made outside inference mode, so that autograd takes it wherever the caller's came from.
     return x.clamp(0, 1)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
@@ -117,7 +118,7 @@ def outcomes(  # long: half of it says what it takes and gives
             y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
             clean, made, distances = labels(batch.x, y, batch.ids) == y, [], {}
             for name, images in batch.adversarial.items():
-                rounded = to_8_bits(images)
+                rounded = to_8_bits(check_images(images))  # rounding would make anything an image
                 made.append(labels(rounded, y if wanted is None else wanted, batch.ids))
                 distances[name] = Distance.of(batch.x, rounded)
             attacked = torch.stack(made) if made else torch.empty(0, *clean.shape, dtype=torch.int64)
