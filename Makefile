@@ -31,6 +31,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/whorl bench
 
+# every measured figure of README and docs, recomputed from benchmarks/results
+.PHONY: verify-docs
+verify-docs: $(STAMP)
+	$(BIN)/python benchmarks/verify_docs.py
+
 # what the README and the tutorial tell a newcomer to do, in an environment of its own
 .PHONY: docs-smoke
 docs-smoke: $(STAMP)

@@ -43,14 +43,7 @@ class Judge:
         right, margins = [], []
         poses = dict.fromkeys(self.targets, tuple(self.poses))
         for part in self.data.parts(self.batch_size):
-            y = self.data.y[part]
-
-            def margin(logits: Tensor, y: Tensor = y) -> tuple[Tensor, Tensor]:
-                logits = logits.float()
-                others = logits.scatter(1, y[:, None], -torch.inf).amax(1)
-                return logits.argmax(1) == y, others - logits.gather(1, y[:, None])[:, 0]
-
-            found = self.predictor.read(x[part], poses, margin, y=y, ids=self.data.ids[part])
+            found = self.predictor.margins(x[part], self.data.y[part], poses, ids=self.data.ids[part])
             cells = [found[name, pose] for name in self.targets for pose in self.poses]
             right.append(torch.stack([cell[0] for cell in cells]))
             margins.append(torch.stack([cell[1] for cell in cells]))

@@ -29,6 +29,13 @@ class Data:
         x, y, ids = whorl.load_images(folder, limit=last, size=size) if folder else whorl.load_samples(last, size=size)
         return cls(x=x[skip:].to(device), y=y[skip:].to(device), ids=list(ids)[skip:])
 
+    def spread(self, n: int) -> Data:
+        """``n`` of the images, evenly spread: the first of a folder of classes would be all of one kind."""
+        if n >= len(self.ids):
+            return self
+        chosen = [place * len(self.ids) // n for place in range(n)]
+        return Data(x=self.x[chosen], y=self.y[chosen], ids=[self.ids[place] for place in chosen])
+
     def parts(self, size: int) -> list[slice]:
         """Batches, as places."""
         return [slice(start, start + size) for start in range(0, len(self.x), size)]

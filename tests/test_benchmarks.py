@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -55,7 +56,8 @@ def check_contract(results: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         assert row.keys() >= TIMED
         assert 0 < row["p10_ms"] <= row["median_ms"] <= row["p90_ms"]
-        assert row["n"] == about["repeats"]
+        assert row["n"] == about["repeats"] == len(row["samples_ms"])
+        assert row["median_ms"] == pytest.approx(median(row["samples_ms"]), rel=1e-4)
 
 
 def test_estimator(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ PUBLIC = [
     "load_samples",
     "model_names",
     "to_polar",
+    "worst_pose",
 ]
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from whorl.defenses import defense_names, load_defense
     from whorl.errors import WhorlError
     from whorl.estimators import AffineInvariant, Chain, Estimator, RotationInvariant, TranslationInvariant, identity
+    from whorl.evaluation import worst_pose
     from whorl.geometry import affine, from_polar, to_polar
     from whorl.hardening import harden
     from whorl.models import Classifier, Ensemble, load_model, model_names
@@ -55,6 +56,7 @@ _ROOMS = {
         "TranslationInvariant",
         "identity",
     ),
+    "whorl.evaluation": ("worst_pose",),
     "whorl.geometry": ("affine", "from_polar", "to_polar"),
     "whorl.hardening": ("harden",),
     "whorl.models": ("Classifier", "Ensemble", "load_model", "model_names"),
@@ -111,6 +113,7 @@ __all__ = [
     "load_samples",
     "model_names",
     "to_polar",
+    "worst_pose",
 ]
 
 

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, time
 from difflib import SequenceMatcher
+from reprlib import Repr
+from typing import Any
+
+# As TOML writes it without quotation marks.
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_MOST_LISTED = 20
+# A value that is quoted: no deeper, and no longer, than a sentence can hold.
+_QUOTE = Repr()
+_QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
 DISTRIBUTION = "torchwhorl"
 """What pip calls whorl: on the package index, ``whorl`` is somebody else's."""
@@ -11,6 +23,97 @@ DISTRIBUTION = "torchwhorl"
 
 class WhorlError(ValueError):
     """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A setting that is wrong: where, and why.
+
+    Attributes:
+        place: names and indices that lead to it, from the outside in.
+        expected: what it should be; or, where there is nothing that it should be, the whole sentence.
+        got: what it is, quoted; None where ``expected`` is the whole sentence.
+
+    >>> fault = Fault(("attacks", 0, "eps"), "a number above 0", "true")
+    >>> print(fault), print(fault.said())
+    attacks[0].eps: expected a number above 0, got true
+    eps must be a number above 0; got true
+    (None, None)
+    """
+
+    place: tuple[str | int, ...]
+    expected: str
+    got: str | None = None
+
+    def said(self) -> str:
+        """The fault as a call says it: with the setting's own name alone."""
+        name = self.place[-1] if self.place else "it"
+        return self.expected if self.got is None else f"{name} must be {self.expected}; got {self.got}"
+
+    def within(self, *place: str | int) -> Fault:
+        """The same fault seen from further out."""
+        return Fault((*place, *self.place), self.expected, self.got)
+
+    def __str__(self) -> str:
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{_key(part)}" for part in self.place).removeprefix(
+            "."
+        )
+        said = self.expected if self.got is None else f"expected {self.expected}, got {self.got}"
+        return f"{at}: {said}" if at else said
+
+
+class SettingsError(WhorlError):
+    """Settings that are wrong, each with its own sentence.
+
+    Args:
+        faults: all of them.
+        where: the file that they are in, which then has a line for each; none for a call.
+
+    Attributes:
+        faults: as given.
+
+    >>> faults = [Fault(("seed",), "a whole number", "'zero'"), Fault(("data", "limit"), "a whole number", "true")]
+    >>> print(SettingsError(faults, where="mine.toml"))
+    mine.toml has 2 faults:
+      seed: expected a whole number, got 'zero'
+      data.limit: expected a whole number, got true
+    """
+
+    def __init__(self, faults: Sequence[Fault], *, where: str = "") -> None:
+        said = [str(fault) if where else fault.said() for fault in faults]
+        if where and len(said) > 1:
+            more = [f"and {len(said) - _MOST_LISTED} more"] if len(said) > _MOST_LISTED else []
+            super().__init__("\n  ".join([f"{where} has {len(said)} faults:", *said[:_MOST_LISTED], *more]))
+        else:
+            super().__init__((f"{where}: " if where else "") + "; ".join(one.rstrip(".") for one in said) + ".")
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _settings_error, (str(self), self.faults)
+
+
+def _settings_error(message: str, faults: tuple[Fault, ...]) -> SettingsError:
+    """Build one again in another process."""
+    made = SettingsError(faults)
+    made.args = (message,)
+    return made
+
+
+def _key(part: str) -> str:
+    return part if _PLAIN_KEY.fullmatch(part) else quoted(part)
+
+
+def quoted(value: object) -> str:
+    r"""Quote a value in a message, cut to what a line can hold, whatever its own repr does.
+
+    >>> quoted([1, [2, [3, [4]]]]), quoted("a\x1bb")
+    ('[1, [2, [...]]]', "'a\\x1bb'")
+    """
+    if isinstance(value, int) and abs(value) >= 10**400:
+        return "a number of hundreds of digits"  # Python refuses to write out thousands
+    if isinstance(value, date | time):
+        return value.isoformat()  # as TOML writes it
+    return " ".join(_QUOTE.repr(value).split())
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> WhorlError:
@@ -29,7 +132,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     likeness = {known_name: SequenceMatcher(None, name.lower(), known_name).ratio() for known_name in names}
     near = sorted((n for n in names if likeness[n] >= 0.5), key=lambda n: (-likeness[n], n))[:3]
     guess = f" Did you mean {', '.join(repr(n) for n in near)}?" if near else f" Known: {', '.join(names)}."
-    return WhorlError(f"unknown {kind} {name!r}.{guess} {hint}")
+    if not near and all(known_name in hint for known_name in names):
+        guess = ""  # the hint lists them
+    return WhorlError(f"unknown {kind} {quoted(name)}.{guess} {hint}")
 
 
 def out_of_range(low: float, high: float) -> WhorlError:

@@ -201,10 +201,10 @@ def test_gradients_are_shaped_as_their_names_say() -> None:
     [
         (lambda: TransferAttack(temperature=0), "temperature must be a number above 0"),
         (lambda: TransferAttack(overshoot=-1), "overshoot must be a number above 0"),
-        (lambda: TransferAttack(backward=0.5), "backward must be a Backward record"),  # type: ignore[arg-type]
-        (lambda: TransferAttack(pace=0), "pace must be above 0"),
-        (lambda: CompressedGradient(power=0), "power must lie in"),
-        (lambda: SharedChannels(share=2), "share must lie in"),
+        (lambda: TransferAttack(backward=0.5), "backward must be a Backward"),  # type: ignore[arg-type]
+        (lambda: TransferAttack(pace=0), "pace must be a number above 0"),
+        (lambda: CompressedGradient(power=0), "power must be a number in"),
+        (lambda: SharedChannels(share=2), "share must be a number in"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:
@@ -218,7 +218,7 @@ def test_the_preset_says_what_it_is() -> None:
     assert best.backward.skip < 1
     assert best.input is not plain
     assert "TransferAttack(steps=50" in repr(best)
-    assert "networks never seen" in whorl.attacks.describe("ai-best")
+    assert "networks that are not attacked" in whorl.attacks.describe("ai-best")
 
 
 @pytest.mark.slow

@@ -323,9 +323,9 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: whorl.attack("nattack", samples=1), "samples must be >= 2"),
     (lambda: whorl.attack("nes", sigma=0), "sigma must be a number above 0"),
     (lambda: whorl.attack("nes", eps=-1), "eps must be a number above 0"),
-    (lambda: whorl.attack("nes", norm="l1"), "unknown norm 'l1'"),
+    (lambda: whorl.attack("nes", norm="l1"), "norm must be 'linf' or 'l2'; got 'l1'"),
     (lambda: whorl.attack("nes", optimizer="sgd"), "'sign', 'adam' or 'ascent'; got 'sgd'"),
-    (lambda: whorl.attack("nes", gradient="nes"), "gradient must estimate from queries"),
+    (lambda: whorl.attack("nes", gradient="nes"), "gradient must be a QueryGradient"),
     (lambda: whorl.attack("prgf", space=Tanh()), r"space must be Pixels\(\); got Tanh\(\)"),
     (lambda: whorl.attack("nes", init="ai-dim"), "init must be an attack, .* got 'ai-dim'"),
     (lambda: FiniteDifferences(draw="cauchy"), "draw must be 'gaussian' or 'signs'"),  # type: ignore[arg-type]

@@ -67,4 +67,4 @@ def test_a_bad_declaration_is_one_line(declaration: Path) -> None:
     result = run(declaration)
     assert result.exit_code == 2
     assert result.stderr.count("\n") <= 3
-    assert "bach_size is not known" in result.stderr
+    assert "bach_size: unknown setting" in result.stderr

@@ -170,11 +170,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("jpg", {}, "unknown defense 'jpg'. Did you mean 'jpeg'.* `whorl defenses` lists all"),
     ("jpeg", {"qualty": 5}, "unknown setting 'qualty'. Did you mean 'quality'.*jpeg takes: quality, seed"),
     ("jpeg", {"samples": 5}, "unknown setting 'samples'"),
-    ("jpeg", {"quality": 0}, "quality must be a whole number from 1 to 100; got 0"),
+    ("jpeg", {"quality": 0}, r"quality must be a whole number in \[1, 100\]; got 0"),
     ("bitdepth", {"levels": 1}, "levels must be"),
-    ("resize-pad", {"min_scale": 2}, r"min_scale must be in \[0, 1\]; got 2"),
+    ("resize-pad", {"min_scale": 2}, r"min_scale must be a number in \[0, 1\]; got 2"),
     ("randmix", {"colors": -1}, "colors must be"),
-    ("randmix", {"samples": 0}, "samples must be a whole number from 1; got 0"),
+    ("randmix", {"samples": 0}, "samples must be a whole number >= 1; got 0"),
     ("randmix", {"seed": 0.5}, "seed must be a whole number; got 0.5"),
 ]
 

@@ -11,7 +11,7 @@ from whorl.hardening import Recipe, Training, recipe
 def test_settings_and_recipes_refuse_nonsense() -> None:
     with pytest.raises(WhorlError, match="at least one kind"):
         Recipe(name="none", examples=())
-    with pytest.raises(WhorlError, match="objective must be one of"):
+    with pytest.raises(WhorlError, match="objective must be 'mixed', 'pairing' or 'trades'"):
         recipe("alp", objective="hinge")
     with pytest.raises(WhorlError, match="eps must be"):
         recipe("ens-at").examples[0].with_(eps=(0.2, 0.1))

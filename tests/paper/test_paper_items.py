@@ -190,8 +190,8 @@ def test_a_profile_of_your_own(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("name = ", "is not TOML"),
-        ('name = "mine"', "networks is missing"),
-        ('name = "mine"\ncolour = 1\n[networks]', "colour is not known"),
+        ('name = "mine"', "networks: missing"),
+        ('name = "mine"\ncolour = 1\n[networks]', "colour: unknown setting"),
         ('name = "mine"\n[networks]\nblack = ["b"]', "table1 has no source in profile mine"),
         ('name = "mine"\n[networks]\nwhite = ["a", "b"]', "white is a source and needs one network"),
     ],

@@ -10,10 +10,10 @@ import pytest
 
 from report.made_up import GRID, cell, grid_cells, rate
 from whorl import WhorlError
-from whorl.evaluation import PAPER_POSES, Pose, SuccessRate
+from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, poses
 from whorl.report import drawings
 from whorl.report.figures import cost, overview, profile, surface
-from whorl.report.series import Series, Transfer, costs, overall, series, sweeps
+from whorl.report.series import Series, Transfer, angle_scale_grid, costs, overall, series, sweeps
 from whorl.runs.results import Cell
 
 BLACK_BOX = Transfer("net-a", "net-b", white_box=False)
@@ -104,6 +104,19 @@ def test_a_profile_holds_the_rates_and_with_two_lines_the_intervals() -> None:
         ([Pose(angle=a, scale=s) for a in (0, 9) for s in (1, 2)], []),
         ([Pose()], []),
         (
+            poses(shears=(-20, 0, 20)) + poses(tilts=((0, -30), (0, 30))) + poses(blurs=(1, 2), angles=(0, 15)),
+            [
+                ("shear", "the rest as it is"),
+                ("tilt of the bottom edge", "the rest as it is"),
+                ("blur", "the rest as it is"),
+            ],
+        ),
+        (
+            poses(contrasts=(0.5, 1.5), angles=(-10, 0, 10)),
+            [("angle", "scale 1, contrast ×0.5")],
+        ),
+        (poses(brightnesses=(-0.2, 0.1, 0.2), angles=(10,)), [("brightness", "10°")]),
+        (
             [Pose(angle=a, scale=s) for a in (0, 10, 40) for s in (1, 1.5, 2)],
             [("angle", "scale 1"), ("angle", "scale 1.5"), ("scale", "angle 0°"), ("scale", "angle 10°")],
         ),
@@ -111,6 +124,21 @@ def test_a_profile_holds_the_rates_and_with_two_lines_the_intervals() -> None:
 )
 def test_the_papers_profiles_or_the_nearest(where: list[Pose], expected: list[tuple[str, str]]) -> None:
     assert [(one.axis, one.fixed) for one in sweeps(where)] == expected
+
+
+def test_a_profile_of_a_further_number_names_it_with_its_unit() -> None:
+    where = poses(blurs=(0, 1, 2))
+    cells = tuple(cell("dim", "net-b", rate(10 * i), pose=pose) for i, pose in enumerate(where))
+    figure = profile(series(cells), BLACK_BOX, sweeps(where)[0])
+    assert figure.layout.xaxis.title.text == "blur (σ in pixels of 299)"
+    assert traces(figure)[0]["x"] == [0, 1, 2]
+    assert "surface" not in kinds(cells)
+
+
+def test_what_has_further_numbers_is_no_part_of_a_surface() -> None:
+    tilted = [Pose(angle=pose.angle, scale=pose.scale, tilt=(20, 0)) for pose in GRID]
+    assert angle_scale_grid(tilted) is None
+    assert angle_scale_grid([*GRID, *tilted]) == angle_scale_grid(GRID)
 
 
 def test_a_sweep_is_in_order() -> None:

@@ -76,9 +76,9 @@ def test_the_samples_are_not_a_folder_of_their_name(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"limit": 0}, "limit must be a whole number from 1; got 0"),
-        ({"size": -1}, "size must be a whole number from 1; got -1"),
-        ({"limt": 1}, "limt: "),
+        ({"limit": 0}, "limit must be a number >= 1; got 0"),
+        ({"size": -1}, "size must be a number >= 1; got -1"),
+        ({"limt": 1}, "unknown setting 'limt'"),
     ],
 )
 def test_bad_choices_are_named(settings: dict[str, int], said: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conftest import random_images
+import whorl
+from conftest import random_images, small_net
 from whorl.errors import WhorlError
+from whorl.evaluation import Pose
 from whorl.geometry import affine
 from whorl.randomness import uniform
 from whorl.transforms import DiverseInput, RandomAffine
@@ -138,12 +142,79 @@ def test_random_affine_is_the_affine_warp_of_its_draws() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DiverseInput(probability=1.5), "probability must lie in"),
-        (lambda: DiverseInput(largest=0.9), "largest must lie in"),
-        (lambda: RandomAffine(scale=(0, 1)), "0 < lowest <= highest"),
+        (lambda: DiverseInput(probability=1.5), "probability must be a number in"),
+        (lambda: DiverseInput(largest=0.9), "largest must be a number in"),
+        (lambda: RandomAffine(scale=(0, 1)), "scale must be a pair, each a number above 0"),
     ],
 )
 def test_settings_out_of_range(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(WhorlError, match=message):
         make()
+
+
+FURTHER = RandomAffine(
+    angle=10,
+    scale=(0.8, 1.2),
+    shift=29.9,
+    shear=15,
+    stretch=(0.9, 1.3),
+    tilt=25,
+    brightness=0.2,
+    contrast=(0.5, 1.5),
+    blur=4,
+)
+
+
+def test_random_poses_are_the_poses_of_their_draws() -> None:
+    x, keys = random_images(3, 3, 20, 26), torch.tensor([5, 6, 7])
+    assert FURTHER.dimensions == 12
+    out, draws = FURTHER(x, keys), uniform(keys, (12,)).tolist()
+    for i, row in enumerate(draws):
+        angle, scale, right, down, shear, wide, high, first, second, brightness, contrast, blur = row
+        pose = Pose(
+            angle=20 * angle - 10,
+            scale=0.8 + 0.4 * scale,
+            shift=(59.8 * right - 29.9, 59.8 * down - 29.9),
+            shear=30 * shear - 15,
+            stretch=(0.9 + 0.4 * wide, 0.9 + 0.4 * high),
+            tilt=(50 * first - 25, 50 * second - 25),
+            brightness=0.4 * brightness - 0.2,
+            contrast=0.5 + contrast,
+            blur=4 * blur,
+        )
+        torch.testing.assert_close(out[i : i + 1], pose.apply(x[i : i + 1]), rtol=0, atol=1e-4)
+
+
+def test_what_is_drawn_beside_does_not_change_the_first_four_draws() -> None:
+    x, keys = random_images(2, 3, 20, 20), torch.tensor([5, 6])
+    darker = RandomAffine(brightness=1e-9)
+    assert darker.drawn == ("angle", "scale", "shift_x", "shift_y", "brightness")
+    torch.testing.assert_close(darker(x, keys), RandomAffine()(x, keys), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["shear", "tilt", "brightness", "blur", "stretch", "contrast"])
+def test_eot_and_ram_draw_every_family_and_its_gradient_flows(name: str) -> None:
+    value = (0.5, 1.4) if name in ("stretch", "contrast") else {"brightness": 0.2}.get(name, 20.0)
+    drawn, net, x = RandomAffine(**{name: value}), small_net(), random_images(2, 3, 16, 16)  # type: ignore[arg-type]
+    y = net(x).argmax(1).detach()
+    for attack in (whorl.attack("eot", samples=2, steps=2, input=drawn), whorl.attack("ram", steps=2, input=drawn)):
+        adversarial = attack(net, x, y, seed=1, ids=["a", "b"])
+        assert bool(((adversarial - x).abs().flatten(1).amax(1) > 0).all())
+        other = attack.with_(input=RandomAffine())(net, x, y, seed=1, ids=["a", "b"])
+        assert not torch.equal(adversarial, other), "the family took no part"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stretch": (0, 1)}, "stretch must be a pair, each a number above 0"),
+        ({"contrast": (2, 1)}, "contrast must be .lowest, highest."),
+        ({"tilt": 90}, "tilt_x must be inside"),
+        ({"blur": -1}, "blur must be a number >= 0"),
+        ({"brightness": float("nan")}, "brightness must be a number; got nan"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(WhorlError, match=message):
+        RandomAffine(**settings)

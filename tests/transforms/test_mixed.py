@@ -54,8 +54,8 @@ def test_mirror_and_gain() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Gain(lowest=0), "lowest must lie in"),
-        (lambda: Mirror(probability=-1), "probability must lie in"),
+        (lambda: Gain(lowest=0), "lowest must be a number in"),
+        (lambda: Mirror(probability=-1), "probability must be a number in"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:

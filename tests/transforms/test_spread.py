@@ -93,10 +93,23 @@ def test_parts_of_a_chain_are_planned_with_their_own_keys() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SpreadAffine(design="sobol"), "design must be one of latin, lattice, antithetic"),  # type: ignore[arg-type]
-        (lambda: SpreadAffine(scale=(0, 1)), "0 < lowest <= highest"),
+        (lambda: SpreadAffine(design="sobol"), "design must be 'latin', 'lattice' or 'antithetic'"),  # type: ignore[arg-type]
+        (lambda: SpreadAffine(scale=(0, 1)), "scale must be a pair, each a number above 0"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:
     with pytest.raises(WhorlError, match=message):
         make()
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_plan_of_more_numbers_fills_their_ranges_too(design: str) -> None:
+    spread = SpreadAffine(tilt=20, blur=3, design=design)  # type: ignore[arg-type]  # from a table
+    keys, x = table(10, 3), random_images(3, 3, 20, 26)
+    points = DESIGNS[design](keys, spread.dimensions)
+    assert points.shape == (10, 3, 7)
+    assert float(points.min()) >= 0
+    assert float(points.max()) < 1
+    if design != "lattice":  # whose steps depend on the number of ranges
+        assert torch.equal(points[..., :4], DESIGNS[design](keys))
+    torch.testing.assert_close(spread.plan(keys)(x, keys[4]), spread.pose(x, points[4]), rtol=0, atol=1e-6)

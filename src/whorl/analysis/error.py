@@ -95,6 +95,7 @@ class Draws(Record):
     per_pass: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.count < 4 or self.count % 2:
             raise WhorlError(f"draws must be an even number from 4, half of them for either half; got {self.count}.")
 

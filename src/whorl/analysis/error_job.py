@@ -64,6 +64,7 @@ class ErrorOptions(Record):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES, hint=f"There are: {', '.join(LOSSES)}.")
         if self.precision not in _PRECISIONS:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 from weakref import WeakKeyDictionary
 
 import torch
@@ -216,10 +216,50 @@ def network_dtype(model: Model, x: Tensor) -> torch.dtype:
     return x.dtype
 
 
+def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What a model answers to (B, C, H, W) images: anyone's code, so whatever it raises says where it was raised.
+
+    Raises:
+        WhorlError: it failed, but for want of GPU memory.
+    """
+    try:
+        return model(x)
+    except (WhorlError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        said = (str(error) or "without a message").splitlines()[0].rstrip(".")
+        raise WhorlError(
+            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {type(error).__name__}: {said:.200}. "
+            "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."
+        ) from error
+
+
+def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of a (B,) objective, summed, at the images that it was computed from.
+
+    Args:
+        objective: of each image.
+        x: (B, C, H, W) leaf.
+        keep: whether another gradient will be taken of the same answer.
+
+    Raises:
+        WhorlError: the model passes none on, because it detaches, rounds or ignores its input.
+    """
+    gradients: Sequence[Tensor | None] = (None,)
+    if objective.requires_grad:
+        gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+    if (gradient := gradients[0]) is None:
+        raise WhorlError(
+            "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
+            "compiled for inference: attack the network that it was made from, or use a black-box attack."
+        )
+    return gradient
+
+
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits = model(x.to(network_dtype(model, x)))
+        logits: Tensor = forward(model, x.to(network_dtype(model, x)))
     goal.check_classes(logits)
     return logits.to(x.dtype)
 
@@ -242,7 +282,8 @@ def held_in_eval(model: object) -> Iterator[None]:
         yield
         return
     with _LOCK:
-        held = [module for module in model.modules() if module.training or module in _HELD]
+        # A frozen ScriptModule has its mode compiled into it, and no attribute that says which.
+        held = [module for module in model.modules() if getattr(module, "training", False) or module in _HELD]
         for module in held:
             _HELD[module] = _HELD.get(module, 0) + 1
             module.training = False

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, check_finite, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, check_finite, forward, input_gradient, network_dtype
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
 from whorl.attacks.step import Adam, largest
-from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, identity
+from whorl.estimators import Estimator, identity
 from whorl.randomness import Ids
+from whorl.records import Count, NotNegative, Positive
 
 # tanh never reaches ±1, so the image is drawn in by this much before it goes to tanh space.
 _INSIDE = 1 - 1e-6
@@ -32,24 +32,12 @@ class CarliniWagner(Attack):
         estimator: gradient to invariant gradient, applied to the margin's part of the gradient.
     """
 
-    search_steps: int = 9
-    steps: int = 1000
-    learning_rate: float = 0.01
-    initial_c: float = 1e-3
-    confidence: float = 0.0
+    search_steps: Count = 9
+    steps: Count = 1000
+    learning_rate: Positive = 0.01
+    initial_c: Positive = 1e-3
+    confidence: NotNegative = 0.0
     estimator: Estimator = identity
-
-    def __post_init__(self) -> None:
-        for name in ("search_steps", "steps"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
-        for name in ("learning_rate", "initial_c"):
-            if not getattr(self, name) > 0:
-                raise WhorlError(f"{name} must be above 0; got {getattr(self, name)}.")
-        if not self.confidence >= 0:
-            raise WhorlError(f"confidence must be >= 0; got {self.confidence}.")
-        as_estimator(self.estimator)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
         """Search over c. The nearest image found comes back; where none was found, the image itself."""
@@ -80,12 +68,12 @@ class CarliniWagner(Attack):
             tanh = torch.tanh(w)
             adv = (tanh / _INSIDE + 1) / 2
             leaf = adv.detach().clamp(0, 1).requires_grad_()
-            logits = model(leaf.to(network_dtype(model, x)))
+            logits = forward(model, leaf.to(network_dtype(model, x)))
             goal.check_classes(logits)
             logits = logits.to(x.dtype)
             # Raising `lead` is what the attack wants; past the confidence it no longer counts.
             lead = goal.objective(logits, margin)
-            (pull,) = torch.autograd.grad(lead.clamp(max=self.confidence).sum(), leaf)
+            pull = input_gradient(lead.clamp(max=self.confidence), leaf)
             finite &= largest(pull).isfinite()
             spent += awake
             delta = leaf.detach() - x

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, forward, input_gradient, network_dtype
 from whorl.attacks.objectives import Goal
 from whorl.attacks.step import largest
-from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, identity
+from whorl.estimators import Estimator, identity
 from whorl.randomness import Ids
+from whorl.records import Count, NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -26,19 +26,10 @@ class DeepFool(Attack):
         estimator: gradient to invariant gradient, applied to each boundary's normal.
     """
 
-    steps: int = 50
-    candidates: int = 9
-    overshoot: float = 0.02
+    steps: Count = 50
+    candidates: Count = 9
+    overshoot: NotNegative = 0.02
     estimator: Estimator = identity
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "candidates"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
-        if not self.overshoot >= 0:
-            raise WhorlError(f"overshoot must be >= 0; got {self.overshoot}.")
-        as_estimator(self.estimator)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
         """Walk. What is as wanted already comes back unchanged; what never gets there comes back as far as it came."""
@@ -50,7 +41,7 @@ class DeepFool(Attack):
         spent = torch.zeros_like(goal.labels)
         for _ in range(self.steps):
             leaf = adv.detach().requires_grad_()
-            logits = model(leaf.to(precision)).to(x.dtype)
+            logits = forward(model, leaf.to(precision)).to(x.dtype)
             active = ~goal.reached(logits)
             # One wait for the device against ten gradients, and it changes no result: everyone has arrived.
             if not bool(active.any()):
@@ -62,7 +53,7 @@ class DeepFool(Attack):
             hair = 1e-4 + torch.finfo(precision).eps * logits.detach().abs().amax(dim=1)
             for k in range(rivals.shape[1]):
                 lead = logits.gather(1, rivals[:, k : k + 1])[:, 0] - own
-                (normal,) = torch.autograd.grad(lead.sum(), leaf, retain_graph=k + 1 < rivals.shape[1])
+                normal = input_gradient(lead, leaf, keep=k + 1 < rivals.shape[1])
                 finite &= largest(normal).isfinite()
                 along = self.estimator(normal)
                 # Per unit of `along` the lead grows by <normal, along>: for the plain gradient, its squared length.

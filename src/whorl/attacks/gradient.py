@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
-from whorl.attacks.norms import NormName, find_norm
-from whorl.attacks.objectives import Goal, Loss, LossName, find_loss
+from whorl.attacks.norms import NormName, check_radius, find_norm
+from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
 from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, for_eps, identity
+from whorl.estimators import Estimator, for_eps, identity
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
 from whorl.randomness import Ids, image_keys, substream
+from whorl.records import Count, Limits, NotNegative, Positive
 from whorl.transforms import InputTransform, plain
 
+# Ten steps of more overflow float32; the field tries up to 2.
+MOST_MOMENTUM = 100
 # Streams of an image's randomness: one for the start, then one for each step.
 _START = -1
 
@@ -57,47 +61,28 @@ class GradientAttack(Attack):
     True
     """
 
-    eps: float | tuple[float, ...] | Tensor = 16 / 255
-    steps: int = 10
-    alpha: float | None = None
-    pace: float = 5.0
+    eps: Annotated[NotNegative | tuple[NotNegative, ...] | Tensor, "a number >= 0, or one for each image"] = 16 / 255
+    steps: Count = 10
+    alpha: Positive | None = None
+    pace: Positive = 5.0
     norm: NormName = "linf"
     loss: LossName | Loss = "ce"
     input: InputTransform = plain
-    samples: int = 1
+    samples: Count = 1
     estimator: Estimator = identity
-    momentum: float = 0.0
+    momentum: Annotated[float, Limits(least=0, most=MOST_MOMENTUM)] = 0.0
     optimizer: Optimizer = "sign"
     random_start: bool = False
     early_stop: bool = False
-    chunk: int | None = None
+    chunk: Count | None = None
     fast: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.eps, float):
+        if isinstance(self.eps, Tensor):
             # A tensor in a frozen record could change under it, and has no single truth value to compare by.
-            values = torch.as_tensor(self.eps, dtype=torch.float64).tolist()
-            object.__setattr__(self, "eps", tuple(values) if isinstance(values, list) else values)
-        for eps in self.eps if isinstance(self.eps, tuple) else (self.eps,):
-            if not isinstance(eps, float) or not 0 <= eps < float("inf"):
-                raise WhorlError(f"eps must be a number >= 0, or one per image; got {self.eps!r}.")
-        for name in ("steps", "samples", "chunk"):
-            value = getattr(self, name)
-            if not (value is None and name == "chunk") and (not isinstance(value, int) or value < 1):
-                raise WhorlError(f"{name} must be a whole number >= 1; got {value!r}.")
-        if self.alpha is not None and not self.alpha > 0:
-            raise WhorlError(f"alpha must be above 0; got {self.alpha}.")
-        if not self.pace > 0:
-            raise WhorlError(f"pace must be above 0; got {self.pace}.")
-        if not self.momentum >= 0:
-            raise WhorlError(f"momentum must be >= 0; got {self.momentum}.")
-        if self.optimizer not in ("sign", "adam"):
-            raise WhorlError(f"optimizer must be 'sign' or 'adam'; got {self.optimizer!r}.")
-        if self.fast not in (None, False, True):
-            raise WhorlError(f"fast must be True, False or None; got {self.fast!r}.")
-        if not callable(self.input):
-            raise WhorlError(f"input must be callable on (images, keys), such as DiverseInput(); got {self.input!r}.")
-        find_norm(self.norm), find_loss(self.loss), as_estimator(self.estimator)
+            object.__setattr__(self, "eps", self.eps.tolist())
+        super().__post_init__()
+        check_radius(self.eps, self.norm)
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
@@ -164,6 +149,7 @@ class Followed(Attack):
     on_step: OnStep
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.attack.early_stop:
             raise WhorlError("on_step cannot follow an attack with early_stop=True, whose batch shrinks.")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Model, network_dtype
+from whorl.attacks.contract import Model, forward, input_gradient, network_dtype
 from whorl.attacks.objectives import Goal, Loss, find_loss
 from whorl.attacks.step import Step, largest
 from whorl.randomness import substream
@@ -222,7 +222,7 @@ class SampledGradient:
             logits = weight * part.detach() if logits is None else logits + weight * part.detach()
         assert logits is not None  # noqa: S101 - a model has at least one term
         # A sum over the batch, so that each image's gradient is its own, whatever it is batched with.
-        (gradient,) = torch.autograd.grad(objective.sum(), leaf)
+        gradient = input_gradient(objective, leaf)
         batch = x.shape[0]
         return gradient.reshape(count, *x.shape), logits[:batch]
 
@@ -230,4 +230,4 @@ class SampledGradient:
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
     """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses."""
     terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
-    return [(1.0, model(x))] if terms is None else terms(x)
+    return [(1.0, forward(model, x))] if terms is None else list(forward(terms, x))

@@ -22,6 +22,7 @@ from whorl.estimators import (
     TranslationInvariant,
 )
 from whorl.models.backward import Backward
+from whorl.records import checked
 from whorl.transforms import DiverseInput, RandomAffine
 from whorl.transforms.mixed import Gain, InputChain, Mirror
 from whorl.transforms.spread import SpreadAffine
@@ -33,7 +34,7 @@ _pgd = GradientAttack(random_start=True)
 _mim = GradientAttack(momentum=1.0)
 _dim = _mim.with_(input=DiverseInput())
 _ram = _mim.with_(input=RandomAffine())
-# Ours, not the paper's: what helped on networks never seen, part by part. docs/frontier.md says what is measured.
+# Ours, not the paper's: what helped on networks that were not attacked; docs/frontier.md says what is measured.
 _best = TransferAttack(
     momentum=1.0,
     pace=20.0,
@@ -76,7 +77,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "dim": "momentum and diverse inputs",
     "eot": "mean gradient over 50 random affine transforms, 50 steps",
     "ram": "momentum and one random affine draw a step",
-    "ai-best": "ours: momentum, planned poses, a gentler backward pass, made for networks never seen",
+    "ai-best": "ours: momentum, planned poses, a gentler backward pass, made for networks that are not attacked",
     "deepfool": "nearest linearised boundary, L2",
     "cw": "smallest L2 perturbation by Adam, binary search over c",
     "nes": "sign steps, gradient from antithetic Gaussian queries",
@@ -88,7 +89,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 }
 
 
-def attack(name: str, **settings: Any) -> Attack:
+def attack(name: str, /, **settings: Any) -> Attack:
     """Get an attack by name, with some settings changed.
 
     Args:
@@ -108,6 +109,7 @@ def attack(name: str, **settings: Any) -> Attack:
     >>> attack("ri-dim").estimator
     RotationInvariant(degrees=(32.0, 1.6), at_eps=16/255)
     """
+    name = checked("name", name, str)
     if ":" in name:
         from whorl.interop import peer  # other libraries, which are extras
 

@@ -12,9 +12,9 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import OnStep
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
-from whorl.errors import WhorlError
 from whorl.models.backward import Backward
 from whorl.randomness import Ids, image_keys, substream
+from whorl.records import Positive
 from whorl.transforms import InputTransform, Planned
 
 _UNCHANGED = Backward()
@@ -40,24 +40,16 @@ class TransferAttack(GradientAttack):
     """
 
     backward: Backward = _UNCHANGED
-    temperature: float = 1.0
-    overshoot: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise WhorlError(f"temperature must be a number above 0; got {self.temperature}.")
-        if not 0 < self.overshoot < float("inf"):
-            raise WhorlError(f"overshoot must be a number above 0; got {self.overshoot}.")
-        if not isinstance(self.backward, Backward):
-            raise WhorlError(f"backward must be a Backward record; got {self.backward!r}.")
+    temperature: Positive = 1.0
+    overshoot: Positive = 1.0
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
     ) -> Crafted:
         """Run the common loop with what these settings amount to."""
         plain = GradientAttack(**{f.name: getattr(self, f.name) for f in fields(GradientAttack)})
-        eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot)
+        most = 1.0 if self.norm == "linf" else float("inf")  # nothing lies beyond the range of a pixel
+        eps = plain.eps if self.overshoot == 1 else _times(plain.eps, self.overshoot, most)
         loss = self.loss if self.temperature == 1 else tempered(find_loss(self.loss), self.temperature)
         with self.backward.applied(model, x) as changed:
             planned = replace(plain, input=self._planned(x, seed, ids), eps=eps, loss=loss)
@@ -76,7 +68,7 @@ class TransferAttack(GradientAttack):
         return self.input.plan(table.flatten(0, 1))
 
 
-def _times(eps: float | tuple[float, ...] | Tensor, factor: float) -> float | tuple[float, ...]:
+def _times(eps: float | tuple[float, ...] | Tensor, factor: float, most: float) -> float | tuple[float, ...]:
     if isinstance(eps, tuple):
-        return tuple(value * factor for value in eps)
-    return float(eps) * factor
+        return tuple(min(value * factor, most) for value in eps)
+    return min(float(eps) * factor, most)

@@ -10,7 +10,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,17 @@ _FILLER_BYTES = 1024 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Milliseconds that a call took: the median and the 10th and 90th percentile of ``n`` repeats; the first call's."""
+    """Milliseconds that a call took: the median and the 10th and 90th percentile of ``n`` repeats; the first call's.
+
+    ``samples_ms`` has every repeat, in order, so that whatever is said of them can be recomputed.
+    """
 
     median_ms: float
     p10_ms: float
     p90_ms: float
     n: int
     first_ms: float
+    samples_ms: tuple[float, ...] = field(repr=False)
 
     @classmethod
     def of(cls, samples: Sequence[float], first: float) -> Timing:
@@ -48,7 +52,8 @@ class Timing:
         values = torch.tensor(samples, dtype=torch.float64)
         low, middle, high = values.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
         median, p10, p90, begun = (significant(value, 6) for value in (middle, low, high, first))
-        return cls(median_ms=median, p10_ms=p10, p90_ms=p90, n=len(samples), first_ms=begun)
+        every = tuple(significant(sample, 6) for sample in samples)
+        return cls(median_ms=median, p10_ms=p10, p90_ms=p90, n=len(samples), first_ms=begun, samples_ms=every)
 
 
 def significant(value: float, digits: int = 4) -> float:

@@ -18,7 +18,7 @@ from whorl.files import defined
 from whorl.models.zoo import find_device
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import COLUMNS, write_results
+from whorl.runs.results import records, write_results
 from whorl.runs.scores import Evaluated, Summary, evaluate_folders
 
 ABOVE_LIMIT = 1
@@ -164,10 +164,7 @@ def _content(done: Evaluated) -> dict[str, Any]:
             {"first": first, "second": second, "target": target, **_comparison(comparison)}
             for (first, second, target), comparison in done.comparisons.items()
         ],
-        "cells": [
-            {name: None if value == "" else value for name, value in zip(COLUMNS, cell.row(), strict=True)}
-            for cell in done.cells
-        ],
+        "cells": records(done.cells),
         "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
     }
 

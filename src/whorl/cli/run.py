@@ -12,7 +12,7 @@ from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
-from whorl.runs.results import COLUMNS
+from whorl.runs.results import records
 
 _EXAMPLES = """
 Example: whorl run mine.toml --out runs/mine
@@ -69,9 +69,6 @@ def _content(done: runs.Done) -> dict[str, Any]:
         "name": done.declaration.name,
         "n": len(done.ids),
         "folder": str(done.folder),
-        "cells": [
-            {name: None if value == "" else value for name, value in zip(COLUMNS, cell.row(), strict=True)}
-            for cell in done.cells
-        ],
+        "cells": records(done.cells),
         "left_out": [{"id": name, "reason": reason} for name, reason in done.left_out],
     }

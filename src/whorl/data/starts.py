@@ -33,9 +33,6 @@ class StartFolder(Record):
 
     folder: Path
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # text will do
-
     def path(self, name: str) -> Path:
         """The start image of one id.
 

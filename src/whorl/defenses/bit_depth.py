@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
-from whorl.defenses.defended import at_least_single, require_images, require_whole, straight_through
+from whorl.defenses.defended import at_least_single, require_images, straight_through
 from whorl.defenses.registry import DEFENSES
-from whorl.records import Record
+from whorl.records import Limits, Record, checked
+
+Levels = Annotated[int, Limits(least=2, most=256)]
 
 
 def reduce_bits(x: Tensor, *, levels: int = 4) -> Tensor:
@@ -30,7 +32,7 @@ def reduce_bits(x: Tensor, *, levels: int = 4) -> Tensor:
     tensor([0.0000, 0.3333, 1.0000])
     """
     require_images(x)
-    require_whole("levels", levels, 2, 256)
+    levels = checked("levels", levels, Levels)
     value = (at_least_single(x.detach()) * levels).floor().clamp(0, levels - 1) / (levels - 1)
     return straight_through(value.to(x.dtype), x)
 
@@ -46,10 +48,7 @@ class BitDepth(Record):
 
     name: ClassVar[str] = "bitdepth"
     about: ClassVar[str] = "round each channel to a few levels"
-    levels: int = 4
-
-    def __post_init__(self) -> None:
-        require_whole("levels", self.levels, 2, 256)
+    levels: Levels = 4
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
         """Quantise ``x``."""

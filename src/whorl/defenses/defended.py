@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from typing import Protocol, Self
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from whorl.errors import WhorlError
 from whorl.randomness import image_keys, substream
+from whorl.records import Count, checked
 
 
 class Defense(Protocol):
@@ -86,8 +86,7 @@ class Defended(nn.Module):
 
     def __init__(self, model: nn.Module, defense: Defense, *, samples: int = 1, seed: int = 0) -> None:
         super().__init__()
-        require_whole("samples", samples, 1)
-        require_whole("seed", seed)
+        samples, seed = checked("samples", samples, Count), checked("seed", seed, int)
         missing = [name for name in ("name", "labels", "num_classes") if not hasattr(model, name)]
         if missing:
             raise WhorlError(
@@ -141,26 +140,6 @@ def require_images(x: Tensor) -> None:
     """Refuse what is not a floating (B, 3, H, W) tensor. Looks at no values, so it never waits for the device."""
     if x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
         raise WhorlError(f"expected floating images of shape (B, 3, H, W), got {x.dtype} of shape {tuple(x.shape)}.")
-
-
-def require_whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:
-    """Refuse a setting that is not a whole number from ``low`` to ``high``."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        above = low is None or value >= low
-        below = high is None or value <= high
-        if above and below:
-            return
-    span = (f" from {low}" if low is not None else "") + (f" to {high}" if high is not None else "")
-    raise WhorlError(f"{name} must be a whole number{span}; got {value!r}.")
-
-
-def require_number(name: str, value: object, low: float, high: float = math.inf) -> None:
-    """Refuse a setting that is not a finite number in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise WhorlError(f"{name} must be a finite number; got {value!r}.")
-    if not low <= value <= high:
-        span = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
-        raise WhorlError(f"{name} must be {span}; got {value!r}.")
 
 
 def at_least_single(x: Tensor) -> Tensor:

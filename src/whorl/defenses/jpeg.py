@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from whorl.defenses.defended import at_least_single, require_images, require_whole, straight_through
+from whorl.defenses.defended import at_least_single, require_images, straight_through
 from whorl.defenses.registry import DEFENSES
-from whorl.records import Record
+from whorl.records import Limits, Record, checked
+
+Quality = Annotated[int, Limits(least=1, most=100)]
 
 
 def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
@@ -32,7 +34,7 @@ def jpeg(x: Tensor, *, quality: int = 75) -> Tensor:
     torch.Size([2, 3, 16, 16])
     """
     require_images(x)
-    require_whole("quality", quality, 1, 100)
+    quality = checked("quality", quality, Quality)
     exact = at_least_single(x.detach())
     # One copy to the host and one back, whatever the batch.
     pixels = (exact * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
@@ -65,10 +67,7 @@ class Jpeg(Record):
 
     name: ClassVar[str] = "jpeg"
     about: ClassVar[str] = "compress as JPEG and decompress"
-    quality: int = 75
-
-    def __post_init__(self) -> None:
-        require_whole("quality", self.quality, 1, 100)
+    quality: Quality = 75
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:  # noqa: ARG002 - nothing here is random
         """Compress ``x``."""

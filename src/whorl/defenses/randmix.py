@@ -11,10 +11,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.defenses.defended import at_least_single, require_images, require_number, require_whole
+from whorl.defenses.defended import at_least_single, require_images
 from whorl.defenses.registry import DEFENSES
 from whorl.randomness import normal, substream, uniform
-from whorl.records import Record
+from whorl.records import Count, NotNegative, Record
 
 
 class RandMixDraws(NamedTuple):
@@ -71,7 +71,7 @@ def randmix(
     torch.Size([2, 3, 16, 16])
     """
     require_images(x)
-    _check(colors, pixels, sigma, alpha, noise)
+    RandMix(colors=colors, pixels=pixels, sigma=sigma, alpha=alpha, noise=noise)  # checks them
     source = at_least_single(x).flatten(2) * 2 - 1
     draws = draw(keys, source.shape[2], colors=colors, pixels=pixels)
     where = (draws.place * source.shape[2]).long()
@@ -97,14 +97,11 @@ class RandMix(Record):
     name: ClassVar[str] = "randmix"
     about: ClassVar[str] = "repaint with a few of the image's own colours, at random"
     samples: ClassVar[int] = 10  # draws that are averaged by default
-    colors: int = 5
-    pixels: int = 100
-    sigma: float = 10.0
-    alpha: float = 10.0
-    noise: float = 32 / 255
-
-    def __post_init__(self) -> None:
-        _check(self.colors, self.pixels, self.sigma, self.alpha, self.noise)
+    colors: Count = 5
+    pixels: Count = 100
+    sigma: NotNegative = 10.0
+    alpha: NotNegative = 10.0
+    noise: NotNegative = 32 / 255
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Repaint ``x``."""
@@ -117,14 +114,6 @@ class RandMix(Record):
             alpha=self.alpha,
             noise=self.noise,
         )
-
-
-def _check(colors: object, pixels: object, sigma: object, alpha: object, noise: object) -> None:
-    require_whole("colors", colors, 1)
-    require_whole("pixels", pixels, 1)
-    require_number("sigma", sigma, 0)
-    require_number("alpha", alpha, 0)
-    require_number("noise", noise, 0)
 
 
 def choose_colors(candidates: Tensor, choice: Tensor, sigma: float) -> Tensor:

@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.defenses.defended import require_images, require_number
+from whorl.defenses.defended import require_images
 from whorl.defenses.registry import DEFENSES
 from whorl.randomness import uniform
-from whorl.records import Record
+from whorl.records import Record, Share, checked
 
 
 class Placement(NamedTuple):
@@ -57,7 +57,7 @@ def resize_pad(x: Tensor, keys: Tensor, *, min_scale: float = 0.875) -> Tensor:
     torch.Size([1, 3, 32, 32])
     """
     require_images(x)
-    require_number("min_scale", min_scale, 0, 1)
+    min_scale = checked("min_scale", min_scale, Share)
     batch, channels, height, width = x.shape
     at = draw_placements(keys, (height, width), min_scale=min_scale)
     rows, in_rows = _source(at.height, at.top, height)
@@ -80,10 +80,7 @@ class ResizePad(Record):
     name: ClassVar[str] = "resize-pad"
     about: ClassVar[str] = "shrink at random and pad with black at random"
     samples: ClassVar[int] = 1  # draws that are averaged by default
-    min_scale: float = 0.875
-
-    def __post_init__(self) -> None:
-        require_number("min_scale", self.min_scale, 0, 1)
+    min_scale: Share = 0.875
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Shrink and place ``x``."""

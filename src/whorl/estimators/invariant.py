@@ -6,12 +6,10 @@ of its settings. ``estimator.wrap(module)`` puts it inside a network, so that an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from numbers import Real
-from sys import float_info
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +18,7 @@ from whorl.errors import WhorlError
 from whorl.estimators.fast import average_rotations, estimate
 from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
-from whorl.records import Record, Registry
+from whorl.records import Limits, Positive, Record, Registry
 
 # Translation-invariant attacks (Dong et al., 2019) sample the bell curve on 15 points from -3σ to 3σ.
 TI_SIGMA = 7 / 3
@@ -29,6 +27,9 @@ TI_SIGMA = 7 / 3
 # then the next multiple of what matrix units take at once.
 _FINER, _ANGLES_AT_ONCE = 2, 16
 _LEAST_WIDTH = 1e-2  # of a cell
+_LEAST_DEGREES = 1e-6  # less than that of any image
+
+Degrees = Annotated[float, Limits(above=0, most=180)]
 
 
 @runtime_checkable
@@ -97,6 +98,7 @@ class TranslationInvariant(_Wraps, Record):
     weights: Tensor | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.kernel
 
     @cached_property
@@ -149,6 +151,7 @@ class AffineInvariant(_Wraps, Record):
     scaling: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.kernel, self.polar_kernel
 
     @cached_property
@@ -211,21 +214,8 @@ class RotationInvariant(_Wraps, Record):
     """
 
     _always_shown: ClassVar[tuple[str, ...]] = ("degrees",)
-    degrees: float | tuple[float, float] = (32.0, 1.6)
-    at_eps: float | None = None
-
-    def __post_init__(self) -> None:
-        given = tuple(self.degrees) if isinstance(self.degrees, Sequence) else (self.degrees,)
-        numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in given)
-        if not 1 <= len(given) <= 2 or not numbers or not all(0 < one <= 180 for one in given):
-            raise WhorlError(
-                f"degrees must be above 0 and at most 180, or a pair of such, first and last; got {self.degrees!r}."
-            )
-        if self.at_eps is not None and not 0 < self.at_eps < float("inf"):
-            raise WhorlError(f"at_eps must be above 0, or None; got {self.at_eps!r}.")
-        widths = tuple(map(float, given))
-        # What a file gives is a list.
-        object.__setattr__(self, "degrees", widths if len(widths) == 2 else widths[0])
+    degrees: Degrees | tuple[Degrees, Degrees] = (32.0, 1.6)
+    at_eps: Positive | None = None
 
     def for_eps(self, eps: float) -> RotationInvariant:
         """The estimator of an attack with an ε in L∞; the same object every time, so that a recorded loop knows it."""
@@ -348,7 +338,7 @@ def _for_eps(estimator: RotationInvariant, eps: float) -> RotationInvariant:
     assert estimator.at_eps is not None  # noqa: S101 - the caller has looked
     share = min(1.0, eps / estimator.at_eps) or 1.0  # a ball without extent has no width to suit
     widths = estimator.degrees if isinstance(estimator.degrees, tuple) else (estimator.degrees,)
-    scaled = tuple(max(width * share, float_info.min) for width in widths)
+    scaled = tuple(max(width * share, _LEAST_DEGREES) for width in widths)
     return RotationInvariant(degrees=scaled if len(scaled) == 2 else scaled[0])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,9 +30,10 @@ from whorl.geometry.kernels import (
     uniform_kernel,
 )
 from whorl.geometry.polar import steps_of
-from whorl.records import Record
+from whorl.records import Limits, Record
 
 Spacing = Literal["linear", "log"]
+Finer = Annotated[int, Limits(least=1, most=64)]
 # What the two have in common.
 _KERNEL = ("kernel_size", "sigma", "kind", "polar_kernel_size", "polar_sigma", "translation", "rotation", "scaling")
 _INNERMOST = 0.5  # pixels: within that of the centre a logarithmic grid has no rows
@@ -74,13 +75,10 @@ class PolarGridInvariant(_Wraps, Record):
     rotation: bool = True
     scaling: bool = True
     spacing: Spacing = "linear"
-    finer: int | tuple[int, int] = 1
+    finer: Finer | tuple[Finer, Finer] = 1
 
     def __post_init__(self) -> None:
-        if self.spacing not in ("linear", "log"):
-            raise WhorlError(f"spacing must be 'linear' or 'log'; got {self.spacing!r}.")
-        if not all(isinstance(part, int) and part >= 1 for part in self._finer):
-            raise WhorlError(f"finer must be a whole number from 1, or a pair of them; got {self.finer!r}.")
+        super().__post_init__()
         _ = self.plain
 
     @property

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whorl.errors import WhorlError
 from whorl.estimators.invariant import ESTIMATORS
-from whorl.records import Record
+from whorl.records import Part, Record, Share
 
 
 @ESTIMATORS.add
@@ -24,11 +23,7 @@ class CompressedGradient(Record):
     [[[[-2.0, 3.0]]]]
     """
 
-    power: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.power <= 1:
-            raise WhorlError(f"power must lie in (0, 1]; got {self.power}.")
+    power: Part = 0.5
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Compress (B, C, H, W)."""
@@ -48,11 +43,7 @@ class SharedChannels(Record):
     [2.5, 3.5]
     """
 
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise WhorlError(f"share must lie in [0, 1]; got {self.share}.")
+    share: Share = 0.5
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Mix (B, C, H, W)."""

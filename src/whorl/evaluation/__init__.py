@@ -4,6 +4,7 @@ from whorl.evaluation.attacked_images import AttackedImages, outcomes, success_r
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
 from whorl.evaluation.outcomes import Outcomes
+from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
 from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
 from whorl.evaluation.success import SuccessRate, mean_rate
@@ -25,6 +26,7 @@ __all__ = [
     "Predictor",
     "Rate",
     "SuccessRate",
+    "WorstPoses",
     "compare",
     "holm",
     "mean_rate",
@@ -37,4 +39,5 @@ __all__ = [
     "to_8_bits",
     "weighted_rates",
     "wilson",
+    "worst_pose",
 ]

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import check_images, held_in_eval
+from whorl.attacks.contract import check_images, forward, held_in_eval
+from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
 
@@ -93,6 +94,23 @@ class Predictor:
         found = self.read(images, poses, lambda logits: (logits.argmax(1),), y=y, ids=ids)
         return {cell: labels for cell, (labels,) in found.items()}
 
+    def margins(
+        self, images: Tensor, y: Tensor, poses: PosesByTarget, *, ids: Sequence[str] | None = None
+    ) -> dict[tuple[str, Pose], tuple[Tensor, Tensor]]:
+        """Predict, and say how sure of it a network is; arguments and errors as of ``recognised``.
+
+        Returns:
+            By (target, pose), (B,) bool: recognised; and (B,) float: how far the best other class is above the label,
+            in logits. Both on the CPU.
+        """
+
+        def compared(logits: Tensor) -> tuple[Tensor, Tensor]:
+            labels = y.to(logits.device, torch.int64)
+            return logits.argmax(1) == labels, margin(logits.float(), labels)
+
+        found = self.read(images, poses, compared, y=y, ids=ids)
+        return {cell: (right, apart) for cell, (right, apart) in found.items()}
+
     @torch.no_grad()
     def read(
         self,
@@ -144,7 +162,7 @@ class Predictor:
         if name not in self._networks:
             self._networks[name] = _in_precision(self.targets[name], self.precision)
         with held_in_eval(self.targets[name]):
-            logits = self._networks[name](seen)
+            logits = forward(self._networks[name], seen)
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")

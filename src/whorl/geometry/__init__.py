@@ -1,7 +1,19 @@
-"""Where pixels go: affine warps, polar warps and their inverse, and the kernels that blur over them."""
+"""Where pixels go: affine and projective warps, polar warps and their inverse, and the kernels that blur over them."""
 
 from whorl.geometry.affine import affine
 from whorl.geometry.kernels import blur, gaussian_kernel, uniform_kernel
+from whorl.geometry.photometry import adjust, defocus
 from whorl.geometry.polar import from_polar, to_polar
+from whorl.geometry.projection import project
 
-__all__ = ["affine", "blur", "from_polar", "gaussian_kernel", "to_polar", "uniform_kernel"]
+__all__ = [
+    "adjust",
+    "affine",
+    "blur",
+    "defocus",
+    "from_polar",
+    "gaussian_kernel",
+    "project",
+    "to_polar",
+    "uniform_kernel",
+]

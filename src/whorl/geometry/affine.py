@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, quoted
+from whorl.geometry.projection import centred_axes, project, sampled
 from whorl.geometry.warp_gpu import warp_on_gpu
+from whorl.records import checked
 
 
 def affine(
@@ -15,8 +18,12 @@ def affine(
     angle: float | Tensor = 0.0,
     scale: float | Tensor = 1.0,
     shift: tuple[float, float] | Tensor = (0.0, 0.0),
+    matrix: Sequence[Sequence[float]] | Tensor | None = None,
 ) -> Tensor:
     """Rotate and scale about the image's centre, then shift: the paper's ``M_t · M_q`` (Eq. 3).
+
+    With a ``matrix``, that is applied first: what stands at p from the centre comes to
+    ``scale · R(angle) · matrix · p + shift``, so that by itself it may be any affine map.
 
     Axes are (right, down), so a positive angle turns the image clockwise on screen. Bilinear, zeros outside.
     Differentiable in the images and in every parameter given as a tensor.
@@ -26,23 +33,37 @@ def affine(
         angle: degrees; a number, or a (B,) tensor with one angle per image.
         scale: factor > 0, above 1 enlarges; a number or a (B,) tensor.
         shift: (right, down) in pixels; a pair, or a (B, 2) tensor.
+        matrix: 2 x 2 numbers, or a (2, 2) or (B, 2, 2) tensor, for columns (right, down); invertible. None for none.
 
     Returns:
         (B, C, H, W), dtype of ``x``.
 
+    Raises:
+        WhorlError: a shape that does not fit the images, a scale that is not above 0, or a matrix without an inverse.
+
     >>> x = torch.zeros(1, 1, 5, 5); x[0, 0, 2, 3] = 1           # one pixel right of the centre
     >>> affine(x, angle=90).round()[0, 0].nonzero().tolist()      # turns to one pixel below it
     [[3, 2]]
+    >>> affine(x, matrix=[[0, 1], [1, 0]]).round()[0, 0].nonzero().tolist()      # mirrors at the diagonal
+    [[3, 2]]
     """
-    if x.dim() != 4 or not x.is_floating_point():
+    if not isinstance(x, Tensor) or x.dim() != 4 or not x.is_floating_point():
+        if not isinstance(x, Tensor):
+            raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {type(x).__name__}.")
         raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {x.dtype} of shape {tuple(x.shape)}.")
     # Half precision places a pixel of a 299-pixel image only to within 0.1 px, so coordinates are at least float32.
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     factor = _per_image(scale, x, dtype, "scale")
+    degrees, moved = _per_image(angle, x, dtype, "angle"), _shifts(shift, x, dtype)
     # A tensor on a GPU is not looked at: that would make the host wait for it.
-    if factor.device.type == "cpu" and not bool((factor > 0).all()):
-        raise WhorlError(f"scale must be above 0; got {scale}.")
-    return warp(x, _per_image(angle, x, dtype, "angle"), factor, _shifts(shift, x, dtype))
+    if factor.device.type == "cpu":
+        if not bool((factor > 0).all()):
+            raise WhorlError(f"scale must be above 0; got {scale}.")
+        if not all(bool(part.isfinite().all()) for part in (factor, degrees, moved)):
+            raise WhorlError(f"angle, scale and shift must be finite; got {angle}, {scale} and {shift}.")
+    if matrix is None:
+        return warp(x, degrees, factor, moved)
+    return project(x, rotation(degrees, factor) @ _matrices(matrix, x, dtype), moved)
 
 
 def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -60,24 +81,20 @@ def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     fast = warp_on_gpu(x, angle, scale, shift)
     if fast is not None:
         return fast.to(x.dtype)
-    height, width = x.shape[-2:]
-    theta, dtype = torch.deg2rad(angle), angle.dtype
-    down, right = torch.meshgrid(
-        torch.arange(height, dtype=dtype, device=x.device) - (height - 1) / 2,
-        torch.arange(width, dtype=dtype, device=x.device) - (width - 1) / 2,
-        indexing="ij",
-    )
+    theta = torch.deg2rad(angle)
+    right, down = centred_axes(x, angle.dtype)
     # The output pixel p' shows the input at R(-angle) (p' - shift) / scale.
     right = right - shift[:, 0, None, None]
     down = down - shift[:, 1, None, None]
     cos = (torch.cos(theta) / scale)[:, None, None]
     sin = (torch.sin(theta) / scale)[:, None, None]
-    # grid_sample wants [-1, 1] from edge to edge, which unlike centre to centre also serves a side of one pixel.
-    across = (cos * right + sin * down) * (2 / width)
-    along = (cos * down - sin * right) * (2 / height)
-    grid = torch.stack((across, along), dim=-1)
-    out = F.grid_sample(x.to(dtype), grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    return out.to(x.dtype)
+    return sampled(x, cos * right + sin * down, cos * down - sin * right)
+
+
+def rotation(angle: Tensor, scale: Tensor) -> Tensor:
+    """The matrices ``scale · R(angle)`` of (B,) degrees, clockwise on screen, and (B,) factors: (B, 2, 2)."""
+    cos, sin = torch.cos(torch.deg2rad(angle)) * scale, torch.sin(torch.deg2rad(angle)) * scale
+    return torch.stack((cos, -sin, sin, cos), dim=1).reshape(-1, 2, 2)
 
 
 def _per_image(value: float | Tensor, x: Tensor, dtype: torch.dtype, name: str) -> Tensor:
@@ -87,7 +104,7 @@ def _per_image(value: float | Tensor, x: Tensor, dtype: torch.dtype, name: str) 
         return value.to(x.device, dtype)
     if isinstance(value, Tensor):
         return value.to(x.device, dtype).expand(x.shape[0])
-    return torch.full(x.shape[:1], float(value), dtype=dtype, device=x.device)
+    return torch.full(x.shape[:1], checked(name, value, float), dtype=dtype, device=x.device)
 
 
 def _shifts(shift: tuple[float, float] | Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -95,7 +112,18 @@ def _shifts(shift: tuple[float, float] | Tensor, x: Tensor, dtype: torch.dtype) 
         if shift.shape != (x.shape[0], 2):
             raise WhorlError(f"shift must be a pair or ({x.shape[0]}, 2); got {tuple(shift.shape)}.")
         return shift.to(x.device, dtype)
-    if len(shift) != 2:
-        raise WhorlError(f"shift must be a pair (right, down) in pixels; got {len(shift)} values.")
+    if not isinstance(shift, tuple | list | Tensor) or len(shift) != 2:
+        raise WhorlError(f"shift must be a pair (right, down) in pixels; got {quoted(shift)}.")
     right, down = (_per_image(part, x, dtype, "shift") for part in shift)
     return torch.stack((right, down), dim=1)
+
+
+def _matrices(matrix: Sequence[Sequence[float]] | Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    given = matrix if isinstance(matrix, Tensor) else torch.tensor(matrix, dtype=dtype)
+    if given.shape not in ((2, 2), (x.shape[0], 2, 2)):
+        raise WhorlError(f"matrix must be 2 x 2 numbers or ({x.shape[0]}, 2, 2); got {tuple(given.shape)}.")
+    given = given.to(x.device, dtype)
+    # As with the scale: what is on a GPU is not looked at.
+    if given.device.type == "cpu" and not bool((torch.linalg.det(given.detach()).abs() > 0).all()):
+        raise WhorlError(f"matrix must have an inverse; got {given.tolist()}.")
+    return given.expand(x.shape[0], 2, 2)

@@ -6,7 +6,7 @@ A recipe is a line: a composition of parts, not a class.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Estimator, identity
-from whorl.records import Record, Registry
+from whorl.records import Count, NotNegative, Positive, Record, Registry, Share
 from whorl.transforms import DiverseInput, InputTransform, RandomAffine, plain
 
 Makers = Literal["pool", "student", "both"]
@@ -40,27 +40,21 @@ class Examples(Record):
     """
 
     makers: Makers = "both"
-    weight: int = 1
+    weight: Count = 1
     eps: tuple[float, float] = (0.0, 16 / 255)
-    steps: int = 1
-    reach: float = 1.0
+    steps: Count = 1
+    reach: Positive = 1.0
     random_start: bool = False
-    momentum: float = 0.0
+    momentum: NotNegative = 0.0
     input: InputTransform = plain
     estimator: Estimator = identity
     loss: Literal["ce", "kl"] = "ce"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self.eps
         if not 0 <= low <= high <= 1:
             raise WhorlError(f"eps must be (lowest, highest) within [0, 1]; got {self.eps}.")
-        for name in ("weight", "steps"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise WhorlError(f"{name} must be a whole number from 1; got {getattr(self, name)!r}.")
-        if self.makers not in get_args(Makers):
-            raise WhorlError(f"makers must be one of {', '.join(get_args(Makers))}; got {self.makers!r}.")
-        if not self.reach > 0:
-            raise WhorlError(f"reach must be above 0; got {self.reach}.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -83,22 +77,16 @@ class Recipe(Record):
     name: str
     examples: tuple[Examples, ...]
     objective: Objective = "mixed"
-    clean: float = 0.5
-    strength: float = 0.0
+    clean: Share = 0.5
+    strength: NotNegative = 0.0
     pose: InputTransform = plain
-    posed: float = 1.0
-    ramp: float = 0.0
+    posed: Share = 1.0
+    ramp: Share = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.examples:
             raise WhorlError(f"recipe {self.name!r} must have at least one kind of examples; got none.")
-        if self.objective not in get_args(Objective):
-            raise WhorlError(f"objective must be one of {', '.join(get_args(Objective))}; got {self.objective!r}.")
-        for name in ("clean", "posed", "ramp"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
-        if not self.strength >= 0:
-            raise WhorlError(f"strength must be >= 0; got {self.strength}.")
 
     @property
     def needs_pool(self) -> bool:

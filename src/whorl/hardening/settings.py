@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
 from whorl.errors import WhorlError
 from whorl.models.classifier import Classifier
-from whorl.records import Record
+from whorl.records import Count, Limits, Part, Positive, Record, Share
 
 NormLearning = Literal["frozen", "affine", "batch"]
 _RATES = {"sgd": 0.03, "adam": 1.5e-4}
@@ -50,50 +50,34 @@ class Training(Record):
         checkpoints: how many times to write a checkpoint on the way.
     """
 
-    steps: int = 1000
-    batch: int = 256
+    steps: Count = 1000
+    batch: Count = 256
     optimizer: Literal["adam", "sgd"] = "sgd"
-    lr: float | None = None
-    warmup: float = 0.05
-    weight_decay: float = 5e-5
-    clip: float = 1.0
-    ema: float = 0.99
-    trust: float = 0.8
-    area: tuple[float, float] = (0.35, 1.0)
-    crop: int | None = None
-    mix: float = 0.0
+    lr: Positive | None = None
+    warmup: Share = 0.05
+    weight_decay: Share = 5e-5
+    clip: Positive = 1.0
+    ema: Share = 0.99
+    trust: Share = 0.8
+    area: tuple[Part, Part] = (0.35, 1.0)
+    crop: Count | None = None
+    mix: Share = 0.0
     norm: NormLearning = "affine"
     head: bool = False
-    held_out: int = 256
+    held_out: Annotated[int, Limits(least=0)] = 256
     seed: int = 0
     precision: Literal["bf16", "full"] = "full"
     channels_last: bool = True
     record: bool = True
     compile: bool = False
-    reports: int = 10
-    checkpoints: int = 5
+    reports: Count = 10
+    checkpoints: Count = 5
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "reports", "checkpoints"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise WhorlError(f"{name} must be a whole number from 1; got {getattr(self, name)!r}.")
-        if not isinstance(self.held_out, int) or self.held_out < 0:
-            raise WhorlError(f"held_out must be a whole number from 0; got {self.held_out!r}.")
-        for name, value in (("lr", self.rate), ("clip", self.clip)):
-            if not 0 < value < math.inf:
-                raise WhorlError(f"{name} must be above 0; got {value}.")
-        for name in ("warmup", "weight_decay", "ema", "trust", "mix"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise WhorlError(f"{name} must lie in [0, 1]; got {getattr(self, name)}.")
-        if self.crop is not None and (not isinstance(self.crop, int) or self.crop < 1):
-            raise WhorlError(f"crop must be a whole number of pixels from 1, or None; got {self.crop!r}.")
+        super().__post_init__()
         low, high = self.area
-        if not 0 < low <= high <= 1:
+        if low > high:
             raise WhorlError(f"area must be (lowest, highest) within (0, 1]; got {self.area}.")
-        if self.optimizer not in ("sgd", "adam"):
-            raise WhorlError(f"optimizer must be 'adam' or 'sgd'; got {self.optimizer!r}.")
-        if self.precision not in ("bf16", "full"):
-            raise WhorlError(f"precision must be 'bf16' or 'full'; got {self.precision!r}.")
 
     @property
     def rate(self) -> float:

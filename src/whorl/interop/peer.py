@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from whorl.interop.harness import PeerNetwork, frozen, own_randomness, seed_of
 from whorl.interop.libraries import find_library
 from whorl.interop.library import REQUIRED, SYNONYMS, Library, PeerCall, bound_word, find_ignoring_case, lacking
 from whorl.randomness import Ids, image_keys
+from whorl.records import NotNegative, checked
 
 # The bound of our own attacks, so that what is compared by default has the same.
 EPS = 16 / 255
@@ -159,7 +159,7 @@ class Peer(Attack):
 
 
 def peer(
-    name: str, *, estimator: str | Callable[[Tensor], Tensor] = identity, batched: bool = False, **settings: Any
+    name: str, /, *, estimator: str | Callable[[Tensor], Tensor] = identity, batched: bool = False, **settings: Any
 ) -> Peer:
     """Get an attack of another library by name.
 
@@ -267,9 +267,7 @@ def _bound(library: Library, attack: str, given: dict[str, Any]) -> float | None
         return None
     if eps is REQUIRED:
         raise WhorlError(f"{library.key}:{attack} needs eps, the radius of its {norm or ''} ball; got none.")
-    if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 <= eps < math.inf:
-        raise WhorlError(f"eps must be a number >= 0; got {eps!r}.")
-    return float(eps)
+    return float(checked("eps", eps, NotNegative))
 
 
 def _plain(value: Any) -> Any:

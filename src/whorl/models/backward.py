@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from whorl.errors import WhorlError
 from whorl.models.prepared.fold import alias
-from whorl.records import Record
+from whorl.records import Part, Positive, Record, Share
 
 _RECTIFIERS = (nn.ReLU, nn.ReLU6)
 
@@ -40,17 +40,9 @@ class Backward(Record):
     Backward(skip=0.5)
     """
 
-    skip: float = 1.0
-    rectifier: float | None = None
-    late: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.skip <= 1:
-            raise WhorlError(f"skip must lie in (0, 1]; got {self.skip}.")
-        if self.rectifier is not None and not self.rectifier > 0:
-            raise WhorlError(f"rectifier must be above 0, or None; got {self.rectifier}.")
-        if not 0 <= self.late <= 1:
-            raise WhorlError(f"late must lie in [0, 1]; got {self.late}.")
+    skip: Part = 1.0
+    rectifier: Positive | None = None
+    late: Share = 0.0
 
     @property
     def changes(self) -> bool:
@@ -78,6 +70,11 @@ class Backward(Record):
             raise WhorlError(
                 f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
                 "Pass the network itself, or backward=Backward()."
+            )
+        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+            raise WhorlError(
+                "a source whose backward pass is changed must not be a ScriptModule: it takes no hooks. "
+                "Pass the network that it was scripted from, or backward=Backward()."
             )
         # Compiled code does not look for hooks: it would miss ours, or keep them.
         eager = torch.compiler.set_stance("force_eager") if _compiled(model) else nullcontext()

@@ -65,7 +65,9 @@ class Classifier(nn.Module):
         weights_sha256: str | None = None,
     ) -> None:
         super().__init__()
-        self.net = net.eval().requires_grad_(False)
+        self.net = net.eval()
+        for parameter in net.parameters():  # not net.requires_grad_(), which a ScriptModule has not
+            parameter.requires_grad_(False)
         self.size = _checked_size(size)
         self.mean, self.std = _checked_statistics(mean, std)
         if num_classes < 1:

@@ -59,7 +59,8 @@ class Ensemble(nn.Module):
         self.labels: tuple[str, ...] = tuple(
             getattr(models[0], "labels", None) or (str(i) for i in range(self.num_classes))
         )
-        self.requires_grad_(False)
+        for parameter in self.parameters():  # not self.requires_grad_(), which a ScriptModule inside has not
+            parameter.requires_grad_(False)
         super().train(False)
 
     def forward(self, x: Tensor) -> Tensor:

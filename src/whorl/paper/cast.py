@@ -10,17 +10,17 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 import whorl
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.item import Item, PaperNetwork
-from whorl.runs.declaration import read_toml, validated
+from whorl.runs.toml import TomlTable, read_toml, validated
 
 PROFILES = ("offline", "paper")
 
 
-class Profile(BaseModel):
+class Profile(TomlTable):
     """What stands for each network of the paper.
 
     Attributes:
@@ -32,12 +32,10 @@ class Profile(BaseModel):
         notes: by role, what to know about the choice.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     about: str = ""
     size: Annotated[int, Field(ge=1)] | None = None
-    networks: Mapping[str, tuple[str, ...]]
+    networks: Mapping[str, Annotated[tuple[str, ...], Field(strict=False)]]
     notes: Mapping[str, str] = Field(default_factory=dict)
 
 

@@ -91,6 +91,7 @@ class Camera(Record):
     jpeg: int = 90
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         limits: dict[str, tuple[float, float]] = {
             "width": (16, 20000), "height": (16, 20000), "field_of_view": (1, 150), "angle": (-3600, 3600),
             "scale": (0.01, 100), "offset": (0, 1000), "tilt": (0, 80), "covered": (0, 1), "dot_gain": (0, 0.25),

@@ -89,6 +89,7 @@ class PageLayout(Record):
     margin: float = 10.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("width", "height", "image", "marker", "gap", "margin"):
             value = getattr(self, name)
             if not 0 < value <= 2000:

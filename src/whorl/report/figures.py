@@ -30,6 +30,7 @@ from whorl.report.series import (
     angle_scale_grid,
     attacks,
     costs,
+    of_angle_and_scale,
     overall,
     pairs,
     series,
@@ -173,7 +174,7 @@ def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject:
     figure = blank(height=560)
     shades = PAIR[-len(subject) :]
     for name, colour in zip(subject, shades, strict=True):
-        by_pose = {(c.pose.angle, c.pose.scale): c for c in found[Series(name, transfer)] if not any(c.pose.shift)}
+        by_pose = {(c.pose.angle, c.pose.scale): c for c in found[Series(name, transfer)] if of_angle_and_scale(c.pose)}
         rows = [[by_pose.get((angle, scale)) for scale in scales] for angle in angles]
         heights = [[None if cell is None else percent(cell.counts.rate) for cell in row] for row in rows]
         figure.add_surface(
@@ -227,8 +228,8 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
             text=["" if cell is None else _hover(name, *_cell_words(cell)) for cell in cells],
             hovertemplate="%{text}<extra></extra>",
         )
-    words = {"angle": "angle (°)", "scale": "scale", "shift": "shift right and down (pixels of 299)"}
-    figure.update_xaxes(title=words[sweep.axis], tickvals=thinned(sweep.values))
+    axis = f"{sweep.axis} ({sweep.unit})" if sweep.unit else sweep.axis
+    figure.update_xaxes(title=figure_text(axis), tickvals=thinned(sweep.values))
     return figure
 
 

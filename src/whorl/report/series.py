@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from whorl.evaluation import Pose, SuccessRate
+from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS
 from whorl.runs.networks import UNDEFENDED
 from whorl.runs.results import Cell, mean_rate
 
@@ -154,7 +156,7 @@ def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[flo
     ([-30, 0, 30], [0.5, 1, 1.5])
     >>> angle_scale_grid(grid[:5])
     """
-    there = {(pose.angle, pose.scale) for pose in poses if not any(pose.shift)}
+    there = {(pose.angle, pose.scale) for pose in poses if of_angle_and_scale(pose)}
     while there:
         by_angle = {a: sum(1 for angle, _ in there if angle == a) for a, _ in there}
         by_scale = {s: sum(1 for _, scale in there if scale == s) for _, s in there}
@@ -165,18 +167,25 @@ def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[flo
     return None
 
 
+def of_angle_and_scale(pose: Pose) -> bool:
+    """Whether a pose has nothing but an angle and a scale."""
+    return pose.changed.keys() <= {"angle", "scale"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Poses of which one number varies.
 
     Attributes:
-        axis: which one; a shift is the same in both directions.
+        axis: which one, in words; a shift is the same in both directions.
+        unit: of its values, as in ``"°"``; "" without one.
         values: ascending.
         poses: one for each value.
         fixed: what all have in common, in words.
     """
 
-    axis: Literal["angle", "scale", "shift"]
+    axis: str
+    unit: str = ""
     values: tuple[float, ...]
     poses: tuple[Pose, ...]
     fixed: str
@@ -185,31 +194,79 @@ class Sweep:
 def sweeps(poses: Iterable[Pose]) -> list[Sweep]:
     """Find the lines through the poses that are worth a profile: two by angle, two by scale, two by shift.
 
-    On a grid these are the paper's four, or the nearest to them. Lines without a shift go first.
+    On a grid these are the paper's four, or the nearest to them. Lines without a shift go first. Then one line for
+    each further number of a pose that takes three values or more while all others stay.
 
     >>> from whorl.evaluation import PAPER_POSES
     >>> [(sweep.axis, sweep.values, sweep.fixed) for sweep in sweeps(PAPER_POSES)][:2]
     [('angle', (-30, -15, 0, 15, 30), 'scale 1'), ('scale', (0.5, 0.7, 1.0, 1.3, 1.5), 'angle 30°, shift (20, 20)')]
     """
-    every = list(dict.fromkeys(poses))
+    listed = list(dict.fromkeys(poses))
+    return [*_paper_sweeps(_plainest(listed)), *_further_sweeps(listed)]
+
+
+def _plainest(listed: Sequence[Pose]) -> list[Pose]:
+    """The poses without further numbers; if there are none, those of the most frequent ones."""
+    groups = _grouped(listed, _further)
+    return max(groups, key=lambda group: (_further(group[0]) == _further(Pose()), len(group)), default=[])
+
+
+def _further(pose: Pose) -> tuple[float, ...]:
+    return pose.numbers[-len(FURTHER_NUMBERS) :]
+
+
+def _paper_sweeps(every: Sequence[Pose]) -> list[Sweep]:
     by_angle = _grouped(every, lambda p: (p.scale, p.shift))
     by_scale = _grouped(every, lambda p: (p.angle, p.shift))
     by_shift = _grouped([p for p in every if p.shift[0] == p.shift[1]], lambda p: (p.angle, p.scale))
     found = []
     for group in _nearest([g for g in by_angle if len(g) >= 3], _FIXED_SCALES, lambda p: p.scale):
         ordered = sorted(group, key=lambda p: p.angle)
-        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}"
-        found.append(Sweep(axis="angle", values=tuple(p.angle for p in ordered), poses=tuple(ordered), fixed=fixed))
+        fixed = f"scale {group[0].scale:g}{_shift_words(group[0])}{_further_words(group[0])}"
+        values = tuple(p.angle for p in ordered)
+        found.append(Sweep(axis="angle", unit="°", values=values, poses=tuple(ordered), fixed=fixed))
     for group in _nearest([g for g in by_scale if len(g) >= 3], _FIXED_ANGLES, lambda p: p.angle):
         ordered = sorted(group, key=lambda p: p.scale)
-        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}"
+        fixed = f"angle {group[0].angle:g}°{_shift_words(group[0])}{_further_words(group[0])}"
         found.append(Sweep(axis="scale", values=tuple(p.scale for p in ordered), poses=tuple(ordered), fixed=fixed))
     # A pose that merely happens to have a twin without a shift is no sweep.
     shifted = [group for group in by_shift if sum(any(pose.shift) for pose in group) >= 2]
     for group in sorted(shifted, key=len, reverse=True)[:2]:
         ordered = sorted(group, key=lambda p: p.shift)
-        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}"
-        found.append(Sweep(axis="shift", values=tuple(p.shift[0] for p in ordered), poses=tuple(ordered), fixed=fixed))
+        fixed = f"angle {group[0].angle:g}°, scale {group[0].scale:g}{_further_words(group[0])}"
+        values = tuple(p.shift[0] for p in ordered)
+        unit = "right and down, pixels of 299"
+        found.append(Sweep(axis="shift", unit=unit, values=values, poses=tuple(ordered), fixed=fixed))
+    return found
+
+
+def _all_but(place: int, pose: Pose) -> tuple[float, ...]:
+    return pose.numbers[:place] + pose.numbers[place + 1 :]
+
+
+def _further_sweeps(every: Sequence[Pose]) -> list[Sweep]:
+    found = []
+    first = len(NUMBERS) - len(FURTHER_NUMBERS)
+    for place, number in enumerate(FURTHER_NUMBERS, start=first):
+        groups = _grouped(every, partial(_all_but, place))
+        # The longest line, and of those the one whose other numbers change least.
+        group = max(groups, key=lambda g: (len(g), -len(g[0].changed.keys() - {number.name})), default=[])
+        if len(group) < 3:
+            continue
+        ordered = sorted(group, key=lambda p: p.numbers[place])
+        rest = list(group[0].numbers)
+        rest[place] = number.neutral
+        others = Pose.of(rest)
+        axis, _, unit = number.words.partition(" (")
+        found.append(
+            Sweep(
+                axis=axis,
+                unit=unit.removesuffix(")"),
+                values=tuple(p.numbers[place] for p in ordered),
+                poses=tuple(ordered),
+                fixed=str(others) if others.changed else "the rest as it is",
+            )
+        )
     return found
 
 
@@ -230,6 +287,12 @@ def _nearest(groups: Sequence[list[Pose]], wanted: Sequence[float], of: Callable
             # A second line with another shift would answer another question.
             left = [group for group in left if group is not best and group[0].shift == best[0].shift]
     return sorted(chosen, key=lambda group: of(group[0]))
+
+
+def _further_words(pose: Pose) -> str:
+    four = Pose().numbers[: -len(FURTHER_NUMBERS)]
+    alone = Pose.of((*four, *_further(pose)))
+    return f", {str(alone).removeprefix('0° ')}" if alone.changed else ""
 
 
 def _shift_words(pose: Pose) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whorl.evaluation import Comparison, Pose
+from whorl.geometry.pose import FURTHER_NUMBERS, PoseNumber
 from whorl.report.content import CutOut, Grouped
 from whorl.report.gallery import CLEAN
 from whorl.report.series import Series, Transfer, attacks, overall, series, target_name, transfers
@@ -147,16 +148,21 @@ def _pose_table(found: Mapping[Series, tuple[Cell, ...]], transfer: Transfer) ->
     for pose in dict.fromkeys(pose for by_pose in own.values() for pose in by_pose):
         cells = [by_pose.get(pose) for by_pose in own.values()]
         clean = next(cell for cell in cells if cell is not None)
-        rows.append((_pose_keys(pose), cells, clean.counts.clean_accuracy))
-    keys = ("angle", "scale", "shift")
-    return _detail_table(transfer, str(transfer), ("pose", keys), tuple(own), rows)
+        rows.append((pose, cells, clean.counts.clean_accuracy))
+    there = {name for pose, _, _ in rows for name in pose.changed}
+    further = [number for number in FURTHER_NUMBERS if number.name in there]
+    keys = ("angle", "scale", "shift", *(number.words for number in further))
+    shown = [(_pose_keys(pose, further), cells, clean) for pose, cells, clean in rows]
+    return _detail_table(transfer, str(transfer), ("pose", keys), tuple(own), shown)
 
 
-def _pose_keys(pose: Pose) -> tuple[TableEntry, ...]:
+def _pose_keys(pose: Pose, further: Sequence[PoseNumber]) -> tuple[TableEntry, ...]:
+    values = [pose.changed.get(number.name, number.neutral) for number in further]
     return (
         TableEntry(text=f"{pose.angle:g}°", value=pose.angle),
         TableEntry(text=f"{pose.scale:g}", value=pose.scale),
         TableEntry(text="{:g}, {:g}".format(*pose.shift), value=pose.shift[0]),
+        *(TableEntry(text=f"{value:g}", value=value) for value in values),
     )
 
 

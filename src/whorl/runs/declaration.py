@@ -3,46 +3,58 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+import whorl
 from whorl.attacks import Attack
-from whorl.errors import WhorlError
+from whorl.errors import Fault, SettingsError, quoted
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
+from whorl.geometry.pose import GRID_AXES, MOST_POSES
 from whorl.runs.folder import attack_label
 from whorl.runs.images import Data
 from whorl.runs.networks import split_target
 from whorl.runs.settings import build_attack
+from whorl.runs.toml import TomlTable, read_toml, validated
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
-Names = Annotated[tuple[str, ...], Field(min_length=1)]
-Model = TypeVar("Model", bound=BaseModel)
+Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+Numbers = Annotated[tuple[float, ...], Field(strict=False)]
+Pairs = Annotated[tuple[float | Annotated[tuple[float, float], Field(strict=False)], ...], Field(strict=False)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Grid(TomlTable):
+    """Every combination of some values of what a pose is made of; units as in ``whorl.evaluation.Pose``.
 
+    Of a shift, a stretch and a tilt, a number stands for both directions, or a pair says (right, down).
+    """
 
-class Grid(_Strict):
-    """Every combination of rotations (degrees), scales (factors) and shifts (pixels of a 299-pixel image)."""
+    angles: Numbers = (0.0,)
+    scales: Numbers = (1.0,)
+    shifts: Pairs = (0.0,)
+    shears: Numbers = (0.0,)
+    stretches: Pairs = (1.0,)
+    tilts: Pairs = (0.0,)
+    brightnesses: Numbers = (0.0,)
+    contrasts: Numbers = (1.0,)
+    blurs: Numbers = (0.0,)
 
-    angles: tuple[float, ...] = (0.0,)
-    scales: tuple[float, ...] = (1.0,)
-    shifts: tuple[float | tuple[float, float], ...] = (0.0,)
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        self.poses()
+        return self
 
     def poses(self) -> tuple[Pose, ...]:
         """The product."""
-        return poses(angles=self.angles, scales=self.scales, shifts=self.shifts)
+        return poses(**{name: getattr(self, name) for name in GRID_AXES})
 
 
-class AttackSpec(_Strict):
+class AttackSpec(TomlTable):
     """One attack. In a declaration its name alone will do.
 
     Attributes:
@@ -62,12 +74,27 @@ class AttackSpec(_Strict):
     def _from_name(cls, given: Any) -> Any:
         return {"name": given} if isinstance(given, str) else given
 
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        self.build()
-        if not _LABEL.fullmatch(self.title):
-            raise ValueError(f"label must be letters, digits and . _ + - (it names a folder); got {self.title!r}")
-        return self
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        whorl.attack(name)
+        return name
+
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, label: str) -> str:
+        if label and not _LABEL.fullmatch(label):
+            expected = "letters, digits and . _ + -, at most 80 (it names a folder)"
+            raise SettingsError([Fault((), expected, quoted(label))])
+        return label
+
+    @field_validator("settings")
+    @classmethod
+    def _fit_the_attack(cls, settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        # Of a field, not of the whole: so that what else is wrong with the row is said at the same time.
+        if "name" in info.data:
+            build_attack(info.data["name"], settings)
+        return settings
 
     @property
     def title(self) -> str:
@@ -79,7 +106,7 @@ class AttackSpec(_Strict):
         return build_attack(self.name, self.settings)
 
 
-class Declaration(_Strict):
+class Declaration(TomlTable):
     """A whole experiment.
 
     Attributes:
@@ -97,16 +124,16 @@ class Declaration(_Strict):
         precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.outcomes``.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")
     title: str = ""
     about: str = ""
     seed: int = 0
     data: Data = Data()
     sources: Names
-    attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1)]
+    attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1, strict=False)]
     targets: Names
-    poses: Annotated[tuple[Literal["paper"] | Grid, ...], Field(min_length=1)] = ("paper",)
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    poses: Annotated[tuple[Literal["paper"] | Grid, ...], Field(min_length=1, strict=False)] = ("paper",)
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     precision: Precision = "full"
 
     @field_validator("targets")
@@ -119,10 +146,10 @@ class Declaration(_Strict):
 
     @field_validator("poses")
     @classmethod
-    def _sound_poses(cls, given: tuple[Literal["paper"] | Grid, ...]) -> tuple[Literal["paper"] | Grid, ...]:
-        for grid in given:
-            if isinstance(grid, Grid):
-                grid.poses()
+    def _not_too_many(cls, given: tuple[Literal["paper"] | Grid, ...]) -> tuple[Literal["paper"] | Grid, ...]:
+        count = sum(len(grid.poses()) for grid in given if isinstance(grid, Grid))
+        if count > MOST_POSES:
+            raise ValueError(f"grids may have {MOST_POSES:,} poses together at most; got {count:,}. Take fewer")
         return given
 
     @model_validator(mode="after")
@@ -162,47 +189,6 @@ def read_declaration(path: str | Path) -> Declaration:
     place = Path(path)
     declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
     return declared.model_copy(update={"data": declared.data.seen_from(place.resolve().parent)})
-
-
-def read_toml(place: Traversable, what: str) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Args:
-        place: the file.
-        what: it was expected to be, as in "with a profile".
-
-    Raises:
-        WhorlError: it cannot be read, or is not TOML.
-    """
-    try:
-        return tomllib.loads(place.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise WhorlError(f"{place} is not TOML: {error}.") from error
-
-
-def validated(kind: type[Model], content: dict[str, Any], where: str) -> Model:
-    """Make a record of what a file or a call says, with errors that name the setting.
-
-    Raises:
-        WhorlError: an unknown setting, a missing one, or a bad value.
-    """
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise WhorlError(f"{where}: " + "; ".join(_problem(item) for item in error.errors())) from error
-
-
-def _problem(item: Any) -> str:
-    """Word one problem: where, what was expected, what came."""
-    at = ".".join(str(part) for part in item["loc"]) or "as a whole"
-    if item["type"] == "extra_forbidden":
-        return f"{at} is not known; remove it, or check its spelling"
-    if item["type"] == "missing":
-        return f"{at} is missing"
-    said = str(item["msg"]).removeprefix("Value error, ").rstrip(".")
-    return f"{at}: {said}" + ("" if item["type"] == "value_error" else f"; got {item['input']!r:.80}")
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from torch.utils.data import DataLoader, Dataset
 
 from whorl.attacks.contract import check_images
 from whorl.data import BadImage, ImageData, Images, ImageSet, open_images
-from whorl.data.image_files import checked_size
+from whorl.data.image_files import MAX_PIXELS, checked_size
 from whorl.data.images import collect
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_samples
 from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
@@ -23,10 +24,13 @@ from whorl.data.sets import FolderImages, is_address, seen_from
 from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
 from whorl.runs.folder import Json
+from whorl.runs.toml import TomlTable, validated
 
 SAMPLES = str(SAMPLES_FOLDER)
 SAMPLE_SIDE = 224
 """What samples are resized to unless told otherwise; the photographs themselves differ in size."""
+
+MAX_SIDE = math.isqrt(MAX_PIXELS)
 
 # Pillow and hashing let other threads run.
 THREADS = 8
@@ -67,7 +71,7 @@ class ImageSource(Protocol):
         ...
 
 
-class Data(BaseModel):
+class Data(TomlTable):
     """A choice of images.
 
     Attributes:
@@ -81,11 +85,9 @@ class Data(BaseModel):
     [torch.Size([2, 3, 8, 8]), torch.Size([1, 3, 8, 8])]
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     folder: str | Path | None = SAMPLES
     limit: Annotated[int, Field(ge=1)] | None = None
-    size: Annotated[int, Field(ge=1)] | None = None
+    size: Annotated[int, Field(ge=1, le=MAX_SIDE)] | None = None
     skip_bad: bool = False
 
     @field_validator("folder", mode="before")
@@ -100,13 +102,7 @@ class Data(BaseModel):
         Raises:
             WhorlError: an unknown setting or a bad value.
         """
-        try:
-            return cls(**settings)
-        except ValidationError as error:
-            [first, *_] = error.errors()
-            name, too_small = ".".join(map(str, first["loc"])), first["type"] == "greater_than_equal"
-            said = f"{name} must be a whole number from 1" if too_small else f"{name}: {first['msg']}"
-            raise WhorlError(f"{said}; got {first['input']!r:.80}.") from error
+        return validated(cls, settings, "")
 
     @property
     def bundled(self) -> bool:

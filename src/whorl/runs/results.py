@@ -10,11 +10,13 @@ from pathlib import Path
 from whorl import evaluation
 from whorl.evaluation import Pose, SuccessRate
 from whorl.files import write_csv
+from whorl.geometry.pose import FURTHER_NUMBERS
 
 COLUMNS = (
     *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
     *("n", "n_clean_correct", "n_success", "asr", "accuracy", "grad_evals", "seconds"),
 )
+"""Of every table; what poses have beside the paper's four numbers follows where some cell has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Cell:
     recorded: bool = True
 
     def row(self) -> tuple[str | int | float, ...]:
-        """The cell in the order of ``COLUMNS``; what is undefined stays empty."""
+        """The cell in the order of ``COLUMNS``; what is undefined stays empty. See :func:`rows` for a whole table."""
         pose, counts = self.pose, self.counts
         return (
             *(self.attack, self.source, self.target, self.defense),
@@ -60,7 +62,38 @@ class Cell:
 
 def write_results(path: Path, cells: Iterable[Cell]) -> None:
     """Write cells as CSV; the file appears whole or not at all."""
-    write_csv(path, [COLUMNS, *(cell.row() for cell in cells)])
+    listed = list(cells)
+    write_csv(path, [columns(listed), *rows(listed)])
+
+
+def columns(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """``COLUMNS``, then the further numbers that some cell's pose has, in the order of ``FURTHER_NUMBERS``.
+
+    >>> tilted = Cell(
+    ...     attack="dim", source="a", target="b", pose=Pose(tilt=(20, 0)), eps=None, counts=SuccessRate()
+    ... )
+    >>> columns([tilted])[-2:]
+    ('seconds', 'tilt_x')
+    """
+    there = {name for cell in cells for name in cell.pose.changed}
+    return (*COLUMNS, *(number.name for number in FURTHER_NUMBERS if number.name in there))
+
+
+def rows(cells: Iterable[Cell]) -> list[tuple[str | int | float, ...]]:
+    """The cells in the order of their :func:`columns`."""
+    listed = list(cells)
+    neutral = {number.name: number.neutral for number in FURTHER_NUMBERS}
+    further = columns(listed)[len(COLUMNS) :]
+    return [(*cell.row(), *(cell.pose.changed.get(name, neutral[name]) for name in further)) for cell in listed]
+
+
+def records(cells: Iterable[Cell]) -> list[dict[str, str | int | float | None]]:
+    """The cells by column, as JSON has them: what is undefined is None."""
+    listed = list(cells)
+    names = columns(listed)
+    return [
+        {name: None if value == "" else value for name, value in zip(names, row, strict=True)} for row in rows(listed)
+    ]
 
 
 def mean_rate(cells: Iterable[Cell]) -> float:

@@ -9,14 +9,16 @@ from typing import Any
 
 import whorl
 from whorl.attacks import Attack
-from whorl.errors import WhorlError
+from whorl.attacks.norms import check_radius
+from whorl.errors import Fault, SettingsError, WhorlError, quoted
 from whorl.estimators import ESTIMATORS, Chain
-from whorl.records import Registry
+from whorl.records import Record, Registry
 from whorl.transforms import TRANSFORMS, InputChain
 
 # Checked before they are worked out: Fraction takes 1e999999999, underscores, and the digits of any script.
 _NUMBER = re.compile(r"([0-9]{1,9}(\.[0-9]{0,20})?|\.[0-9]{1,20})(e-?[0-9]{1,2})?")
 _FRACTIONS = ("eps", "alpha")
+_A_TABLE = 'a table with a type, such as {{type = "{}"}}, or a list of such tables'
 # By setting: where its parts are registered, and what applies several one after the other.
 _PARTS: Mapping[str, tuple[Registry[Any], Callable[..., Any]]] = {
     "input": (TRANSFORMS, InputChain),
@@ -34,14 +36,17 @@ def parse_eps(text: str, *, norm: str = "linf") -> float:
     >>> parse_eps("16/255") == 16 / 255
     True
     """
+    value = _fraction("eps", text)
+    # What was typed, so that the message can repeat it.
+    check_radius(int(value) if value.is_integer() else value, norm)
+    return value
+
+
+def _fraction(name: str, text: str) -> float:
     parts = [part.strip().lower() for part in text.split("/")]
     if len(parts) > 2 or not all(_NUMBER.fullmatch(part) for part in parts) or (parts[1:] and not Fraction(parts[1])):
-        raise WhorlError(f"eps must be a fraction or a decimal, such as 16/255 or 0.06; got {text!r}.")
-    value = Fraction(parts[0]) / Fraction(parts[-1] if parts[1:] else 1)
-    if norm == "linf" and value > 1:
-        levels = f"{parts[0]}/255" if value <= 255 and len(parts) == 1 else "16/255"
-        raise WhorlError(f"eps must lie in [0, 1], the range of a pixel; got {text}. Did you mean {levels}?")
-    return float(value)
+        raise SettingsError([Fault((name,), "a fraction or a decimal, such as 16/255 or 0.06", quoted(text))])
+    return float(Fraction(parts[0]) / Fraction(parts[-1] if parts[1:] else 1))
 
 
 def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
@@ -59,7 +64,14 @@ def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
     >>> build_attack("dim", {"eps": "8/255", "estimator": {"type": "AffineInvariant", "sigma": 0.7}}).estimator
     AffineInvariant(sigma=0.7)
     """
-    return whorl.attack(name, **read_settings(settings))
+    read, faults = _read(settings)
+    try:
+        made = whorl.attack(name, **read)
+    except SettingsError as error:
+        raise SettingsError([*faults, *error.faults]) from error
+    if faults:
+        raise SettingsError(faults)
+    return made
 
 
 def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,27 +80,59 @@ def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> read_settings({"steps": 3, "estimator": {"type": "AffineInvariant", "sigma": "reference"}})
     {'steps': 3, 'estimator': AffineInvariant(sigma='reference')}
     """
-    return {key: _value(key, value, settings) for key, value in settings.items()}
+    read, faults = _read(settings)
+    if faults:
+        raise SettingsError(faults)
+    return read
 
 
-def _value(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
+def _read(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """The settings that can be read, and what is wrong with the others."""
+    tried = {key: _tried(_value, key, value) for key, value in settings.items()}
+    good = {key: read for key, (read, faults) in tried.items() if not faults}
+    return good, [fault for _, faults in tried.values() for fault in faults]
+
+
+def _tried(read: Callable[..., Any], *given: Any) -> tuple[Any, tuple[Fault, ...]]:
+    """What reading gives, and no faults; or nothing, and the faults."""
+    try:
+        return read(*given), ()
+    except SettingsError as error:
+        return None, error.faults
+
+
+def _value(key: str, value: Any) -> Any:
     if key in _FRACTIONS and isinstance(value, str):
-        return parse_eps(value, norm=str(settings.get("norm", "linf")))
+        return _fraction(key, value)
     if isinstance(value, Mapping):
-        return _part(key, value)
+        return _part((key,), value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-        parts = [_part(key, item) for item in value]
-        return _PARTS[key][1](*parts)
+        read = [_tried(_part, (key, place), item) for place, item in enumerate(value)]
+        faults = [fault for _, wrong in read for fault in wrong]
+        if faults:
+            raise SettingsError(faults)
+        return _PARTS[key][1](*(part for part, _ in read))
+    if key in _PARTS and isinstance(value, str | int | float | list):
+        raise SettingsError([Fault((key,), _A_TABLE.format(next(iter(_PARTS[key][0]))), quoted(value))])
     return value
 
 
-def _part(key: str, table: Mapping[str, Any]) -> Any:
+def _part(place: tuple[str | int, ...], table: Mapping[str, Any]) -> Any:
+    key = str(place[0])
     if key not in _PARTS:
-        raise WhorlError(f"{key} takes no table; expected one under {' or '.join(_PARTS)} alone. Got {dict(table)!r}.")
+        raise SettingsError([Fault(place, f"no table: only {' and '.join(_PARTS)} take one", quoted(dict(table)))])
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    kind = str(given.pop("type", None))
-    part = _PARTS[key][0].find(kind)
+    registry = _PARTS[key][0]
+    kind = given.pop("type", None)
+    if not isinstance(kind, str):
+        raise SettingsError([Fault(place, _A_TABLE.format(next(iter(registry))), quoted(dict(table)))])
     try:
-        return part(**given)
+        part = registry.find(kind)
+        # A record says of each setting what is wrong with it.
+        return part().with_(**given) if isinstance(part, type) and issubclass(part, Record) else part(**given)
+    except SettingsError as error:
+        raise SettingsError([fault.within(*place) for fault in error.faults]) from error
+    except WhorlError as error:
+        raise SettingsError([Fault(place, str(error).rstrip("."))]) from error
     except TypeError as error:
-        raise WhorlError(f"{key}: {kind} does not take these settings: {error}.") from error
+        raise SettingsError([Fault(place, f"{kind} does not take these settings: {error}")]) from error

@@ -31,6 +31,7 @@ from whorl.data import save_image
 from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose
 from whorl.files import exclusive, has_sha256, remove_parts, sha256_of, write_file
+from whorl.geometry.pose import FURTHER_NUMBERS
 from whorl.runs.folder import Json, RunFolder
 
 CLEAN = Path("_clean")
@@ -126,8 +127,13 @@ def pose_key(pose: Pose) -> str:
 
     >>> pose_key(Pose(angle=30, scale=0.7, shift=(20, 20)))
     '30 0.7 20 20'
+    >>> pose_key(Pose(tilt=(20, 0), blur=2))
+    '0 1 0 0 tilt_x=20 blur=2'
     """
-    return " ".join(f"{number:.12g}" for number in (pose.angle, pose.scale, *pose.shift))
+    four = [f"{number:.12g}" for number in (pose.angle, pose.scale, *pose.shift)]
+    changed = pose.changed
+    names = (number.name for number in FURTHER_NUMBERS)
+    return " ".join([*four, *(f"{name}={changed[name]:.12g}" for name in names if name in changed)])
 
 
 def hashed(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.geometry.affine import warp
-from whorl.geometry.pose import REFERENCE_SIDE
+from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS, PAPER_NUMBERS, REFERENCE_SIDE, check_number, posed
 from whorl.geometry.sums import lines, resample
 from whorl.randomness import uniform
-from whorl.records import Record, Registry
+from whorl.records import Limits, NotNegative, Positive, Record, Registry, Share
 
 
 @runtime_checkable
@@ -67,14 +67,8 @@ class DiverseInput(Record):
     """
 
     pure: ClassVar[bool] = True
-    probability: float = 0.7
-    largest: float = 1.1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise WhorlError(f"probability must lie in [0, 1]; got {self.probability}.")
-        if not 1 <= self.largest < 2:
-            raise WhorlError(f"largest must lie in [1, 2); got {self.largest}.")
+    probability: Share = 0.7
+    largest: Annotated[float, Limits(least=1, below=2)] = 1.1
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
@@ -193,45 +187,116 @@ def _room(side: int) -> int:
 @TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RandomAffine(Record):
-    """A random rotation, scaling and shift of each image, uniform over the stated ranges (Athalye et al., 2018).
+    """A random pose of each image, uniform over the stated ranges (Athalye et al., 2018).
+
+    By default rotations, scalings and shifts; the rest of what a :class:`whorl.evaluation.Pose` has, defined there, may
+    be drawn too.
 
     Attributes:
         angle: degrees, drawn from [-angle, angle].
         scale: (lowest, highest) factor.
         shift: pixels of a 299-pixel image, drawn from [-shift, shift] for each axis; scales with the image.
+        shear: degrees, drawn from [-shear, shear].
+        stretch: (lowest, highest) factor of the width and of the height, one draw each.
+        tilt: degrees, drawn from [-tilt, tilt] for each axis.
+        brightness: in units of the [0, 1] range, drawn from [-brightness, brightness].
+        contrast: (lowest, highest) factor.
+        blur: σ in pixels of a 299-pixel image, drawn from [0, blur]; scales with the image.
 
     >>> RandomAffine()(torch.rand(2, 3, 32, 32), torch.tensor([1, 2])).shape
     torch.Size([2, 3, 32, 32])
+    >>> RandomAffine(tilt=20, contrast=(0.5, 1)).dimensions
+    7
     """
 
     pure: ClassVar[bool] = True
     angle: float = 30.0
-    scale: tuple[float, float] = (0.5, 1.5)
+    scale: tuple[Positive, Positive] = (0.5, 1.5)
     shift: float = 20.0
+    shear: float = 0.0
+    stretch: tuple[Positive, Positive] = (1.0, 1.0)
+    tilt: float = 0.0
+    brightness: float = 0.0
+    contrast: tuple[Positive, Positive] = (1.0, 1.0)
+    blur: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        low, high = self.scale
-        if not 0 < low <= high:
-            raise WhorlError(f"scale must be (lowest, highest) with 0 < lowest <= highest; got {self.scale}.")
+        super().__post_init__()
+        for name in ("scale", "stretch", "contrast"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise WhorlError(
+                    f"{name} must be (lowest, highest) with 0 < lowest <= highest; got {getattr(self, name)}."
+                )
+        for number in NUMBERS:
+            for end in self.ranges[number.name]:
+                check_number(number.name, end, number)
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value of each number of a pose, by name, in the order of ``NUMBERS``."""
+        shift, tilt = (-self.shift, self.shift), (-self.tilt, self.tilt)
+        return {
+            "angle": (-self.angle, self.angle),
+            "scale": self.scale,
+            "shift_x": shift,
+            "shift_y": shift,
+            "shear": (-self.shear, self.shear),
+            "stretch_x": self.stretch,
+            "stretch_y": self.stretch,
+            "tilt_x": tilt,
+            "tilt_y": tilt,
+            "brightness": (-self.brightness, self.brightness),
+            "contrast": self.contrast,
+            "blur": (0.0, self.blur),
+        }
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The numbers that a draw decides: the paper's four, and what else has a range."""
+        further = (number for number in FURTHER_NUMBERS if self.ranges[number.name] != (number.neutral,) * 2)
+        return tuple(number.name for number in (*PAPER_NUMBERS, *further))
+
+    @property
+    def dimensions(self) -> int:
+        """How many draws from the unit interval make a pose."""
+        return len(self.drawn)
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return self.pose(x, uniform(keys, (4,)))
+        return self.pose(x, uniform(keys, (self.dimensions,)))
 
     def pose(self, x: Tensor, draws: Tensor) -> Tensor:
-        """Rotate, scale and shift images by draws from the unit cube.
+        """Put each image into the pose of its draws from the unit cube.
 
         Args:
             x: (B, C, H, W).
-            draws: (B, 4) in [0, 1): angle, scale, shift to the right, shift down.
+            draws: (B, dimensions) in [0, 1]: angle, scale, shift to the right, shift down, then the rest of ``drawn``.
         """
+        draws = draws.to(torch.promote_types(x.dtype, torch.float32))
+        if self.dimensions > len(PAPER_NUMBERS):
+            return posed(x, self.numbers(draws), self.drawn)
         low, high = self.scale
         height, width = x.shape[-2:]
         reach = self.shift / REFERENCE_SIDE
-        signed = draws.to(torch.promote_types(x.dtype, torch.float32)) * 2 - 1
+        signed = draws * 2 - 1
         return warp(
             x,
             angle=signed[:, 0] * self.angle,
             scale=(low + high) / 2 + signed[:, 1] * ((high - low) / 2),
             shift=torch.stack((signed[:, 2] * (reach * width), signed[:, 3] * (reach * height)), dim=1),
         )
+
+    def numbers(self, draws: Tensor) -> Tensor:
+        """The poses of (B, dimensions) draws: (B, 12) numbers in the order of ``NUMBERS``.
+
+        >>> RandomAffine().numbers(torch.tensor([[0.0, 1.0, 0.5, 0.5]]))[0, :4].tolist()
+        [-30.0, 1.5, 0.0, 0.0]
+        """
+        ranges, column = self.ranges, dict(zip(self.drawn, draws.unbind(1), strict=True))
+        made = []
+        for number in NUMBERS:
+            low, high = ranges[number.name]
+            fixed = draws.new_full((len(draws),), number.neutral)
+            made.append(low + (high - low) * column[number.name] if number.name in column else fixed)
+        return torch.stack(made, dim=1)

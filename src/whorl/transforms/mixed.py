@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError
 from whorl.randomness import substream, uniform
-from whorl.records import Record
+from whorl.records import Part, Record, Share
 from whorl.transforms.inputs import TRANSFORMS, InputTransform
 from whorl.transforms.spread import Planned
 
@@ -51,11 +50,7 @@ class Gain(Record):
         lowest: factor, drawn from [lowest, 1].
     """
 
-    lowest: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lowest <= 1:
-            raise WhorlError(f"lowest must lie in (0, 1]; got {self.lowest}.")
+    lowest: Part = 0.5
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
@@ -71,11 +66,7 @@ class Mirror(Record):
         probability: share of draws that are mirrored.
     """
 
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise WhorlError(f"probability must lie in [0, 1]; got {self.probability}.")
+    probability: Share = 0.5
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""

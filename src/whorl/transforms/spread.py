@@ -7,12 +7,11 @@ each single draw is still uniform over them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError
 from whorl.randomness import substream, uniform
 from whorl.transforms.inputs import TRANSFORMS, InputTransform, RandomAffine
 
@@ -40,7 +39,7 @@ class Planned(Protocol):
 @TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SpreadAffine(RandomAffine):
-    """A random rotation, scaling and shift whose draws, over the steps of an attack, fill their ranges evenly.
+    """A random pose whose draws, over the steps of an attack, fill their ranges evenly.
 
     Called by itself it is :class:`RandomAffine`; an attack plans its draws (:meth:`plan`).
 
@@ -48,8 +47,9 @@ class SpreadAffine(RandomAffine):
         angle: degrees, drawn from [-angle, angle].
         scale: (lowest, highest) factor.
         shift: pixels of a 299-pixel image, drawn from [-shift, shift] for each axis; scales with the image.
+        shear, stretch, tilt, brightness, contrast, blur: as of :class:`RandomAffine`.
         design: ``"latin"`` divides each range into as many equal parts as there are draws and meets every part once
-            (Latin hypercube). ``"lattice"`` steps through all four ranges by irrational shares from a random start,
+            (Latin hypercube). ``"lattice"`` steps through all ranges by irrational shares from a random start,
             so that every beginning of the sequence is even too. ``"antithetic"`` mirrors every second draw.
 
     >>> SpreadAffine()
@@ -62,14 +62,9 @@ class SpreadAffine(RandomAffine):
     pure: ClassVar[bool] = False  # a plan is made for one batch
     design: Design = "latin"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.design not in get_args(Design):
-            raise WhorlError(f"design must be one of {', '.join(get_args(Design))}; got {self.design!r}.")
-
     def plan(self, table: Tensor) -> InputTransform:
         """Give every key of ``table``, (draws, B), its point of the design."""
-        points = _DESIGNS[self.design](table)
+        points = _DESIGNS[self.design](table, self.dimensions)
         return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
 
 
@@ -95,8 +90,8 @@ class Lookup:
         return self.order[torch.searchsorted(self.sorted, keys)]
 
 
-def latin(table: Tensor) -> Tensor:
-    """Latin hypercube: (draws, B, 4) points, where each image meets every one of ``draws`` equal parts once a range.
+def latin(table: Tensor, dimensions: int = 4) -> Tensor:
+    """Latin hypercube: (draws, B, dimensions) points; each image meets each of ``draws`` equal parts of a range once.
 
     >>> points = latin(torch.arange(10)[:, None])
     >>> [sorted((points[:, 0, i] * 10).floor().long().tolist()) == list(range(10)) for i in range(4)]
@@ -104,27 +99,38 @@ def latin(table: Tensor) -> Tensor:
     """
     draws, _ = table.shape
     # An image's design is one whole, so it comes from one key, that of its first draw.
-    order = uniform(substream(table[0], _PERMUTED), (4, draws)).argsort(dim=-1).permute(2, 0, 1)
-    within = uniform(substream(table[0], _WITHIN), (4, draws)).permute(2, 0, 1)
+    order = uniform(substream(table[0], _PERMUTED), (dimensions, draws)).argsort(dim=-1).permute(2, 0, 1)
+    within = uniform(substream(table[0], _WITHIN), (dimensions, draws)).permute(2, 0, 1)
     return (order + within) / draws
 
 
-def lattice(table: Tensor) -> Tensor:
-    """Additive recurrence: (draws, B, 4) points that step by powers of the 4-dimensional golden ratio."""
-    # The one root above 1 of g⁵ = g + 1 (Roberts, 2018).
-    golden = 1.1673039782614187
-    share = torch.tensor([golden**-i for i in range(1, 5)], dtype=torch.float64, device=table.device)
-    start = uniform(substream(table[0], _WITHIN), (4,)).to(torch.float64)
+def lattice(table: Tensor, dimensions: int = 4) -> Tensor:
+    """Additive recurrence: (draws, B, dimensions) points that step by powers of that dimension's golden ratio."""
+    golden = golden_ratio(dimensions)
+    share = torch.tensor([golden**-i for i in range(1, dimensions + 1)], dtype=torch.float64, device=table.device)
+    start = uniform(substream(table[0], _WITHIN), (dimensions,)).to(torch.float64)
     steps = torch.arange(len(table), device=table.device, dtype=torch.float64)
     points: Tensor = (start + steps[:, None, None] * share) % 1
     # Rounding to float32 must not reach 1.
     return points.to(torch.float32).clamp(max=1 - 2**-24)
 
 
-def antithetic(table: Tensor) -> Tensor:
-    """Pairs that mirror each other: (draws, B, 4) points, every second one is 1 minus the one before."""
+def golden_ratio(dimensions: int) -> float:
+    """The one root above 1 of g to the power of dimensions + 1 = g + 1 (Roberts, 2018).
+
+    >>> round(golden_ratio(1), 6), golden_ratio(4)
+    (1.618034, 1.1673039782614187)
+    """
+    root = 2.0
+    for _ in range(100):  # converges to the last bit in far fewer
+        root = (1 + root) ** (1 / (dimensions + 1))
+    return root
+
+
+def antithetic(table: Tensor, dimensions: int = 4) -> Tensor:
+    """Pairs that mirror each other: (draws, B, dimensions) points, every second one is 1 minus the one before."""
     draws, batch = table.shape
-    points = uniform(table.flatten(), (4,)).reshape(draws, batch, 4)
+    points = uniform(table.flatten(), (dimensions,)).reshape(draws, batch, dimensions)
     points[1::2] = 1 - 2**-24 - points[: draws - draws % 2 : 2]
     return points
 

@@ -216,19 +216,3 @@ def in_8_bits(images: Tensor, x: Tensor, norm: Norm, eps: float) -> Tensor:
     low = ((x - eps) * 255 - _LEVEL_SLACK).ceil()
     high = ((x + eps) * 255 + _LEVEL_SLACK).floor()
     return (torch.minimum(torch.maximum((images * 255).round(), low), high) / 255).clamp(0, 1)
-
-
-def check_whole(record: object, *names: str, least: int = 1) -> None:
-    """Refuse settings of a record that are not whole numbers of at least ``least``; None passes."""
-    for name in names:
-        value = getattr(record, name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            raise WhorlError(f"{name} must be a whole number >= {least}; got {value!r}.")
-
-
-def check_above_zero(record: object, *names: str) -> None:
-    """Refuse settings of a record that are not numbers above 0; None passes."""
-    for name in names:
-        value = getattr(record, name)
-        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
-            raise WhorlError(f"{name} must be a number above 0; got {value!r}.")

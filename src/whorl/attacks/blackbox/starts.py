@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -29,22 +29,16 @@ class Start(Protocol):
         ...
 
 
-Init = Attack | Start | Tensor | Literal["random"] | None
+Init = Annotated[
+    Attack | Start | Tensor | Literal["random"] | None,
+    "an attack, a tensor of start images, whorl.data.StartFolder(path) for a folder of them, 'random' or None",
+]
 Given = Attack | Start | Tensor
 
 
 def is_given(init: Init) -> bool:
     """Whether a start is made or read, rather than drawn."""
     return isinstance(init, Given)
-
-
-def check_init(init: Init) -> None:
-    """Refuse what cannot be a start."""
-    if not (init is None or is_given(init) or init == "random"):
-        raise WhorlError(
-            "init must be an attack, a tensor of start images, whorl.data.StartFolder(path) for a folder of them, "
-            f"'random' or None; got {init!r}."
-        )
 
 
 def given_start(

@@ -200,7 +200,8 @@ def simple(model: object) -> bool:
         return False
     assert isinstance(model, nn.Module)  # noqa: S101 - as above
     modules = list(model.modules())
-    if any(_hooked(module) for module in modules):
+    # What is compiled already can be neither hooked nor folded, and is as fast as it gets.
+    if any(isinstance(module, torch.jit.ScriptModule) or _hooked(module) for module in modules):
         return False
     return all(tensor.dtype == torch.float32 for tensor in _tensors(modules) if tensor.is_floating_point())
 

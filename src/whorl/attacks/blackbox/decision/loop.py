@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from whorl.attacks.blackbox.decision.walks import BoundaryWalk, Walk
-from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole
-from whorl.attacks.blackbox.starts import Given, Init, check_init, given_start, is_given
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
+from whorl.attacks.blackbox.starts import Given, Init, given_start, is_given
 from whorl.attacks.contract import Attack, Crafted, Model
 from whorl.attacks.norms import column, find_norm, l2_size
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
+from whorl.records import Count, Limits, Positive
 
 # Streams of an image's randomness.
 _TRY, _STEP = 0, 1
@@ -51,23 +52,18 @@ class DecisionAttack(Attack):
     black_box: ClassVar[bool] = True
 
     walk: Walk = _WALK
-    budget: int = 10_000
-    eps: float | None = None
-    tries: int = 50
-    bisections: int = 10
+    budget: Count = 10_000
+    eps: Positive | None = None
+    tries: Count = 50
+    bisections: Annotated[int, Limits(least=0)] = 10
     init: Init = field(default=None, compare=False)
     surrogate: Model | None = field(default=None, compare=False)
     rounded: bool = False
-    chunk: int | None = None
+    chunk: Count | None = None
     trace: bool = False
 
     def __post_init__(self) -> None:
-        check_whole(self, "budget", "tries", "chunk")
-        check_whole(self, "bisections", least=0)
-        check_above_zero(self, "eps")
-        check_init(self.init)
-        if not callable(getattr(self.walk, "begin", None)):
-            raise WhorlError(f"walk must be BoundaryWalk(), EvolutionaryWalk() or the like; got {self.walk!r}.")
+        super().__post_init__()
         least = 2 + self.bisections + self.walk.cost
         if self.budget < least:
             raise WhorlError(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import check_above_zero, check_whole
 from whorl.attacks.norms import column, l2_size, unit
-from whorl.errors import WhorlError
 from whorl.randomness import normal, substream, uniform
-from whorl.records import Record
+from whorl.records import Count, Limits, Positive, Record
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """From (n, C, H, W) images and their (n,) rows to (n,) bool: still adversarial. Each costs a query."""
+
+Between = Annotated[float, Limits(above=0, below=1)]
+Window = Annotated[int, Limits(least=1, most=10_000)]  # kept for each image
 
 # Streams of a step's randomness.
 _NOISE, _CHOICE = 0, 1
@@ -41,6 +42,7 @@ class Walker(Protocol):
         ...
 
 
+@runtime_checkable
 class Walk(Protocol):
     """Settings of a walk."""
 
@@ -71,20 +73,14 @@ class BoundaryWalk(Record):
 
     """
 
-    directions: int = 25
-    spherical_step: float = 1e-2
-    source_step: float = 1e-2
-    adaptation: float = 1.5
-    check_every: int = 5
-    sideways_window: int = 10
-    forward_window: int = 10
+    directions: Count = 25
+    spherical_step: Positive = 1e-2
+    source_step: Positive = 1e-2
+    adaptation: Annotated[float, Limits(above=1)] = 1.5
+    check_every: Count = 5
+    sideways_window: Window = 10
+    forward_window: Window = 10
     cost = 2
-
-    def __post_init__(self) -> None:
-        check_whole(self, "directions", "check_every", "sideways_window", "forward_window")
-        check_above_zero(self, "spherical_step", "source_step")
-        if not self.adaptation > 1:
-            raise WhorlError(f"adaptation must be above 1; got {self.adaptation}.")
 
     def begin(self, x: Tensor) -> _Boundary:
         """Set out."""
@@ -176,21 +172,14 @@ class EvolutionaryWalk(Record):
         directions: steps after which ``mu`` is adapted.
     """
 
-    mu: float = 0.01
-    sigma: float = 0.03
-    c: float = 0.001
-    decay: float = 0.99
-    side: int | None = 32
-    share: float = 0.05
-    directions: int = 30
+    mu: Between = 0.01
+    sigma: Positive = 0.03
+    c: Between = 0.001
+    decay: Between = 0.99
+    side: Count | None = 32
+    share: Between = 0.05
+    directions: Count = 30
     cost = 1
-
-    def __post_init__(self) -> None:
-        check_whole(self, "side", "directions")
-        check_above_zero(self, "sigma")
-        for name in ("mu", "c", "decay", "share"):
-            if not 0 < getattr(self, name) < 1:
-                raise WhorlError(f"{name} must lie between 0 and 1; got {getattr(self, name)!r}.")
 
     def begin(self, x: Tensor) -> _Evolution:
         """Set out."""

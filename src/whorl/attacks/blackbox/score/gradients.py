@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import check_whole
 from whorl.attacks.norms import column, unit
 from whorl.errors import WhorlError
-from whorl.estimators import Estimator, as_estimator, identity
+from whorl.estimators import Estimator, identity
 from whorl.randomness import normal, substream, uniform
-from whorl.records import Record
+from whorl.records import Count, Record
 
 # Streams of a step's randomness.
 _DRAWS, _LENGTH = 0, 1
@@ -84,6 +83,7 @@ class Site:
         )
 
 
+@runtime_checkable
 class QueryGradient(Protocol):
     """Estimates a gradient from queries alone, or with a surrogate's help."""
 
@@ -113,13 +113,8 @@ class FiniteDifferences(Record):
     """
 
     draw: Draw = "gaussian"
-    side: int | None = None
+    side: Count | None = None
     needs_prior = False
-
-    def __post_init__(self) -> None:
-        if self.draw not in ("gaussian", "signs"):
-            raise WhorlError(f"draw must be 'gaussian' or 'signs'; got {self.draw!r}.")
-        check_whole(self, "side")
 
     def cost(self, samples: int) -> int:
         """Every sample is a query; they come in pairs."""
@@ -149,11 +144,8 @@ class GaussianSearch(Record):
             authors draw on 32.
     """
 
-    side: int | None = 32
+    side: Count | None = 32
     needs_prior = False
-
-    def __post_init__(self) -> None:
-        check_whole(self, "side")
 
     def cost(self, samples: int) -> int:
         """Every sample is a query."""
@@ -197,14 +189,10 @@ class PriorGuided(Record):
     """
 
     estimator: Estimator = identity
-    length_samples: int = 10
-    length_every: int = 10
-    side: int | None = None
+    length_samples: Count = 10
+    length_every: Count = 10
+    side: Count | None = None
     needs_prior = True
-
-    def __post_init__(self) -> None:
-        as_estimator(self.estimator)
-        check_whole(self, "length_samples", "length_every", "side")
 
     def cost(self, samples: int) -> int:
         """One query along the prior, some for the length, and the samples."""

@@ -10,17 +10,18 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole, in_8_bits
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, in_8_bits
 from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithetic
 from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
-from whorl.attacks.blackbox.starts import Init, check_in_ball, check_init, given_start, slack
+from whorl.attacks.blackbox.starts import Init, check_in_ball, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
 from whorl.attacks.loop import SampledGradient
-from whorl.attacks.norms import Norm, NormName, column, find_norm
+from whorl.attacks.norms import Norm, NormName, check_radius, column, find_norm
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.attacks.step import Adam, largest
 from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
+from whorl.records import Count, Positive
 from whorl.transforms import plain
 
 # Streams of an image's randomness: one for the start, then one for each step, and within it one for a step in the dark.
@@ -70,35 +71,29 @@ class ScoreAttack(Attack):
 
     black_box: ClassVar[bool] = True
 
-    eps: float = 16 / 255
+    eps: Positive = 16 / 255
     norm: NormName = "linf"
     loss: LossName = "margin"
-    budget: int = 10_000
-    samples: int = 100
-    sigma: float = 1e-3
+    budget: Count = 10_000
+    samples: Count = 100
+    sigma: Positive = 1e-3
     gradient: QueryGradient = antithetic
     space: Space = pixels
     optimizer: Optimizer = "sign"
-    learning_rate: float | None = None
-    plateau: int | None = 20
-    least_rate: float = 0.1
+    learning_rate: Positive | None = None
+    plateau: Count | None = 20
+    least_rate: Positive = 0.1
     init: Init = field(default=None, compare=False)
     surrogate: Model | None = field(default=None, compare=False)
     rounded: bool = False
-    chunk: int | None = None
+    chunk: Count | None = None
     trace: bool = False
 
     def __post_init__(self) -> None:
-        check_whole(self, "budget", "samples", "plateau", "chunk")
-        check_above_zero(self, "eps", "sigma", "learning_rate", "least_rate")
-        if self.optimizer not in ("sign", "adam", "ascent"):
-            raise WhorlError(f"optimizer must be 'sign', 'adam' or 'ascent'; got {self.optimizer!r}.")
-        if not callable(self.gradient):
-            raise WhorlError(f"gradient must estimate from queries, like FiniteDifferences(); got {self.gradient!r}.")
+        super().__post_init__()
+        check_radius(self.eps, self.norm)
         if self.gradient.needs_prior and not isinstance(self.space, Pixels):
             raise WhorlError(f"a surrogate's gradient is one of pixels, so space must be Pixels(); got {self.space!r}.")
-        find_norm(self.norm), find_loss(self.loss)
-        check_init(self.init)
         least = self._step_cost + 1
         if self.budget < least:
             raise WhorlError(

@@ -8,12 +8,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, check_above_zero, check_whole
+from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
 from whorl.attacks.blackbox.score.gradients import Draw, directions
 from whorl.attacks.contract import Attack, Crafted, Model
-from whorl.attacks.norms import NormName, find_norm, unit
+from whorl.attacks.norms import NormName, check_radius, find_norm, unit
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.randomness import Ids, image_keys, substream
+from whorl.records import Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -39,17 +40,16 @@ class NoiseSearch(Attack):
 
     black_box: ClassVar[bool] = True
 
-    eps: float = 16 / 255
+    eps: Positive = 16 / 255
     norm: NormName = "linf"
     loss: LossName = "margin"
-    budget: int = 10_000
-    samples: int = 10
-    chunk: int | None = None
+    budget: Count = 10_000
+    samples: Count = 10
+    chunk: Count | None = None
 
     def __post_init__(self) -> None:
-        check_whole(self, "budget", "samples", "chunk")
-        check_above_zero(self, "eps")
-        find_norm(self.norm), find_loss(self.loss)
+        super().__post_init__()
+        check_radius(self.eps, self.norm)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is asked about first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ Project = Callable[[Tensor], Tensor]
 _INSIDE = 1 - 1e-6
 
 
+@runtime_checkable
 class Space(Protocol):
     """A way to write images as points that an attack may move freely."""
 

@@ -1,0 +1,281 @@
+"""Tables that rest on counts, on NIPS17 photographs: the paper's, transfer, defences, hardening, other libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from doc_data import percent, read, read_csv, read_lines, where
+from doc_tables import Cell, Printed, table
+from whorl.evaluation.statistics import sign_test
+
+_TRANSFER = {"no estimator": "", "TI, σ 7/3": " + TI", "AI printed": " + AI printed", "AI reference": " + AI reference"}
+_THREE = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
+
+
+def _transfer(attack: str, target: str) -> float:
+    (found,) = where(read("transfer-cuda.json")["results"], attack=attack)
+    return percent(where(found["counts"], target=target))
+
+
+@table("transfer")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "base attack":
+            return None
+        attack = row["base attack"] + _TRANSFER.get(column, " + AI σ 0.7")
+        return [_transfer(attack, target) for target in _THREE]
+
+    return cell
+
+
+@table("transfer-more")
+def _() -> Cell:
+    names = {
+        "ram, 50": "ram, 50 steps",
+        "ram + AI reference, 50": "ram + AI reference, 50 steps",
+        "eot, 20 draws × 50 steps = 1,000": "eot, 20 samples x 50 steps",
+    }
+    first = "more gradients an image"
+    return lambda row, column: None if column == first else [_transfer(names[row[first]], column)]
+
+
+def _pose(column: str) -> dict[str, float]:
+    """A column's pose; empty for the mean over all."""
+    if found := re.fullmatch(r"θ=(-?\d+)°", column):
+        return {"angle": float(found[1])}
+    if found := re.fullmatch(r"s=([\d.]+)", column):
+        return {"scale": float(found[1])}
+    if found := re.fullmatch(r"m=n=(\d+)", column):
+        return {"shift_x": float(found[1])}
+    if found := re.fullmatch(r"(-?\d+)° ×([\d.]+) \((\d+), \d+\)", column):
+        return {"angle": float(found[1]), "scale": float(found[2]), "shift_x": float(found[3])}
+    if column != "mean":
+        raise LookupError(f"no pose {column!r}")
+    return {}
+
+
+@table("paper")
+def _(name: str, *filters: str) -> Cell:
+    wanted = {key: value if key == "target" else float(value) for key, _, value in (f.partition("=") for f in filters)}
+    rows = where(read_csv(f"{name}-results.csv"), **wanted)
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        return Printed([percent(where(rows, attack=row["attack"], **_pose(column)))])
+
+    return cell
+
+
+@table("paper-targets")
+def _(name: str, source: str = "source=") -> Cell:
+    rows = where(read_csv(f"{name}-results.csv"), source=source.removeprefix("source=") or None)
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
+
+    return cell
+
+
+@table("figure7")
+def _() -> Cell:
+    rows = read_csv("figure7-results.csv")
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "size":
+            return None
+        own = where(rows, attack=f"ai-dim-{row['size']}")
+        if column.startswith("not attacked"):
+            as_they_are = where(own, angle=0.0, scale=1.0, shift_x=0.0)
+            return [float(np.mean([percent(where(as_they_are, target=target)) for target in _THREE[1:]]))]
+        return [percent(where(own, target=column))]
+
+    return cell
+
+
+@table("table5")
+def _() -> Cell:
+    results = read("physical-table5-cpu.json")["results"]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        name = row[""].partition(",")[0]
+        if column == "":
+            return None
+        if column.startswith("the paper"):
+            return list(results["paper"].get(name, []))
+        rows = where(results["rows"], target=column.partition(" ")[0])
+        rows = [one for one in rows if one["pictures"].partition(" on ")[0] == name]
+        return [100 * one["n_adversarial_correct"] / one["n"] for one in sorted(rows, key=lambda one: one["setting"])]
+
+    return cell
+
+
+def smallest_p(first: str, second: str, target: str, setting: str) -> float:
+    """P of the paired test of two attacks after print and camera, as it was simulated."""
+    compared = read("physical-table5-cpu.json")["results"]["compared"]
+    names = {"first": f"{first} on resnet18", "second": f"{second} on resnet18"}
+    (found,) = where(compared, target=target, setting=setting, **names)
+    return sign_test(found["b"], found["c"])
+
+
+def _queries(attack: str, start: str, target: str) -> list[dict[str, Any]]:
+    """Images that count, of the run on a GPU where it has them, else of that on a CPU."""
+    for name in ("table7-cuda.jsonl", "table7-cpu.jsonl"):
+        found = [
+            row for row in read_lines(name) if (row["attack"], row["start"], row["target"]) == (attack, start, target)
+        ]
+        if found:
+            return [row for row in found if row["counts"]]
+    return []
+
+
+_STARTS = {"the image": "none", "dim, σ 0.5": "ai-dim", "–": "none"}
+
+
+def _spent(rows: Sequence[Mapping[str, Any]]) -> float:
+    return float(np.mean([row["queries"] for row in rows]))
+
+
+@table("table7")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("attack", "start"):
+            return None
+        target = "efficientnet_lite0" + ("" if column == "none" else f"+{column.strip('`')}")
+        attack = row["attack"].replace("sign noise", "noise")
+        rows = _queries(attack, _STARTS.get(row["start"], row["start"]), target)
+        return [100 * np.mean([one["success"] for one in rows]), _spent(rows)] if rows else []
+
+    return cell
+
+
+@table("table7-starts")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "start":
+            return None
+        start, target = _STARTS.get(row["start"], row["start"]), f"efficientnet_lite0+{column.strip('`')}"
+        rows = [
+            one
+            for one in read_lines("table7-cpu.jsonl")
+            if (one["attack"], one["start"], one["target"]) == ("nattack", start, target) and one["counts"]
+        ]
+        late = sum(one["queries"] > 1 for one in rows)
+        never = sum(not one["success"] for one in rows)
+        said = [never] if "never" in row[column] else [] if "all at once" in row[column] else [late]
+        return [_spent(rows), *said]
+
+    return cell
+
+
+def _top1(model: str, defense: str = "none") -> float:
+    for name in ("accuracy-cuda.json", "accuracy-inception-cpu.json"):
+        for cell in where(read(name)["cells"], model=model, defense=defense):
+            return float(100 * cell["correct"] / cell["n"])
+    raise LookupError(f"no accuracy of {model}")
+
+
+@table("accuracy")
+def _() -> Cell:
+    return lambda row, column: None if column == "network" else [_top1(row["network"], column.strip("`"))]
+
+
+def _hardened(part: str, attack: str, target: str, **pose: Any) -> list[Any]:
+    return where(read("hardening-cuda.json")[part], attack=attack, target=target, **pose)
+
+
+def _clean(rows: Sequence[Mapping[str, Any]]) -> float:
+    return float(np.mean([100 * row["n_clean_correct"] / row["n"] for row in rows]))
+
+
+@table("hardening")
+def _(_where: str) -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "network":
+            return None
+        rows = _hardened("identity from resnet18", "dim" if column == "clean" else column, row["network"])
+        return [_clean(rows) if column == "clean" else percent(rows)]
+
+    return cell
+
+
+@table("hardening-lite1")
+def _() -> Cell:
+    parts = {"lite1": "identity from efficientnet_lite1", "poses": "twelve poses from resnet18"}
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "network":
+            return None
+        part, _, attack = column.partition(": ")
+        rows = _hardened(parts[part], "dim" if attack == "clean" else attack, row["network"])
+        return [_clean(rows) if attack == "clean" else percent(rows)]
+
+    return cell
+
+
+@table("hardening-pattern")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "network":
+            return None
+        angle = re.search(r"±(\d+)°", column)
+        shown = []
+        for attack in ("dim", "ai-dim", "ai-ram"):
+            rows = _hardened("twelve poses from resnet18", attack, row["network"])
+            upright = [one for one in rows if one["scale"] == 1 and one["shift"] == [0, 0]]
+            if angle or column == "as they are":
+                rows = [one for one in upright if abs(one["angle"]) == (float(angle[1]) if angle else 0)]
+            shown.append(percent(rows))
+        return shown
+
+    return cell
+
+
+@table("models")
+def _() -> Cell:
+    return lambda row, column: [_top1(row["network"])] if column.startswith("top-1") else None
+
+
+@table("models-hardened")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        rows = _hardened("identity from resnet18", "dim", row["name"])
+        original = _hardened("identity from resnet18", "dim", row["name"].partition(".")[0])
+        values = {"top-1 (%)": _clean(rows), "dim succeeds (%)": percent(rows)}
+        values["the same against the original (%)"] = percent(original)
+        return [values[column]] if column in values else None
+
+    return cell
+
+
+@table("interop")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        library, _, rest = row["attack"].partition(" ")
+        (made,) = (
+            one
+            for one in read("interop-cuda.json")["results"]
+            if (one["library"], f"{one['version']} {one['attack']}") == (library, rest)
+        )
+        (found,) = where(made["targets"], target=row["target"])
+        plain, wrapped = (percent(where(found["counts"], gradient=one)) for one in ("plain", "affine-invariant"))
+        values = {"plain": [plain], "affine-invariant": [wrapped], "difference": [wrapped - plain]}
+        return values.get(column)
+
+    return cell
+
+
+def ai_has_the_higher_mean(bases: Sequence[str], targets: Sequence[str], tables: Sequence[str]) -> bool:
+    """Whether ``ai-`` attacks have the higher mean in tables of the paper."""
+    found = [where(read_csv(f"{name}-results.csv"), target=target) for name in tables for target in targets]
+    return all(
+        percent(where(rows, attack=f"ai-{base}")) > percent(where(rows, attack=base))
+        for rows in found
+        for base in bases
+    )

@@ -1,0 +1,111 @@
+"""Reads ``benchmarks/results``: counts by attack, target and pose; outcomes by image; timings."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whorl.evaluation.image_counts import ImageCounts
+
+RESULTS = Path(__file__).parent / "results"
+Row = Mapping[str, Any]
+
+
+@cache
+def read(name: str) -> Any:
+    """A JSON file."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+@cache
+def read_csv(name: str) -> tuple[dict[str, Any], ...]:
+    """Cells of ``whorl paper``; a target behind a defence is called ``target+defence``, numbers are numbers."""
+    with (RESULTS / "paper" / name).open(encoding="utf-8", newline="") as file:
+        rows = [{key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    for row in rows:
+        if row["defense"] != "none":
+            row["target"] = f"{row['target']}+{row['defense']}"
+    return tuple(rows)
+
+
+@cache
+def read_lines(name: str) -> tuple[dict[str, Any], ...]:
+    """A JSON value a line, without the first, which holds the settings."""
+    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+    return tuple(json.loads(line) for line in lines[1:])
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def where(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """The rows that have these values; None is any."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items() if value is not None)]
+
+
+def percent(rows: Iterable[Row]) -> float:
+    """Give the unweighted mean over the poses of the success rate, as in the paper's tables.
+
+    A pose in which no clean image is recognised has none.
+    """
+    rates = [100 * row["n_success"] / row["n_clean_correct"] for row in rows if row["n_clean_correct"]]
+    if not rates:
+        raise LookupError("no cell has these values")
+    return float(np.mean(rates))
+
+
+class HeldOut:
+    """Outcomes on the photographs that chose nothing, image by image (``held_out.py``)."""
+
+    def __init__(self) -> None:
+        self.data = read("held-out-cpu.json")
+        self.poses = self.data["poses"]
+
+    def recognised(self, target: str, cell: str) -> np.ndarray:
+        """(poses, n) bool; ``clean`` or an attack at an eps, ``ai-dim-16``."""
+        stored = self.data["recognised"][target][cell]
+        shape = (len(self.poses), stored["n"])
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(stored["bits"]), np.uint8), count=shape[0] * shape[1])
+        return bits.reshape(shape).astype(bool)
+
+    def n(self, eps: int, targets: Iterable[str]) -> int:
+        """Photographs that all attacks at an eps have been evaluated on, on all of these targets."""
+        cells = [cell for cell in self.data["settings"] if cell.endswith(f"-{eps}")]
+        return int(min(self.data["recognised"][target][cell]["n"] for target in targets for cell in cells))
+
+    def counts(self, target: str, cell: str, n: int, *, identity: bool = False) -> ImageCounts:
+        """Of the first n photographs; in all poses, or as they are."""
+        rows = [i for i, p in enumerate(self.poses) if (p["angle"], p["scale"], *p["shift"]) == (0, 1, 0, 0)]
+        kept = rows if identity else list(range(len(self.poses)))
+        clean, adversarial = (self.recognised(target, what)[kept, :n] for what in ("clean", cell))
+        return ImageCounts(clean, clean & ~adversarial)
+
+
+class Frontier:
+    """Outcomes of ``frontier.py`` by image: in how many of the twelve poses it is recognised clean, and fooled."""
+
+    def __init__(self, source: str) -> None:
+        self.part = read(f"frontier-{source}.json")["late"]
+        self.targets: list[str] = self.part["asked"]["targets"]
+
+    def has(self, name: str, eps: str) -> bool:
+        """Whether a candidate was measured."""
+        return name in self.part["rows"] and eps in self.part["rows"][name]["eps"]
+
+    def counts(self, name: str, eps: str, targets: Iterable[str] | None = None) -> ImageCounts:
+        """One row a target, poses pooled: so the mean over rows is the mean over targets of pooled rates."""
+        fooled = self.part["rows"][name]["eps"][eps]["fooled"]
+        kept = list(targets or self.targets)
+        digits = ([[int(d, 16) for d in some[t]] for t in kept] for some in (self.part["known"], fooled))
+        return ImageCounts(*map(np.array, digits))

@@ -1,0 +1,181 @@
+"""Which figures of the pages come from which data; what looks measured and is a setting.
+
+Tables are in ``doc_counts``, ``doc_outcomes`` and ``doc_analysis``. Here are the pages, the sentences that state
+figures (``{}`` stands for each) and those that claim something without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import doc_analysis  # noqa: F401 - registers its tables
+from doc_counts import ai_has_the_higher_mean, smallest_p
+from doc_data import percent, read
+from doc_outcomes import (
+    HARDENED,
+    PLAIN,
+    ahead,
+    eot_is_ahead,
+    gain_range,
+    nothing_is_ahead,
+    photographs,
+    success,
+    wrapped_gains,
+)
+from doc_tables import TABLES, Printed
+
+__all__ = ["CLAIMS", "PAGES", "SENTENCES", "SETTINGS", "TABLES", "Printed"]
+
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/method.md",
+    "docs/attacks.md",
+    "docs/models.md",
+    "docs/results.md",
+    "docs/frontier.md",
+    "docs/analysis.md",
+    "docs/hardening.md",
+    "docs/blackbox.md",
+    "docs/speed.md",
+    "docs/physical.md",
+    "docs/interop.md",
+)
+# What looks measured and is a setting, a version or a definition, on every page.
+SETTINGS = (
+    r"\d+\.\d+\.\d+",  # versions
+    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+",
+    r"σ(?:\s[=²]+)?\s*[\d.]+(?:\s(?:pixels|px))?",
+    r"[ε=]\s?\d+(?:\.\d+)?/255",
+    r"95% intervals?",
+    r"p ≥ 0\.05",
+    r"(?:scales?|×|s=) ?\d\.\d",
+    r"§\d\.\d",
+    r"Apache[- ]2\.0",
+    r"requests \(2\.25\)|size,\s+0\.1\s+by\s+default",
+    r"displacement of\s+0\.02 px",  # what a test allows
+    r"(?:more\s+often than in|in more than)\s+60%",  # an example of a gate
+    r"differ by a factor of 3\.5",  # 7/√3 by 7/6
+    r"geometric mean, 7\.2°",
+    r"in the first step and 1\.6°|to 5°\) and scale \(to 0\.1\)|scales 1\.0, 0\.9, 0\.8",
+    r"(?:range|kernel|ranges) \d(?:\.\d+)?(?: to \d\.\d+)?",
+    r"\d+(?:\.\d)?° (?:to|and|in|→) \d+(?:\.\d)?°|to \d\.\d°",
+)
+
+SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
+    "README.md": (
+        (
+            "{}% success over the poses on a network that did not tune it, where `dim` has {}%",
+            lambda: [success("efficientnet_lite1", attack)[0] for attack in ("ai-best", "dim")],
+        ),
+        (
+            "succeeds in {}% over the poses, against the original in {}%",
+            lambda: [success(name, "ai-dim")[0] for name in ("efficientnet_lite0.ai-at", "efficientnet_lite0")],
+        ),
+    ),
+    "docs/results.md": (
+        ("the first {} of them.", lambda: [photographs(16)]),
+        ("p = {}). EOT is the strongest", lambda: [smallest_p("ai-dim", "ti-dim", "efficientnet_lite0", "setting1")]),
+        (
+            "(efficientnet_lite0, setting 1, p = {})",
+            lambda: [smallest_p("ai-dim", "eot", "efficientnet_lite0", "setting1")],
+        ),
+        (
+            "{} MB over all 5,000, {} MB after the first 500. (Libraries and network take {} MB.)",
+            lambda: [
+                read("memory-cpu.json")["results"][name]
+                for name in (
+                    "above_networks_mb",
+                    "above_networks_after_a_tenth_mb",
+                    "networks_and_libraries_mb",
+                )
+            ],
+        ),
+    ),
+    "docs/frontier.md": (
+        (
+            "it is {} points over `dim` on efficientnet_lite1, which did not tune it, and {} to {} on three hardened",
+            lambda: [
+                *gain_range("ai-best", "dim", ("efficientnet_lite1",))[:1],
+                *gain_range("ai-best", "dim", HARDENED),
+            ],
+        ),
+    ),
+    "docs/analysis.md": (
+        (
+            "{} to {} points over `dim` on the three plain networks, all of which had a say, and {} to {} on three",
+            lambda: [*gain_range("ri-dim", "dim", PLAIN), *gain_range("ri-dim", "dim", HARDENED)],
+        ),
+    ),
+    "docs/hardening.md": (
+        (
+            "succeeds in {}% against `efficientnet_lite0.ai-at`, in {}% against `efficientnet_lite0.ens-at` and in {}% "
+            "against the original",
+            lambda: [success(f"efficientnet_lite0{more}", "ai-dim")[0] for more in (".ai-at", ".ens-at", "")],
+        ),
+        (
+            "`ri-dim` succeeds in {}% and `ai-best` in {}% against `efficientnet_lite0.ai-at`",
+            lambda: [success("efficientnet_lite0.ai-at", attack)[0] for attack in ("ri-dim", "ai-best")],
+        ),
+        (
+            "and on {}% and {}% for `alp`",
+            lambda: [
+                percent([read("hardening-cuda.json")["white-box PGD-20, eps 4/255"][f"{name}.alp"]])
+                for name in ("efficientnet_lite0", "mobilenet_v2")
+            ],
+        ),
+    ),
+    "docs/physical.md": (
+        (
+            "peaked at {} MiB in the first ten photographs and at {} MiB over all",
+            lambda: [
+                read("physical-speed-cpu.json")["results"][name]
+                for name in ("peak_mib_after_10", "peak_mib_at_the_end")
+            ],
+        ),
+    ),
+}
+_NOT_ATTACKED, _ENS_AT = ("mobilenet_v2", "efficientnet_lite0"), ("efficientnet_lite0.ens-at", "mobilenet_v2.ens-at")
+_TABLES = ("table1", "table2", "table3")
+_HARDENED_TABLES = [f"{name}-hardened" for name in _TABLES]
+CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
+    "docs/results.md": (
+        (
+            "The affine-invariant gradient has the higher mean for `fgsm`, `pgd` and `mim` in each of tables 1 to 3, "
+            "on networks that were not attacked and on hardened ones, as in the paper.",
+            lambda: (
+                ai_has_the_higher_mean(("fgsm", "pgd", "mim"), _NOT_ATTACKED, _TABLES)
+                and ai_has_the_higher_mean(("fgsm", "pgd", "mim"), _ENS_AT, _HARDENED_TABLES)
+            ),
+        ),
+        (
+            "For `dim` that holds in all three on hardened networks, and not on mobilenet_v2.",
+            lambda: (
+                ai_has_the_higher_mean(("dim",), _ENS_AT, _HARDENED_TABLES)
+                and not any(ai_has_the_higher_mean(("dim",), ("mobilenet_v2",), [name]) for name in _TABLES)
+            ),
+        ),
+        (
+            "On hardened networks `ri-dim` and `ai-best` are significantly ahead of `dim`.",
+            lambda: all(ahead("ri-dim", "dim", [t]) and ahead("ai-best", "dim", [t]) for t in HARDENED),
+        ),
+        (
+            "`ai-best` is significantly ahead of the paper's `ai-dim` on all three hardened networks.",
+            lambda: ahead("ai-best", "ai-dim", HARDENED),
+        ),
+    ),
+    "docs/frontier.md": (
+        (
+            "The intervals are above 0 in every column for Admix, VMI-FGSM and SSA, and nowhere for BSR.",
+            lambda: (
+                all(low > 0 for name in ("Admix", "VMIFGSM", "SSA") for low in wrapped_gains(name))
+                and not any(low > 0 for low in wrapped_gains("BSR"))
+            ),
+        ),
+        (
+            "At ε = 16 no difference from EOT is significant; at ε = 8 with 10 gradients EOT is ahead**, from both "
+            "sources, and with 50 gradients it is not.",
+            lambda: nothing_is_ahead("16") and all(eot_is_ahead("8", "10")) and not any(eot_is_ahead("8", "50")),
+        ),
+    ),
+}

@@ -1,0 +1,156 @@
+"""Figures of the pages come from committed data, and a figure that does not is found."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LEAST_FIGURES = 2500
+
+
+@pytest.fixture
+def verify_docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """benchmarks/verify_docs.py, which only the scripts beside it can import by name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import verify_docs
+
+    yield verify_docs
+    for name in [name for name in sys.modules if name == "verify_docs" or name.startswith("doc_")]:
+        if name != "doc_pages":
+            sys.modules.pop(name, None)
+
+
+def test_all_pages_agree_with_the_data(verify_docs: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_docs.main([]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert int(said.split()[0]) >= LEAST_FIGURES
+    assert said.rstrip().endswith("0 differences")
+
+
+PAGE = """# A page
+
+Crafted on resnet18, ε = 16/255, torch 2.11.
+
+<!-- measured: accuracy -->
+| network | none | `jpeg` |
+|---|---|---|
+| resnet18 | 83.0 | 80.0 |
+
+<!-- settings -->
+A step of 0.25 is a setting.
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ((), None),
+        (("| 83.0 |", "| 83.1 |"), "83.1, and the data says 83.0"),
+        (("| 83.0 |", "| 83.1 90.0 |"), "and the data says [83.0]"),
+        (("| 83.0 |", "| – |"), "empty, and there is data"),
+        (("torch 2.11.", "torch 2.11. It gains 3 points."), "neither recomputed nor declared"),
+        (("torch 2.11.", "torch 2.11, with 99.4 in the mean."), "neither recomputed nor declared"),
+        (("torch 2.11.", "torch 2.11, in 12 ms."), "neither recomputed nor declared"),
+        (("measured: accuracy", "measured: nothing"), "no table 'nothing'"),
+    ],
+)
+def test_what_differs_or_is_not_covered_is_found(
+    verify_docs: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: tuple[str, str] | tuple[()],
+    found: str | None,
+) -> None:
+    monkeypatch.setattr(verify_docs, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text(PAGE.replace(*change) if change else PAGE)
+    page = verify_docs.verify("page.md")
+    if found is None:
+        assert (page.differences, page.figures) == ([], 2)
+    else:
+        assert any(found in line for line in page.differences), page.differences
+
+
+def test_sentences_and_claims_must_be_there_and_true(
+    verify_docs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify_docs, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text("It gains 1,234.5\npoints. It is ahead.\n")
+    figures = verify_docs.doc_figures
+    monkeypatch.setattr(figures, "SENTENCES", {"page.md": [("gains {} points", lambda: [1234.46])]})
+    monkeypatch.setattr(figures, "CLAIMS", {"page.md": [("It is ahead.", lambda: True)]})
+    assert verify_docs.verify("page.md").differences == []
+    monkeypatch.setattr(figures, "SENTENCES", {"page.md": [("gains {} points", lambda: [1234.4]), ("lost", list)]})
+    monkeypatch.setattr(figures, "CLAIMS", {"page.md": [("It is ahead.", lambda: False)]})
+    said = verify_docs.verify("page.md", write=True).differences
+    assert len(said) == 3
+    assert "gains 1,234.4\npoints" in (tmp_path / "page.md").read_text()
+
+
+def test_held_out_rates_follow_from_the_packed_outcomes(verify_docs: ModuleType) -> None:
+    """The definition, literally, without whorl: of what is recognised clean in a pose, the share that no longer is."""
+    data = json.loads((ROOT / "benchmarks/results/held-out-cpu.json").read_text())
+    poses, target, attack = len(data["poses"]), "efficientnet_lite1", "ai-best"
+    stored = data["recognised"][target]
+    n = min(cells[name]["n"] for cells in data["recognised"].values() for name in cells if name.endswith("-16"))
+
+    def outcomes(name: str) -> list[list[int]]:
+        bits = "".join(f"{byte:08b}" for byte in base64.b64decode(stored[name]["bits"]))
+        width = stored[name]["n"]
+        return [[int(bit) for bit in bits[p * width : (p + 1) * width]][:n] for p in range(poses)]
+
+    clean, after = outcomes("clean"), outcomes(f"{attack}-16")
+    eligible = [(p, i) for p in range(poses) for i in range(n) if clean[p][i]]
+    rate = 100 * sum(not after[p][i] for p, i in eligible) / len(eligible)
+    assert verify_docs.doc_figures.success(target, attack)[0] == pytest.approx(rate)
+    assert len(set(data["ids"])) == len(data["ids"]) >= n
+
+
+def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks and images stand for the real ones; the outcomes are those of the product's evaluation."""
+    import torch
+    from PIL import Image
+
+    import whorl
+    from whorl.evaluation import PAPER_POSES, AttackedImages, outcomes
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import held_out
+
+    generator = np.random.default_rng(0)
+    for label in range(4):
+        (tmp_path / "images" / f"{label:03d}").mkdir(parents=True)
+        pixels = generator.integers(0, 256, (24, 24, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{label:03d}" / "0.png")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 24 * 24, 4))
+    small = whorl.Classifier.from_module(net, size=24, mean=(0.5,) * 3, std=(0.5,) * 3, name="small")
+    monkeypatch.setattr(whorl, "load_model", lambda name: small)
+    monkeypatch.setattr(held_out, "TARGETS", ("small",))
+    monkeypatch.setattr(held_out, "CELLS", {"fgsm": (16,)})
+    monkeypatch.setattr(held_out, "CHUNK", 2)
+
+    def run(limit: int) -> dict[str, object]:
+        folders = ["--data", str(tmp_path / "images"), "--work", str(tmp_path / "work")]
+        held_out.main([*folders, "--json", str(tmp_path / "made.json"), "--size", "24", "--limit", str(limit)])
+        made: dict[str, object] = json.loads((tmp_path / "made.json").read_text())
+        return made
+
+    assert run(2)["recognised"]["small"]["fgsm-16"]["n"] == 2  # type: ignore[index]  # JSON
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*.npy")}
+    made = run(4)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    data = held_out.shuffled(str(tmp_path / "images"), 24, 0)
+    adv = whorl.attack("fgsm")(small, data.x, data.y, seed=0, ids=data.ids)
+    done = outcomes([AttackedImages(data.x, {"fgsm": adv}, data.y, data.ids)], {"small": small}, PAPER_POSES)
+    for name, expected in (("clean", done.clean[0]), ("fgsm-16", done.adversarial[0, 0])):
+        assert made["recognised"]["small"][name] == held_out.packed(expected.numpy())  # type: ignore[index]  # JSON
+    assert made["ids"] == data.ids
+    assert made["settings"]["fgsm-16"]["eps"] == 16 / 255  # type: ignore[index]  # JSON
