@@ -146,6 +146,8 @@ def out_of_range(low: float, high: float) -> WhorlError:
 
     >>> print(out_of_range(0.0, 255.0))
     images must lie in [0, 1]; got values in [0, 255]. Divide by 255, or load them with whorl.load_images.
+    >>> print(out_of_range(-0.06, 1.02))
+    images must lie in [0, 1]; got values in [-0.06, 1.02]. Clamp what was added to them: clamp(0, 1).
     >>> print(out_of_range(-2.1179, 2.64))  # doctest: +NORMALIZE_WHITESPACE
     images must lie in [0, 1]; got values in [-2.118, 2.64], which look normalised: whorl takes [0, 1] and normalises
     itself. Leave the normalisation out, and give its mean and std to whorl.Classifier.from_module.
@@ -153,8 +155,10 @@ def out_of_range(low: float, high: float) -> WhorlError:
     if low != low:  # NaN, which is nowhere in the comparisons below
         return WhorlError("images must lie in [0, 1]; got NaN. Check how they were read or made.")
     came = f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]"
+    if low > -0.3 and high < 1.3:
+        return WhorlError(f"{came}. Clamp what was added to them: clamp(0, 1).")
     # Pixels less the mean, in standard deviations: a few at most, on either side of 0.
-    if -8 <= low < 0 < high <= 8:
+    if -8 <= low <= -0.3 and high <= 8:
         return WhorlError(
             f"{came}, which look normalised: whorl takes [0, 1] and normalises itself. Leave the normalisation out, "
             "and give its mean and std to whorl.Classifier.from_module."

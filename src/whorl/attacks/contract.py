@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,6 +28,16 @@ RANGE_TOLERANCE = 1e-4
 # a module back into training mode under the others.
 _HELD: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
+
+
+class Cost(NamedTuple):
+    """What an attack spends on an image."""
+
+    most: int
+    unit: Literal["gradients", "queries"]
+
+    def __str__(self) -> str:
+        return f"{self.most:,} {self.unit} an image"
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,16 @@ class Attack(Record, ABC):
 
     black_box: ClassVar[bool] = False
     """Whether the attack sees its model's answers alone, and counts them."""
+
+    @property
+    def cost(self) -> Cost | None:
+        """The most that is spent on an image: a black-box attack's budget; None where nobody knows."""
+        budget = getattr(self, "budget", None)
+        return Cost(budget, "queries") if self.black_box and budget is not None else None
+
+    def taste(self) -> Attack | None:
+        """The same attack with few gradients, to be timed; None where a network may not be shown images for that."""
+        return None
 
     @abstractmethod
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
