@@ -15,7 +15,7 @@ from conftest import random_images, small_net
 from hardening_cases import TINY, same, toy, toy_images
 from runs.test_black_box import Counted
 from whorl import runs
-from whorl.attacks.contract import Cost
+from whorl.attacks.contract import AttackCost
 from whorl.data import Images
 from whorl.hardening import harden
 
@@ -107,10 +107,10 @@ def test_queries_are_counted_and_none_is_spent_on_an_estimate(name: str, tmp_pat
 
 
 def test_a_costs_words() -> None:
-    assert str(Cost(2500, "gradients")) == "2,500 gradients an image"
-    assert whorl.attack("eot").cost == Cost(2500, "gradients")
-    assert whorl.attack("cw").cost == Cost(9000, "gradients")
-    assert whorl.attack("nes").cost == Cost(10_000, "queries")
+    assert str(AttackCost(2500, "gradients")) == "2,500 gradients an image"
+    assert whorl.attack("eot").cost == AttackCost(2500, "gradients")
+    assert whorl.attack("cw").cost == AttackCost(9000, "gradients")
+    assert whorl.attack("nes").cost == AttackCost(10_000, "queries")
 
 
 def test_a_training_says_how_long_it_takes_and_how_far_a_step_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ _HELD: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-class Cost(NamedTuple):
+class AttackCost(NamedTuple):
     """What an attack spends on an image."""
 
     most: int
@@ -85,10 +85,10 @@ class Attack(Record, ABC):
     """Whether the attack sees its model's answers alone, and counts them."""
 
     @property
-    def cost(self) -> Cost | None:
+    def cost(self) -> AttackCost | None:
         """The most that is spent on an image: a black-box attack's budget; None where nobody knows."""
         budget = getattr(self, "budget", None)
-        return Cost(budget, "queries") if self.black_box and budget is not None else None
+        return AttackCost(budget, "queries") if self.black_box and budget is not None else None
 
     def taste(self) -> Attack | None:
         """The same attack with few gradients, to be timed; None where a network may not be shown images for that."""

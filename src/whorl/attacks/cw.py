@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Cost, Crafted, Model, check_finite, forward, input_gradient, network_dtype
+from whorl.attacks.contract import (
+    Attack,
+    AttackCost,
+    Crafted,
+    Model,
+    check_finite,
+    forward,
+    input_gradient,
+    network_dtype,
+)
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
 from whorl.attacks.step import Adam, largest
@@ -41,9 +50,9 @@ class CarliniWagner(Attack):
     estimator: Estimator = identity
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> AttackCost:
         """Every step of every round."""
-        return Cost(self.search_steps * self.steps, "gradients")
+        return AttackCost(self.search_steps * self.steps, "gradients")
 
     def taste(self) -> Attack:
         """One step of one round."""

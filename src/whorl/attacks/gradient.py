@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Cost, Crafted, Model, check_finite
+from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
 from whorl.attacks.norms import NormName, check_radius, find_norm
 from whorl.attacks.objectives import Goal, Loss, LossName
@@ -101,9 +101,9 @@ class GradientAttack(Attack):
         return Crafted(made.images, grad_evals=made.grad_evals)
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> AttackCost:
         """Each step's draws."""
-        return Cost(self.steps * self.samples, "gradients")
+        return AttackCost(self.steps * self.samples, "gradients")
 
     def taste(self) -> Attack:
         """A step of a few draws, or two of one: with a single gradient a network is not folded."""

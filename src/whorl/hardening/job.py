@@ -201,8 +201,8 @@ class _TrainingRun:
                 while trainer.step < trainer.training.steps:
                     with piece_of_work("training, examples of this step", len(trainer.inputs.keys), "examples"):
                         trainer.advance()
-                    self._tell()
                     self._after_step()
+                    self._tell()
         except WhorlError as error:
             kept = "Nothing was saved before that."
             if self.folder is not None and self.saved:
