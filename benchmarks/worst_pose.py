@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,51 +62,60 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Search, and lay the grid, for every network, box and image that is not saved yet."""
+    """Search on every network, box and image that is not saved yet; then lay the grids."""
     data = Data.load(options.data, None, options.size, options.device).spread(options.n)
     saved = json.loads(options.json.read_text()) if options.json.exists() else {}
     rows: dict[str, Any] = saved.get("rows", {})
     names = model_names() if options.networks == "all" else options.networks.split(",")
-    folder = Path(options.data).resolve().name if options.data else "samples"
-    for name, box in product(names, options.boxes.split(",")):
-        network = whorl.load_model(name, device=options.device)
-        asked = {
-            "data": folder,
-            "size": options.size,
-            "weights_sha256": network.weights_sha256,
-            "box": repr(BOXES[box]),
-            "budget": BUDGET,
-        }
-        row = rows.get(f"{name}, {box}", {})
-        done: dict[str, Any] = row["images"] if row.get("asked") == asked else {}
-        for place, image in enumerate(data.ids):
-            if image in done:
-                continue
-            x, y = data.x[place : place + 1], data.y[place : place + 1]
-            done[image] = compare(network, x, y, box, options.batch_size)
-            rows[f"{name}, {box}"] = {"asked": asked, "images": done}
-            if place % 10 == 9 or place == len(data.ids) - 1 or not done[image]["search"]["fooled"]:
-                save({"metadata": metadata(data.x.device), "rows": rows}, options.json)
-        print(line(f"{name}, {box}", done), flush=True)
+    about = {"data": Path(options.data).resolve().name if options.data else "samples", "size": options.size}
+    cells = [(name, box) for box in options.boxes.split(",") for name in names]
+
+    def keep() -> None:
+        save({"metadata": metadata(data.x.device), "rows": rows}, options.json)
+
+    for step in (search, lay_grids):
+        for name, box in cells:
+            network = whorl.load_model(name, device=options.device)
+            asked = {**about, "weights_sha256": network.weights_sha256, "box": repr(BOXES[box]), "budget": BUDGET}
+            key = f"{name}, {box}"
+            done: dict[str, Any] = rows[key]["images"] if rows.get(key, {}).get("asked") == asked else {}
+            rows[key] = {"asked": asked, "images": done}
+            for _ in step(data, done, network, box, options.batch_size):
+                keep()
+            print(line(key, done), flush=True)
 
 
-def compare(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int) -> dict[str, Any]:
-    """Search and grid on one image."""
+def search(data: Data, done: dict[str, Any], network: nn.Module, box: str, batch_size: int) -> Iterator[None]:
+    """Search on the images that lack it, some at a time."""
+    places = [place for place, image in enumerate(data.ids) if image not in done]
+    for part in (places[i : i + batch_size] for i in range(0, len(places), batch_size)):
+        start, ids = time.perf_counter(), [data.ids[place] for place in part]
+        found = whorl.worst_pose(network, data.x[part], data.y[part], ids=ids, box=BOXES[box], batch_size=batch_size)
+        seconds = (time.perf_counter() - start) / len(part)
+        for i, image in enumerate(ids):
+            made = {"fooled": bool(found.fooled[i]), "queries": int(found.queries[i]), "pose": found.poses[i].changed}
+            made |= {"margin": round(float(found.margins[i]), 4), "seconds": round(seconds, 3)}
+            done[image] = {"recognised": bool(found.recognised[i]), "search": made}
+        yield
+
+
+def lay_grids(data: Data, done: dict[str, Any], network: nn.Module, box: str, batch_size: int) -> Iterator[None]:
+    """Lay the grid on the images that lack it, those that the search did not fool first.
+
+    Whether the search misses what the grid finds is decided on these; the others only tell what the search has ahead.
+    """
+    left = [place for place, image in enumerate(data.ids) if "grid" not in done[image]]
+    for place in sorted(left, key=lambda place: done[data.ids[place]]["search"]["fooled"]):
+        x, y = data.x[place : place + 1], data.y[place : place + 1]
+        done[data.ids[place]]["grid"] = by_grid(network, x, y, box, batch_size)
+        yield
+
+
+def by_grid(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int) -> dict[str, Any]:
+    """What a grid of 2,000 poses finds on one image."""
     start = time.perf_counter()
-    found = whorl.worst_pose(network, x, y, box=BOXES[box], batch_size=batch_size)
-    middle = time.perf_counter()
-    by_grid, queries = fooled_by_grid(network, x, y, box, batch_size)
-    return {
-        "recognised": bool(found.recognised),
-        "search": {
-            "fooled": bool(found.fooled),
-            "queries": int(found.queries),
-            "pose": found.poses[0].changed,
-            "margin": round(float(found.margins), 4),
-            "seconds": round(middle - start, 3),
-        },
-        "grid": {"fooled": by_grid, "queries": queries, "seconds": round(time.perf_counter() - middle, 3)},
-    }
+    fooled, queries = fooled_by_grid(network, x, y, box, batch_size)
+    return {"fooled": fooled, "queries": queries, "seconds": round(time.perf_counter() - start, 3)}
 
 
 def fooled_by_grid(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int) -> tuple[bool, int]:
@@ -128,21 +137,21 @@ def fooled_by_grid(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_siz
 def line(name: str, images: Mapping[str, Any]) -> str:
     """One network in one box, as a row of a Markdown table."""
     known = [image for image in images.values() if image["recognised"]]
-    search, grid = ([image[way]["fooled"] for image in known] for way in ("search", "grid"))
-    alone = sum(b and not a for a, b in zip(search, grid, strict=True))
-    further = sum(a and not b for a, b in zip(search, grid, strict=True))
+    fooled = sum(image["search"]["fooled"] for image in known)
+    both = [image for image in known if "grid" in image]
+    found = sum(image["grid"]["fooled"] for image in both)
+    ahead = sum(image["search"]["fooled"] and not image["grid"]["fooled"] for image in both)
+    missed = sum(image["grid"]["fooled"] and not image["search"]["fooled"] for image in both)
     queries = sorted(image["search"]["queries"] for image in known)
-    mean = sum(queries) / len(queries)
-    shares = [f"{100 * sum(way) / len(known):.1f}" for way in (search, grid)]
-    spent = [f"{mean:.1f}", str(queries[len(queries) // 2]), str(queries[-1])]
-    cells = [name, str(len(images)), str(len(known)), *shares, str(further), str(alone), *spent]
-    return f"| {' | '.join(cells)} |"
+    spent = [f"{sum(queries) / len(queries):.1f}", str(queries[len(queries) // 2]), str(queries[-1])]
+    cells = [name, str(len(known)), f"{fooled} ({100 * fooled / len(known):.1f}%)", *spent]
+    return f"| {' | '.join([*cells, str(len(both)), str(found), str(ahead), str(missed)])} |"
 
 
 def table(rows: Mapping[str, Any]) -> str:
     """Every network and box; of the images that are recognised as they are."""
-    titles = ["network, box", "images", "recognised", "fooled by the search, %", "by 2,000 poses, %"]
-    titles += ["by the search alone", "by the grid alone", "queries, mean", "median", "most"]
+    titles = ["network, box", "recognised", "fooled by the search", "queries: mean", "median", "most"]
+    titles += ["also by the grid of 2,000", "of those fooled by it", "by the search alone", "by the grid alone"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([*lines, *(line(name, row["images"]) for name, row in rows.items())])
 

@@ -12,6 +12,7 @@ import whorl
 from conftest import random_images, small_net
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
+from whorl.evaluation import Pose
 from whorl.randomness import image_keys, uniform
 
 pytestmark = [
@@ -144,3 +145,10 @@ def test_the_wrapped_model_compiles() -> None:
         torch._dynamo.reset()
         (compiled,) = torch.autograd.grad(torch.compile(net, fullgraph=True, dynamic=dynamic)(x).sum(), x)
         torch.testing.assert_close(compiled, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["shear", "stretch", "tilt", "brightness", "contrast", "blur"])
+def test_every_family_of_poses_agrees_with_the_cpu(name: str) -> None:
+    value = {"stretch": (1.2, 0.8), "tilt": (20, -10), "brightness": 0.1, "contrast": 0.5}.get(name, 5)
+    pose, x = Pose(angle=10, **{name: value}), random_images(2, 3, 64, 48)  # type: ignore[arg-type]  # from a table
+    torch.testing.assert_close(pose.apply(x.cuda()).cpu(), pose.apply(x.double()).float(), rtol=0, atol=1e-4)

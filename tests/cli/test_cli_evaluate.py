@@ -315,3 +315,39 @@ def test_shards_are_data_sets_too(clean: Path, tmp_path: Path) -> None:
         first = tmp_path / "folder" / "adv" / "pgd" / "small" / f"{ids[0]}.png"
         assert (adversarial / f"{ids[0]}.png").read_bytes() == first.read_bytes()
     assert rates[0] == rates[1]
+
+
+def test_the_worst_case_is_searched_for_in_clean_and_attacked_images(clean: Path, strong: Path) -> None:
+    result = evaluate(clean, strong, "--angles", "0", "--worst-case", "--batch-size", "3", "--json")
+    assert result.exit_code == 0, result.stderr
+    cases = json.loads(result.stdout)["worst_cases"]
+    assert [case["attack"] for case in cases] == [None, "strong"]
+    x, y, ids = whorl.load_images(clean)
+    attacked = torch.stack([load_image(strong / f"{name}.png") for name in ids])
+    for case, images in zip(cases, (x, attacked), strict=True):
+        found = whorl.worst_pose(small(), images, y, ids=ids)
+        assert case["queries"] == int(found.queries.sum())
+        assert [one["fooled"] for one in case["poses"]] == found.fooled.tolist()
+        assert case["n_clean_correct"] == COUNT
+        assert case["n_success"] == int(found.fooled.sum())
+    shown = evaluate(clean, strong, "--angles", "0", "--worst-case").stdout
+    assert "Worst pose of each image" in shown
+    assert "clean images" in shown
+    assert "worst_cases" not in json.loads(evaluate(clean, strong, "--angles", "0", "--json").stdout)
+
+
+def test_every_family_of_poses_can_be_asked_for(clean: Path, strong: Path, tmp_path: Path) -> None:
+    out = tmp_path / "results.csv"
+    grid = ["--tilts", "20:0,10", "--shears", "5", "--blurs", "0,1", "--contrasts", "0.8", "--brightnesses", "0.1"]
+    assert evaluate(clean, strong, *grid, "--stretches", "1.1:0.9", "--shifts", "3:4", "--out", out).exit_code == 0
+    found = rows(out)
+    assert [(row["tilt_x"], row["tilt_y"], row["blur"]) for row in found] == [
+        ("20.0", "0.0", "0.0"),
+        ("20.0", "0.0", "1.0"),
+        ("10.0", "10.0", "0.0"),
+        ("10.0", "10.0", "1.0"),
+    ]
+    assert (found[0]["shift_x"], found[0]["shift_y"]) == ("3.0", "4.0")
+    refused = evaluate(clean, strong, "--tilts", "1:2:3")
+    assert refused.exit_code == 2
+    assert "--tilts must be numbers or pairs" in refused.stderr

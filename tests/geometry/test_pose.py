@@ -188,3 +188,11 @@ def test_a_grid_holds_every_family() -> None:
     ):
         with pytest.raises(WhorlError, match=message):
             poses(**given)
+
+
+@pytest.mark.parametrize("pose", FURTHER, ids=str)
+def test_autocast_changes_no_pose(pose: Pose) -> None:
+    x = random_images(1, 3, 30, 30)
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = pose.apply(x)
+    assert torch.equal(seen, pose.apply(x))

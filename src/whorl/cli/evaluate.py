@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +12,17 @@ from rich.text import Text
 
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers
+from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
 from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.evaluation.pose_search import BUDGET
 from whorl.files import defined
 from whorl.models.zoo import find_device
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import records, write_results
-from whorl.runs.scores import Evaluated, Summary, evaluate_folders
+from whorl.runs.scores import Evaluated, Summary, WorstCase, evaluate_folders
+from whorl.transforms import RandomAffine
 
 ABOVE_LIMIT = 1
 _LEGEND = (
@@ -27,12 +30,18 @@ _LEGEND = (
     "resampled images (BCa). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
     "in some pose, those that some pose fools."
 )
+_SEARCHED = (
+    "Of the images recognised clean and as they are, those that some pose within 30°, scales from 0.5 to 1.5 and "
+    f"shifts of 20 pixels of 299 fools; at most {BUDGET} poses an image, a query each."
+)
 _EXAMPLES = """
 Example: whorl evaluate samples runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2
 
 Example: whorl evaluate photos/ runs/mine/adv/ai-dim/resnet18 --model mobilenet_v2 --size 224
 
 Example: whorl evaluate photos/ pgd/ mine/ --model resnet18 --defense none,jpeg --angles -30,0,30 --fail-above 60
+
+Example: whorl evaluate photos/ mine/ --model resnet18 --tilts 30:0,0:30 --blurs 0,2 --worst-case
 """
 
 
@@ -53,14 +62,26 @@ def evaluate(
     defense: Annotated[
         str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
     ] = UNDEFENDED,
-    angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
+    angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas; every value with every other.")] = None,
     scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
     shifts: Annotated[
-        str | None, typer.Option(help="Pixels of a 299-pixel image, right and down alike, joined by commas.")
+        str | None, typer.Option(help="Pixels of a 299-pixel image, right and down alike or right:down.")
     ] = None,
+    shears: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
+    stretches: Annotated[str | None, typer.Option(help="Factors of width:height, joined by commas.")] = None,
+    tilts: Annotated[
+        str | None, typer.Option(help="Perspective: degrees, right edge:bottom edge away, joined by commas.")
+    ] = None,
+    brightnesses: Annotated[str | None, typer.Option(help="Added, in units of the [0, 1] range.")] = None,
+    contrasts: Annotated[str | None, typer.Option(help="Factors about middle grey, joined by commas.")] = None,
+    blurs: Annotated[str | None, typer.Option(help="σ in pixels of a 299-pixel image, joined by commas.")] = None,
     pose_set: Annotated[
-        str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of the three above.")
+        str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of those above.")
     ] = None,
+    worst_case: Annotated[
+        bool,
+        typer.Option("--worst-case", help="Search for the worst pose of each image, clean and attacked, too."),
+    ] = False,
     size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
     batch_size: Annotated[
@@ -82,7 +103,9 @@ def evaluate(
 
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """
-    chosen = _poses(angles, scales, shifts, pose_set)
+    plain = {"angles": angles, "scales": scales, "shears": shears, "contrasts": contrasts, "blurs": blurs}
+    paired = {"shifts": shifts, "stretches": stretches, "tilts": tilts}
+    chosen = _poses(plain | {"brightnesses": brightnesses}, paired, pose_set)
     if fail_above is not None and not 0 <= fail_above <= 100:
         raise WhorlError(f"--fail-above must lie in [0, 100], a percentage; got {fail_above:g}.")
     if out is not None and out.is_dir():
@@ -94,7 +117,9 @@ def evaluate(
     )
     targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
     with progress_bar() as progress:
-        done = evaluate_folders(images, targets, poses=chosen, progress=progress)
+        done = evaluate_folders(
+            images, targets, poses=chosen, box=RandomAffine() if worst_case else None, progress=progress
+        )
     if out is not None:
         write_results(out, done.cells)
     if as_json:
@@ -111,9 +136,11 @@ def evaluate(
         raise typer.Exit(ABOVE_LIMIT)
 
 
-def _poses(angles: str | None, scales: str | None, shifts: str | None, name: str | None) -> tuple[Pose, ...]:
-    given = {"angles": angles, "scales": scales, "shifts": shifts}
-    grid = {option: split_numbers(option, text) for option, text in given.items() if text is not None}
+def _poses(plain: Mapping[str, str | None], paired: Mapping[str, str | None], name: str | None) -> tuple[Pose, ...]:
+    grid: dict[str, Sequence[float | tuple[float, float]]] = {
+        option: split_numbers(option, text) for option, text in plain.items() if text is not None
+    }
+    grid |= {option: split_pairs(option, text) for option, text in paired.items() if text is not None}
     if name is not None and (grid or name.lower() != "paper"):
         raise WhorlError(f"expected --poses paper, or --angles, --scales and --shifts instead; got --poses {name}.")
     return poses(**grid) if grid else PAPER_POSES
@@ -138,8 +165,24 @@ def _show(done: Evaluated, out: Path | None) -> None:
     console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
     console.print(summary_table)
     console.print(Text(_LEGEND, style="dim"), soft_wrap=True)
+    if done.worst_cases:
+        _show_worst_cases(done)
     if out is not None:
         console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
+
+
+def _show_worst_cases(done: Evaluated) -> None:
+    found_table = table("images", "target", "recognised", "fooled", "95% interval", "poses tried: mean", "most")
+    for case in done.worst_cases:
+        low, high = case.rate.interval
+        queries = case.found.queries
+        cells = [case.attack or "clean images", case.target, str(case.rate.images), _percent(case.rate.value)]
+        cells += ["–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        found_table.add_row(*cells, f"{queries.double().mean():.1f}", str(int(queries.max())))
+    console = output()
+    console.print("Worst pose of each image that a search found", style="bold")
+    console.print(found_table)
+    console.print(Text(_SEARCHED, style="dim"), soft_wrap=True)
 
 
 def _percent(rate: float) -> str:
@@ -166,7 +209,28 @@ def _content(done: Evaluated) -> dict[str, Any]:
         ],
         "cells": records(done.cells),
         "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
+        **({"worst_cases": [_worst_case(case) for case in done.worst_cases]} if done.worst_cases else {}),
     }
+
+
+def _worst_case(case: WorstCase) -> dict[str, Any]:
+    found = case.found
+    each = zip(found.ids, found.poses, found.fooled.tolist(), found.queries.tolist(), strict=True)
+    content = {
+        "attack": case.attack,
+        "target": case.target,
+        "asr": case.rate.value,
+        "interval": case.rate.interval,
+        "n_clean_correct": case.rate.n,
+        "n_success": case.rate.successes,
+        "queries": int(found.queries.sum()),
+        "poses": [
+            {"id": name, "fooled": fooled, "queries": queries, "pose": vars(pose)}
+            for name, pose, fooled, queries in each
+        ],
+    }
+    made: dict[str, Any] = defined(content)
+    return made
 
 
 def _summary(summary: Summary) -> dict[str, Any]:

@@ -51,6 +51,29 @@ def split_numbers(option: str, text: str) -> list[float]:
         raise WhorlError(f"--{option} must be numbers joined by commas, such as 0,30; got {text!r}.") from error
 
 
+def split_pairs(option: str, text: str) -> list[float | tuple[float, float]]:
+    """Split a list at its commas whose parts are numbers, for both directions, or pairs (right, down) with a colon.
+
+    Raises:
+        WhorlError: one is neither.
+
+    >>> split_pairs("tilts", "20:0,0:20,10")
+    [(20.0, 0.0), (0.0, 20.0), 10.0]
+    """
+    made: list[float | tuple[float, float]] = []
+    for part in split_names(text):
+        try:
+            first, *rest = (float(number) for number in part.split(":"))
+        except ValueError:
+            rest, first = [0.0, 0.0], 0.0
+        if len(rest) > 1:
+            raise WhorlError(
+                f"--{option} must be numbers or pairs right:down, joined by commas, such as 20:0,10; got {text!r}."
+            )
+        made.append((first, rest[0]) if rest else first)
+    return made
+
+
 def split_models(text: str) -> list[str]:
     """Split a list of models at its commas, but not inside the numbers that an address may hold.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError, quoted
-from whorl.geometry.projection import centred_axes, project, sampled
+from whorl.geometry.projection import centred_axes, composed, project, sampled
 from whorl.geometry.warp_gpu import warp_on_gpu
 from whorl.records import checked
 
@@ -63,7 +63,7 @@ def affine(
             raise WhorlError(f"angle, scale and shift must be finite; got {angle}, {scale} and {shift}.")
     if matrix is None:
         return warp(x, degrees, factor, moved)
-    return project(x, rotation(degrees, factor) @ _matrices(matrix, x, dtype), moved)
+    return project(x, composed(_matrices(matrix, x, dtype), rotation(degrees, factor)), moved)
 
 
 def warp(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

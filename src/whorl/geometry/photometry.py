@@ -47,8 +47,10 @@ def defocus(x: Tensor, sigma: Tensor) -> Tensor:
     >>> [round(value, 3) for value in defocus(x, torch.tensor([[1.0, 0.0]])).flatten().tolist()]
     [0.077, 0.257, 0.403, 0.257, 0.077]
     """
-    rows, columns = _weights(x.shape[-2], sigma[:, 1]), _weights(x.shape[-1], sigma[:, 0])
-    blurred = rows[:, None] @ x.to(rows.dtype) @ columns[:, None].mT
+    # Not by autocast: what an image is must not depend on what a network computes in.
+    with torch.autocast(x.device.type, enabled=False):
+        rows, columns = _weights(x.shape[-2], sigma[:, 1]), _weights(x.shape[-1], sigma[:, 0])
+        blurred = rows[:, None] @ x.to(rows.dtype) @ columns[:, None].mT
     return blurred.to(x.dtype)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from whorl.errors import WhorlError, quoted, unknown_name
 from whorl.geometry.affine import affine, rotation, warp
 from whorl.geometry.photometry import adjust, defocus
-from whorl.geometry.projection import project
+from whorl.geometry.projection import composed, project
 from whorl.records import Record
 
 # The paper gives pixel offsets for its 299-pixel images; they scale with the image, and so does a blur.
@@ -202,7 +202,7 @@ def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:
     if tilted or not {"shear", "stretch_x", "stretch_y"}.isdisjoint(used):
         skewed = _upper(of["stretch_x"], torch.tan(torch.deg2rad(of["shear"])) * of["stretch_y"], of["stretch_y"])
         tilt = torch.stack((of["tilt_x"], of["tilt_y"]), dim=1) if tilted else None
-        x = project(x, rotation(of["angle"], of["scale"]) @ skewed, shift, tilt)
+        x = project(x, composed(skewed, rotation(of["angle"], of["scale"])), shift, tilt)
     elif not _PAPER_NAMES.isdisjoint(used):
         x = warp(x, of["angle"], of["scale"], shift)
     if "blur" in used:

@@ -49,6 +49,12 @@ def project(x: Tensor, matrix: Tensor, shift: Tensor, tilt: Tensor | None = None
     return sampled(x, right, down, seen)
 
 
+def composed(first: Tensor, then: Tensor) -> Tensor:
+    """Matrices, (B, 2, 2), that do the one and then the other: ``then · first``."""
+    # Not by ``@``, which autocast would round to half precision, and pixels with it.
+    return (then[..., None] * first[:, None]).sum(2)
+
+
 def centred_axes(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """How far right of and below the image's centre each pixel lies, (H, W) each, in pixels."""
     height, width = x.shape[-2:]

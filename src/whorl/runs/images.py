@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from pydantic import Field, field_validator
@@ -25,6 +25,8 @@ from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
+
+T = TypeVar("T")
 
 SAMPLES = str(SAMPLES_FOLDER)
 SAMPLE_SIDE = 224
@@ -54,12 +56,16 @@ class HashedImage:
         return [self.entry.id, self.entry.label, self.sha256]
 
 
+Chosen = Callable[[int], bool]
+"""Whether to take an image, by its place in the data set."""
+
+
 @runtime_checkable
 class ImageSource(Protocol):
     """Anything that lists labelled images and reads some of them."""
 
-    def listed(self) -> list[HashedImage]:
-        """All of them; none is decoded."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """All of them, or those whose places are chosen; none is decoded."""
         ...
 
     def read(self, images: Sequence[HashedImage]) -> Images:
@@ -120,9 +126,9 @@ class Data(TomlTable):
             raise WhorlError(f"there are {listed} samples; expected a limit from 1 to {listed}, got {self.limit}.")
         return listed if self.limit is None else min(self.limit, listed)
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(self._images, islice(self._entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        return _hashed(self._images, _some(islice(self._entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
@@ -182,9 +188,10 @@ class Opened:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_images", open_images(self.data))
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(vars(self)["_images"], islice(vars(self)["_images"].entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        images: ImageSet = vars(self)["_images"]
+        return _hashed(images, _some(islice(images.entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Read some of them."""
@@ -208,11 +215,12 @@ class Loaded:
 
     images: Images
 
-    def listed(self) -> list[HashedImage]:
-        """List them, each with a hash of its numbers, which may lie between 8-bit levels."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, each with a hash of its numbers."""
         x, y, ids = self.images
         entries = [ListedImage(path=Path(name), label=int(label), id=name) for label, name in zip(y, ids, strict=True)]
-        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in zip(entries, x, strict=True)]
+        both = _some(zip(entries, x, strict=True), chosen)
+        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in both]
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Take some of them."""
@@ -264,6 +272,10 @@ def images_of(given: GivenImages) -> ImageSource:
     if any(faults):
         raise WhorlError(f"{next(filter(None, faults))}.")
     return Loaded(Images(x, torch.tensor(labels), ids))
+
+
+def _some(items: Iterable[T], chosen: Chosen | None) -> Iterator[T]:
+    return (item for place, item in enumerate(items) if chosen is None or chosen(place))
 
 
 def _hashed(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from torch import Tensor
+
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Distance, Outcomes, Pose, Rate, SuccessRate, holm, outcomes, rate
+from whorl.evaluation import (
+    PAPER_POSES,
+    AttackedImages,
+    Comparison,
+    Distance,
+    ImageCounts,
+    Outcomes,
+    Pose,
+    Rate,
+    SuccessRate,
+    WorstPoses,
+    holm,
+    outcomes,
+    rate,
+    to_8_bits,
+    worst_pose,
+)
+from whorl.evaluation.prediction import Targets
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import Cell
+from whorl.transforms import RandomAffine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +68,23 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorstCase:
+    """What a search for the worst pose of each image found: clean images, or one attack's.
+
+    Attributes:
+        attack: the folder's label; None for the clean images.
+        target: the network's name with its defence.
+        rate: of the images that the target recognises clean and as they are, those that some pose fools.
+        found: of every image.
+    """
+
+    attack: str | None
+    target: str
+    rate: Rate
+    found: WorstPoses
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluated:
     """What came of evaluating folders.
 
@@ -58,6 +95,7 @@ class Evaluated:
         summaries: one for each attack and target.
         comparisons: of every two attacks over all poses, pooled, by (one, other, target), corrected after Holm.
         left_out: images that were not scored.
+        worst_cases: of the clean images, then of each folder, for each target; empty if nobody asked for them.
     """
 
     ids: list[str]
@@ -66,6 +104,7 @@ class Evaluated:
     summaries: tuple[Summary, ...]
     comparisons: dict[tuple[str, str, str], Comparison]
     left_out: list[BadImage]
+    worst_cases: tuple[WorstCase, ...] = ()
 
     def above(self, percent: float) -> list[Summary]:
         """Give the attacks whose success rate, pooled over the poses, is above a limit.
@@ -87,6 +126,7 @@ def evaluate_folders(
     targets: Sequence[Target],
     *,
     poses: Sequence[Pose] = PAPER_POSES,
+    box: RandomAffine | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
@@ -95,13 +135,16 @@ def evaluate_folders(
         images: clean and adversarial ones.
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
+        box: within which to search for the worst pose of each image, by ``whorl.worst_pose``; None searches not.
         progress: called with each batch.
 
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
-    done = outcomes(images.batches(progress), asked, poses)
+    found: dict[tuple[str | None, str], WorstPoses] = {}
+    batches = images.batches(progress)
+    done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
@@ -120,7 +163,30 @@ def evaluate_folders(
         summaries=tuple(summaries),
         comparisons=compared,
         left_out=images.left_out,
+        worst_cases=tuple(_worst_case(found, *names) for names in found),
     )
+
+
+def _searched(
+    batches: Iterable[AttackedImages],
+    targets: Targets,
+    box: RandomAffine,
+    found: dict[tuple[str | None, str], WorstPoses],
+) -> Iterator[AttackedImages]:
+    """Search for the worst pose of all versions of the images, target by target, and pass the batches on."""
+    for batch in batches:
+        versions: dict[str | None, Tensor] = {None: batch.x}
+        versions |= {name: to_8_bits(adv) for name, adv in batch.adversarial.items()}
+        for target, net in targets.items():
+            for name, shown in versions.items():
+                more = worst_pose(net, shown, batch.y, ids=batch.ids, box=box)
+                found[name, target] = found[name, target] + more if (name, target) in found else more
+        yield batch
+
+
+def _worst_case(found: Mapping[tuple[str | None, str], WorstPoses], attack: str | None, target: str) -> WorstCase:
+    recognised, own = found[None, target].recognised, found[attack, target]
+    return WorstCase(attack=attack, target=target, rate=rate(ImageCounts.of(recognised, ~own.fooled)), found=own)
 
 
 def _cell(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +96,10 @@ class Worker:
         self.orders, self.networks = orders, networks
         self.store = Store(orders.folder)
         self._read: tuple[tuple[HashedImage, ...], Images] | None = None
+        self._log = orders.folder / "logs" / f"{platform.node()}-{os.getpid()}.log"
 
     def do(self, task: Task) -> int:
-        """Do a task and store its chunk.
+        """Do a task, store its chunk, and write a line into the log of this worker.
 
         Returns:
             What it counts in the progress.
@@ -103,6 +107,17 @@ class Worker:
         Raises:
             OutOfTime: the deadline is over; what the task had done is discarded.
         """
+        start = time.perf_counter()
+        weight = self._do(task)
+        what = f"{'clean' if task.variant.attack is None else task.variant.name}: {len(task.images)} images"
+        now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - start
+        made = f"{'made and evaluated' if task.make else 'evaluated'} in {seconds:.1f} s"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(f"{now} {what} from {task.images[0].entry.id} {made}\n")
+        return weight
+
+    def _do(self, task: Task) -> int:
         if self.orders.deadline is not None and time.monotonic() > self.orders.deadline:
             raise OutOfTime
         place, images = task.variant.place, self._clean(task.images)
