@@ -110,7 +110,8 @@ def harden(
         images = data
         if not isinstance(images, TrainingImages):
             side = max(original.size) if around.side is None else around.side
-            images = load_training_images(images, side=side, progress=progress if group.leads else silent)
+            shown = progress if group.leads else silent
+            images = load_training_images(images, side=side, labels=original.labels, progress=shown)
         images.check_classes(original.num_classes, partial=around.partial)
         begun = original if around.start is None else around.start.to(where)
         trainer, about = _trainer(original, begun, images, chosen, how, around, group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,15 +14,15 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
+from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
-from whorl.runs.images import HashedImage
+from whorl.runs.images import HashedImage, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
 from whorl.runs.shard import Shard
 from whorl.runs.store import Chunk, Store
@@ -221,6 +222,9 @@ def prepare(
                 f"shard {shard} would be empty: {total} images in chunks of {size} make {-(-total // size)} chunks. "
                 "Take no more shards than that, or a smaller batch_size."
             )
+        sources = {name: networks.source(name) for _, name in declaration.versions()}
+        targets = {name: networks.target(name) for name in declaration.targets}
+        images = with_classes(images, {**sources, **targets}, declaration.data)
         plan = make_plan(declaration, store, images, networks)
         yield Preparation(
             declaration=declaration,
@@ -235,11 +239,16 @@ def prepare(
 
 def conclude(ready: Preparation, *, computed: int) -> Done:
     """Count what is stored, and write the table unless it is a shard's; every task has been done."""
-    tally = Tally()
+    tally, known = Tally(), Counter[str]()
+    attacked = [variant for variant in ready.plan.variants if variant.attack is not None]
     for outcomes, chunks in ready.plan.by_chunk():
         tally.add(outcomes, chunks)
+        for variant, chunk in zip(attacked, chunks[1:], strict=True):
+            known[variant.source] += known_to_source(variant, chunk)
     done = _collected(ready, tally, computed=computed)
     if ready.shard is None:
+        for source in {variant.source for variant in attacked}:
+            check_recognised(source, known[source])
         write_results(done.results, done.cells)
     return done
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from whorl.attacks.contract import check_images
 from whorl.data import BadImage, ImageData, Images, ImageSet, open_images
+from whorl.data.classes import labelled
 from whorl.data.image_files import MAX_PIXELS, checked_size
 from whorl.data.images import collect
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_samples
@@ -23,6 +24,7 @@ from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.data.sets import FolderImages, is_address, seen_from
 from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
+from whorl.models.labels import shared_labels
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
 
@@ -134,9 +136,9 @@ class Data(TomlTable):
         """Decode some of them."""
         return self._decoded([image.entry for image in images])
 
-    def batches(self, size: int) -> Iterator[Images]:
-        """Decode all of them, ``size`` at a time."""
-        entries = islice(self._entries(), self.limit)
+    def batches(self, size: int, labels: Sequence[str] | None = None) -> Iterator[Images]:
+        """Decode all of them, ``size`` at a time; class folders are matched with ``labels``, a network's classes."""
+        entries = islice(labelled(self._entries(), labels, self.describe()["folder"]), self.limit)
         while some := list(islice(entries, size)):
             yield self._decoded(some)
 
@@ -232,6 +234,23 @@ class Loaded:
     def describe(self) -> Json:
         """Say that they came from memory, and their size."""
         return {"folder": None, "size": list(self.images.x.shape[-2:])}
+
+
+def with_classes(
+    images: Sequence[HashedImage], networks: Mapping[str, object], source: ImageSource
+) -> list[HashedImage]:
+    """Give images the classes that some networks share, where class folders name them.
+
+    Args:
+        images: of one data set.
+        networks: all that are to meet them, by name.
+        source: of the images, for errors.
+
+    Raises:
+        WhorlError: the networks differ in their classes, or a class folder names none of them.
+    """
+    entries = labelled((image.entry for image in images), shared_labels(networks), source.describe()["folder"])
+    return [replace(image, entry=entry) for image, entry in zip(images, entries, strict=True)]
 
 
 GivenImages = ImageSource | ImageData | Sequence[Any]

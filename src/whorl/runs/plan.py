@@ -216,6 +216,18 @@ class Plan:
         return bits.reshape(len(self.targets), len(self.poses), len(chunk.ids))
 
 
+def known_to_source(variant: Variant, chunk: Chunk) -> int:
+    """How many clean images of a chunk the attacked network recognises; all of them where that is not known."""
+    attack, n = variant.attack, len(chunk.ids)
+    if chunk.known:
+        return chunk.known.count("1")
+    free = variant.target_class is None and getattr(attack, "init", None) is None
+    if attack is None or not attack.black_box or variant.counting or not free:
+        return n
+    # Nobody spends a query to find out, but an image that was done after the first was never recognised.
+    return sum(spent > 1 or not success for spent, success in zip(chunk.queries, chunk.success, strict=True))
+
+
 def chunk_size(device: torch.device, given: int | None = None, *, cpu: int = 8) -> int:
     """Images at a time: as given, or 64 on a GPU, which they fill, and ``cpu`` elsewhere.
 

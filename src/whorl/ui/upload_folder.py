@@ -1,4 +1,4 @@
-"""The folder that uploads pass through: how much it may hold, and that nothing of an upload that failed stays."""
+"""The folder that uploads pass through: how much it may hold, and that nothing of a failed upload stays in it."""
 
 from __future__ import annotations
 
