@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
+    from whorl.evaluation import Outcomes
     from whorl.progress import Progress
     from whorl.runs.experiment import Done
 
@@ -95,21 +96,27 @@ def _lines(console: Console) -> Progress:
     return show
 
 
-def show_means(done: Done) -> None:
-    """Print the mean success rate of an experiment over its poses, a row an attack and a column a target."""
+def show_rates(done: Done) -> None:
+    """Print the headline rates of an experiment, a row an attack and a column a target, and its headline."""
+    from whorl.report.experiment import headline_of
+
     declared, console = done.declaration, output()
-    sources = list(dict.fromkeys(source for _, source in declared.versions()))
-    for source in sources:
+    for source in dict.fromkeys(source for _, source in declared.versions()):
         targets = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
-        shown = table("attack", *targets, numbers=True)
-        for spec in (spec for spec, crafted_on in declared.versions() if crafted_on == source):
-            shown.add_row(spec.title, *(_percent(done, spec.title, source, target) for target in declared.targets))
+        shown, found = table("attack", *targets, numbers=True), done.outcomes(source)
+        for name in found.attacks:
+            shown.add_row(name, *(_rate(found, name, target) for target in declared.targets))
         poses = len(done.plan.poses)
         heading = (
-            f"Crafted on {source}: mean success rate (%) over {poses} pose{'s' * (poses != 1)}, n = {len(done.ids)}"
+            f"Crafted on {source}: success rate (%), pooled over {poses} pose{'s' * (poses != 1)}, with its 95% "
+            f"interval over images; {len(done.ids)} images, n transformed ones recognised clean"
         )
-        console.print(Text(heading, style="bold"))
+        console.print(Text(heading, style="bold"), soft_wrap=True)
         console.print(shown)
+    said = headline_of(done)
+    console.print(Text(said.statement), soft_wrap=True)
+    for detail in said.details:
+        console.print(Text(detail, style="dim"), soft_wrap=True)
     for name, reason in done.left_out:
         messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
 
@@ -120,11 +127,12 @@ def show_files(files: Mapping[str, Path]) -> None:
         output().print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
 
 
-def _percent(done: Done, attack: str, source: str, target: str) -> str:
-    from whorl.runs.networks import split_target
-    from whorl.runs.results import mean_rate
+def _rate(found: Outcomes, attack: str, target: str) -> str:
+    from whorl.evaluation import headline
 
-    model, layers = split_target(target)
-    wanted = (attack, source, model, "+".join(layers) or "none")
-    rate = mean_rate(cell for cell in done.cells if (cell.attack, cell.source, cell.target, cell.defense) == wanted)
-    return "–" if math.isnan(rate) else f"{100 * rate:.1f}"
+    one = headline(found.counted(attack, target))
+    if math.isnan(one.value):
+        return "–"
+    low, high = one.interval
+    few = ", few" if one.few else ""
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{few})"

@@ -14,7 +14,7 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
 from whorl.evaluation.pose_search import BUDGET
 from whorl.files import defined
 from whorl.models.zoo import find_device
@@ -27,7 +27,8 @@ from whorl.transforms import RandomAffine
 ABOVE_LIMIT = 1
 _LEGEND = (
     "Success rate: pooled over the poses, of n transformed images that are recognised clean; its interval is over "
-    "resampled images (BCa). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
+    f"resampled images (BCa). Poses with fewer than {FEWEST} such images are left out; where there are no others, the "
+    "rate is marked (few). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
     "in some pose, those that some pose fools."
 )
 _SEARCHED = (
@@ -155,7 +156,10 @@ def _show(done: Evaluated, out: Path | None) -> None:
         low, high = summary.rate.interval
         distance = summary.distance
         cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
-        cells += [_percent(summary.rate.value), "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells += [
+            _percent(summary.rate.value) + " (few)" * summary.rate.few,
+            "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}",
+        ]
         cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
         cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
@@ -243,6 +247,8 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "interval": rate.interval,
         "n_clean_correct": rate.n,
         "images": rate.images,
+        "few": rate.few,
+        "poses_left_out": rate.left_out,
         "mean": mean.value,
         "mean_interval": mean.interval,
         "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},

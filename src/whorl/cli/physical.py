@@ -13,6 +13,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names
 from whorl.errors import WhorlError
+from whorl.evaluation import rate
 from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
 from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
@@ -226,11 +227,13 @@ def _show(done: Scored) -> None:
         console.print(Text(f"no patch strip to be seen, so colours are as they were: {name}"))
     if not done.captures:
         return
-    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval")
+    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval over prints", "of")
     for line in summarise(done):
         counts = line.counts
-        low, high = counts.interval(poses=line.repeats)
+        found = rate(line.images)
+        low, high = found.interval
         defined = line.version != CLEAN and not math.isnan(counts.rate)
-        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}") if defined else ("–", "–")
+        of = f"{found.n} captures of {found.images} prints{', few' * found.few}"
+        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}", of) if defined else ("–", "–", "–")
         shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)
     console.print(shown)

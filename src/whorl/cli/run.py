@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_rates
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
 from whorl.runs.results import records
 from whorl.tracker import TensorBoard
@@ -79,7 +79,7 @@ def show_experiment(done: runs.Done, files: dict[str, Path], *, as_json: bool) -
     """Print what came of an experiment, and where it lies."""
     if as_json:
         return show_json(_content(done))
-    show_means(done)
+    show_rates(done)
     show_files({**files, "rates": done.results, "run folder": done.folder})
     return output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
 

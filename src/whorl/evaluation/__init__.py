@@ -6,7 +6,17 @@ from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, 
 from whorl.evaluation.outcomes import Outcomes, check_recognised
 from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
-from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
+from whorl.evaluation.statistics import (
+    Comparison,
+    Rate,
+    compare,
+    for_headline,
+    headline,
+    holm,
+    mean_interval,
+    rate,
+    wilson,
+)
 from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
@@ -29,7 +39,10 @@ __all__ = [
     "WorstPoses",
     "check_recognised",
     "compare",
+    "for_headline",
+    "headline",
     "holm",
+    "mean_interval",
     "mean_rate",
     "outcomes",
     "poses",

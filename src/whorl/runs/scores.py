@@ -21,6 +21,7 @@ from whorl.evaluation import (
     SuccessRate,
     WorstPoses,
     check_recognised,
+    headline,
     holm,
     outcomes,
     rate,
@@ -43,9 +44,9 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        rate: success rate over all poses, pooled, with its interval over images; NaN if the target recognised no clean
-            image in any.
-        mean: the unweighted mean over the poses, as in the paper's tables, likewise.
+        rate: success rate, pooled over the poses that have enough images, with its interval over images; see
+            ``whorl.evaluation.headline``. NaN if the target recognised no clean image in any.
+        mean: the unweighted mean over all poses, as in the paper's tables, likewise.
         worst_case: counts of images that some pose fools.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
@@ -203,6 +204,7 @@ def _cell(
         grad_evals=int(grad_evals or 0),
         seconds=seconds or 0.0,
         recorded=grad_evals is not None and seconds is not None,
+        images=done.counted(folder.label, target.name, [pose]),
     )
 
 
@@ -213,7 +215,7 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
     return Summary(
         attack=attack,
         target=target,
-        rate=rate(counts),
+        rate=headline(counts),
         mean=rate(counts, "mean"),
         worst_case=done.worst_case(attack, target),
         lowest=min(rates.items(), key=lambda item: item[1], default=None),
