@@ -20,9 +20,29 @@ _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 
 DISTRIBUTION = "torchwhorl"
 """What pip calls whorl: on the package index, ``whorl`` is somebody else's."""
 
+# Control characters but for tab and newline, and what the bytes of a name become that are no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""Write what a terminal would obey, and bytes that are no text, as ``%XX``; everything else stays as it is.
+
+    >>> printable("a\x1b[31mb, \udcff, é")
+    'a%1B[31mb, %FF, é'
+    """
+    return _UNPRINTABLE.sub(_as_bytes, text)
+
+
+def _as_bytes(found: re.Match[str]) -> str:
+    how = "surrogateescape" if "\udc80" <= found[0] <= "\udcff" else "surrogatepass"
+    return "".join(f"%{byte:02X}" for byte in found[0].encode(errors=how))
+
 
 class WhorlError(ValueError):
     """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may name a file, and a file may have any name
 
 
 @dataclass(frozen=True)

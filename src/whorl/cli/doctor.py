@@ -13,7 +13,7 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, show_json, table
 from whorl.installation import Finding, examine, healthy
 
-BROKEN = 2
+BROKEN = 2  # 1 is a gate that failed
 _STYLES = {"ok": "green", "missing": "yellow", "note": "cyan", "broken": "red"}
 _EXAMPLES = """
 Example: whorl doctor
