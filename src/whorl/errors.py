@@ -13,13 +13,24 @@ from typing import Any
 # As TOML writes it without quotation marks.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _MOST_LISTED = 20
+# What a terminal would obey, but for the end of a line; and what cannot be encoded.
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A value that is quoted: no deeper, and no longer, than a sentence can hold.
 _QUOTE = Repr()
 _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
 
 class WhorlError(ValueError):
-    """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
+    r"""Input that whorl cannot work with. The message says what was expected, what came, and what to do.
+
+    Names of files and values of others may be in it, so nothing in it is an instruction to a terminal.
+
+    >>> print(WhorlError("there is no file a\x1b[31mb."))
+    there is no file a\x1b[31mb.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(message)))
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,16 @@ def quoted(value: object) -> str:
     if isinstance(value, date | time):
         return value.isoformat()  # as TOML writes it
     return " ".join(_QUOTE.repr(value).split())
+
+
+def first_line(error: BaseException) -> str:
+    r"""What another's error says, in a line: its type, and the beginning of its message.
+
+    >>> first_line(RuntimeError("sizes differ.\nat line 3"))
+    'RuntimeError: sizes differ'
+    """
+    said = (str(error).splitlines() or ["no message"])[0].rstrip(".")
+    return f"{type(error).__name__}: {said:.200}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> WhorlError:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
@@ -38,12 +39,15 @@ class AttackedImages(NamedTuple):
         >>> AttackedImages.of((x, x, y), first=6).ids
         ['6', '7']
         """
-        if not 3 <= len(batch) <= 5:
-            raise WhorlError(
-                f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {len(batch)} parts."
-            )
+        if not isinstance(batch, tuple | list) or not 3 <= len(batch) <= 5:
+            came = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
+            raise WhorlError(f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {came}.")
         x, adversarial, y, *rest = batch
-        named = {"adversarial": adversarial} if isinstance(adversarial, Tensor) else adversarial
+        named = adversarial if isinstance(adversarial, Mapping) else {"adversarial": adversarial}
+        for images in (x, *named.values()):
+            check_images(images)
+        if not isinstance(y, Tensor):
+            raise WhorlError(f"labels must be a (B,) integer tensor; got {type(y).__name__}.")
         return cls(x, named, y, *(rest or [[str(place) for place in range(first, first + len(x))]]))
 
 

@@ -161,7 +161,8 @@ class Predictor:
         if name not in self._networks:
             self._networks[name] = _in_precision(self.targets[name], self.precision)
         with held_in_eval(self.targets[name]):
-            logits = forward(self._networks[name], seen)
+            # A copy: a network that works in place must change neither the caller's images nor the next one's.
+            logits = forward(self._networks[name], seen.clone())
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")
