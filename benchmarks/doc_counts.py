@@ -10,6 +10,7 @@ import numpy as np
 
 from doc_data import percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
+from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
 
 _TRANSFER = {"no estimator": "", "TI, σ 7/3": " + TI", "AI printed": " + AI printed", "AI reference": " + AI reference"}
@@ -66,7 +67,10 @@ def _(name: str, *filters: str) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
             return None
-        return Printed([percent(where(rows, attack=row["attack"], **_pose(column)))])
+        found = where(rows, attack=row["attack"], **_pose(column))
+        values = Printed([percent(found)])
+        values.few = len(found) == 1 and found[0]["n_clean_correct"] < FEWEST
+        return values
 
     return cell
 
@@ -279,3 +283,9 @@ def ai_has_the_higher_mean(bases: Sequence[str], targets: Sequence[str], tables:
         for rows in found
         for base in bases
     )
+
+
+def eligible(name: str, **pose: float) -> list[float]:
+    """The fewest and the most clean images that a target recognises in a pose."""
+    found = [row["n_clean_correct"] for row in where(read_csv(f"{name}-results.csv"), **pose)]
+    return [min(found), max(found)]

@@ -146,7 +146,8 @@ def success(target: str, attack: str, eps: int = 16, *, identity: bool = False) 
 
 
 @cache
-def _gain(target: str, first: str, second: str, eps: int = 16) -> Comparison:
+def gain(target: str, first: str, second: str, eps: int = 16) -> Comparison:
+    """How far one attack is ahead of another."""
     return compare(_judged(target, first, eps), _judged(target, second, eps))
 
 
@@ -178,7 +179,7 @@ def _gains(eps: int) -> Mapping[tuple[str, str, str], Comparison]:
     there = {attack for attack in ("dim", "ai-dim", "ri-dim", "ai-best") if eps == 16 or attack != "ai-dim"}
     pairs = [(first, second) for first, second in _COMPARED if {first, second} <= there]
     targets = (*PLAIN, *HARDENED)
-    return holm({(t, first, second): _gain(t, first, second, eps) for t in targets for first, second in pairs})
+    return holm({(t, first, second): gain(t, first, second, eps) for t in targets for first, second in pairs})
 
 
 @table("held-out-gains")
@@ -223,7 +224,7 @@ def _() -> Cell:
 
 def gain_range(first: str, second: str, targets: Sequence[str]) -> list[float]:
     """The least and the largest gain on some targets, in points."""
-    gains = [100 * _gain(target, first, second).difference for target in targets]
+    gains = [100 * gain(target, first, second).difference for target in targets]
     return [min(gains), max(gains)]
 
 

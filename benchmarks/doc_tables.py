@@ -13,7 +13,12 @@ TABLES: dict[str, Callable[..., Cell]] = {}
 
 
 class Printed(tuple[float, ...]):
-    """Numbers behind which a cell may have others, which the paper printed."""
+    """Numbers behind which a cell may have others, which the paper printed.
+
+    ``few``: they rest on fewer than ten images, which the cell must mark with †.
+    """
+
+    few = False
 
 
 def table(name: str) -> Callable[[Callable[..., Cell]], Callable[..., Cell]]:

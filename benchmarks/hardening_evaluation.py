@@ -22,7 +22,7 @@ def evaluate(options: argparse.Namespace) -> None:
     whole, partway = networks(options)
     results: dict[str, Any] = {
         "metadata": metadata(
-            device, data=Path(options.nips).name, n=len(data.ids), size=options.size, seed=options.seed
+            device, data=Path(options.nips).name, n=len(data.ids), ids=data.ids, size=options.size, seed=options.seed
         ),
         "weights_sha256": {name: net.weights_sha256 for name, net in (whole | partway).items()},
     }

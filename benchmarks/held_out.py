@@ -15,7 +15,6 @@ where it stopped, and ``--limit`` says how far. After each of them the outcome o
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 import whorl
-from judge import Data
+from judge import Data, packed
 from measure import HERE, metadata, save
 from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
 from whorl.files import atomic_write
@@ -152,18 +151,14 @@ def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
             while (part := work.recognised(cell, len(parts), target, make=False)) is not None:
                 parts.append(part)
             if parts:
-                found[cell.label if cell else "clean"] = packed(np.concatenate(parts, 1))
+                bits = np.concatenate(parts, 1)
+                found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
         targets[target] = found
     settings = {
         cell.label: as_json(cell.made) for cell in (Cell(name, eps) for name, at in CELLS.items() for eps in at)
     }
     poses = [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES]
     return {"metadata": about, "settings": settings, "poses": poses, "ids": work.data.ids, "recognised": targets}
-
-
-def packed(bits: np.ndarray) -> dict[str, Any]:
-    """(poses, n) bool as text: rows after rows, eight outcomes a byte, base64."""
-    return {"n": bits.shape[1], "bits": base64.b64encode(np.packbits(bits).tobytes()).decode()}
 
 
 def shuffled(folder: str, size: int, seed: int) -> Data:

@@ -185,6 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         device,
         data=Path(options.data).name if options.data else "samples",
         n=len(data.ids),
+        ids=data.ids,
         size=options.size,
         eps="16/255",
         steps=STEPS,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -66,8 +68,24 @@ def percent(done: Outcomes, attack: str, target: str) -> float:
 
 
 def rows(done: Outcomes) -> list[dict[str, Any]]:
-    """Counts of every attack on every network in every pose, as they are saved."""
-    return [
-        {"attack": a, "target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift, **vars(c)}
-        for (a, t, p), c in done.counts.items()
-    ]
+    """Every attack on every network in every pose, as they are saved: counts, and the outcome of each image.
+
+    ``recognised`` has the clean and the adversarial images in the order of the data, whose ids stand in the metadata.
+    """
+    found = []
+    for (a, t, p), c in done.counts.items():
+        attack, target, pose = done.attacks.index(a), done.targets.index(t), done.poses.index(p)
+        clean, adversarial = done.clean[target, pose], done.adversarial[attack, target, pose]
+        both = {"clean": packed(clean.numpy()), "adversarial": packed(adversarial.numpy())}
+        where = {"attack": a, "target": t, "angle": p.angle, "scale": p.scale, "shift": p.shift}
+        found.append({**where, **vars(c), "recognised": both})
+    return found
+
+
+def packed(outcomes: np.ndarray) -> str:
+    """Outcomes as text: row after row, eight a byte, base64.
+
+    >>> packed(np.array([True, False, True, True]))
+    'sA=='
+    """
+    return base64.b64encode(np.packbits(outcomes).tobytes()).decode()

@@ -86,6 +86,7 @@ def main() -> None:
             torch.device(options.device),
             data=Path(options.data).name if options.data else "samples",
             n=len(data.ids),
+            ids=data.ids,
             size=options.size,
             eps=f"{options.eps:g}/255",
             seed=options.seed,

@@ -54,7 +54,7 @@ class Page:
         decimals = len(mantissa.partition(".")[2])
         unit = 10.0 ** ((int(exponent) if e else 0) - decimals)
         right = f"{value:.{decimals}e}" if e else f"{value:{',' if ',' in text else ''}.{decimals}f}"
-        right = f"+{right}" if text.startswith("+") and value >= 0 else right
+        right = f"+{right}" if text[0] in "+-" and value >= 0 else right
         if not abs(float(text.replace(",", "")) - value) <= 0.5 * unit * (1 + 1e-6) + 1e-12:
             self.differences.append(f"{self.path}: {where}: {text}, and the data says {right}")
         return right
@@ -89,7 +89,11 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
             row = {column: plain(cell) for column, cell in zip(columns, cells, strict=True)}
             for column, start, end in zip(columns, starts, ends, strict=True):
                 where = f"{name} {' '.join(arguments)}, {next(iter(row.values()))}, {column}"
-                values = expected(row, column)
+                try:
+                    values = expected(row, column)
+                except (LookupError, ValueError) as error:  # a label that the data does not have
+                    page.differences.append(f"{page.path}: {where}: no data ({error!r})")
+                    continue
                 if values is None:  # a label or a setting
                     page.covered.append((start, end))
                     continue
@@ -99,6 +103,10 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                     continue
                 if isinstance(values, doc_figures.Printed):  # ours first, then the paper's
                     page.covered.append((start, end))
+                    if values.few != ("†" in page.text[start:end]):
+                        page.differences.append(
+                            f"{page.path}: {where}: † is for fewer than ten images, and for all such"
+                        )
                     numbers = numbers[: len(values)]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()

@@ -60,6 +60,7 @@ A step of 0.25 is a setting.
         (("torch 2.11.", "torch 2.11, with 99.4 in the mean."), "neither recomputed nor declared"),
         (("torch 2.11.", "torch 2.11, in 12 ms."), "neither recomputed nor declared"),
         (("measured: accuracy", "measured: nothing"), "no table 'nothing'"),
+        (("| resnet18 |", "| resnet19 |"), "no data"),
     ],
 )
 def test_what_differs_or_is_not_covered_is_found(
@@ -123,6 +124,7 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import held_out
+    from judge import packed
 
     generator = np.random.default_rng(0)
     for label in range(4):
@@ -151,6 +153,30 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
     adv = whorl.attack("fgsm")(small, data.x, data.y, seed=0, ids=data.ids)
     done = outcomes([AttackedImages(data.x, {"fgsm": adv}, data.y, data.ids)], {"small": small}, PAPER_POSES)
     for name, expected in (("clean", done.clean[0]), ("fgsm-16", done.adversarial[0, 0])):
-        assert made["recognised"]["small"][name] == held_out.packed(expected.numpy())  # type: ignore[index]  # JSON
+        bits = {"n": 4, "bits": packed(expected.numpy())}
+        assert made["recognised"]["small"][name] == bits  # type: ignore[index]  # JSON
     assert made["ids"] == data.ids
     assert made["settings"]["fgsm-16"]["eps"] == 16 / 255  # type: ignore[index]  # JSON
+
+
+@pytest.mark.usefixtures("verify_docs")
+def test_the_statistics_agree_with_plain_numpy() -> None:
+    """A second reading of the definitions, which imports nothing of whorl: rates, BCa intervals, exact tests."""
+    import doc_outcomes
+    import recompute_held_out as plain
+
+    data = json.loads((ROOT / "benchmarks/results/held-out-cpu.json").read_text())
+    n = doc_outcomes.photographs(16)
+    for target in ("efficientnet_lite1", "efficientnet_lite0.ai-at"):
+        ours = doc_outcomes.gain(target, "ri-dim", "dim")
+        expected = plain.compared(data, target, "ri-dim-16", "dim-16", n)
+        assert (ours.difference, *ours.interval) == pytest.approx(expected[:3], abs=1e-5)
+        assert ours.p_value == pytest.approx(expected[3], rel=1e-6)
+        counts = plain.counts(data, target, "dim-16", n)
+
+        def pooled(weights: np.ndarray, counts: tuple[np.ndarray, np.ndarray] = counts) -> float:
+            return float(weights @ counts[1] / (weights @ counts[0]))
+
+        value = pooled(np.ones(n))
+        ends = 100 * plain.interval(value, pooled, n)
+        assert doc_outcomes.success(target, "dim") == pytest.approx([100 * value, *ends], abs=1e-3)
