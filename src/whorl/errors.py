@@ -13,24 +13,34 @@ from typing import Any
 # As TOML writes it without quotation marks.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _MOST_LISTED = 20
-# What a terminal would obey, but for the end of a line; and what cannot be encoded.
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A value that is quoted: no deeper, and no longer, than a sentence can hold.
 _QUOTE = Repr()
 _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
 
-class WhorlError(ValueError):
-    r"""Input that whorl cannot work with. The message says what was expected, what came, and what to do.
+# Control characters but for tab and newline, and what the bytes of a name become that are no UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
-    Names of files and values of others may be in it, so nothing in it is an instruction to a terminal.
 
-    >>> print(WhorlError("there is no file a\x1b[31mb."))
-    there is no file a\x1b[31mb.
+def printable(text: str) -> str:
+    r"""Write what a terminal would obey, and bytes that are no text, as ``%XX``; everything else stays as it is.
+
+    >>> printable("a\x1b[31mb, \udcff, é")
+    'a%1B[31mb, %FF, é'
     """
+    return _UNPRINTABLE.sub(_as_bytes, text)
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(message)))
+
+def _as_bytes(found: re.Match[str]) -> str:
+    how = "surrogateescape" if "\udc80" <= found[0] <= "\udcff" else "surrogatepass"
+    return "".join(f"%{byte:02X}" for byte in found[0].encode(errors=how))
+
+
+class WhorlError(ValueError):
+    """Input that whorl cannot work with. The message says what was expected, what came, and what to do."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())  # it may name a file, and a file may have any name
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ COUNTED: Counter[str] = Counter()
 _Result = TypeVar("_Result")
 # Words of others: of an interpreter, or of a library that ours is built with.
 _LEAKS = re.compile(r"Traceback|validation error|Input should|Tuple should|List should|Value error,|pydantic")
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _MOST_LINES = 22
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,6 +19,13 @@ from whorl.errors import WhorlError
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 _TYPED = "whorl.typed"
+# UsageError is click's, or typer's own in its newer versions.
+_USAGE: type[Any] = typer.BadParameter.__bases__[0]
+_WORDS = {
+    r"Input should be a valid integer[^:]*$": "expected a whole number.",
+    r"Input should be a valid number[^:]*$": "expected a number.",
+    r"Input should be": "expected",
+}
 
 
 class Commands(TyperGroup):
@@ -54,12 +62,26 @@ class Commands(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except _USAGE as error:
+            error.message = _reworded(error.message)
+            raise
         except WhorlError as error:
             messages().print(Text(f"error: {error}", style="red"))
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
             messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
             raise typer.Exit(INTERRUPTED) from error
+
+
+def _reworded(message: str) -> str:
+    """What is wrong with an option, without the words of the library that reads it.
+
+    >>> _reworded("Invalid value for '--steps': Input should be a valid integer, unable to parse string as an integer")
+    "Invalid value for '--steps': expected a whole number."
+    """
+    for theirs, ours in _WORDS.items():
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 app = typer.Typer(
