@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from whorl.hardening import Hardened, TrainingImages, harden, load_training_imag
 from whorl.hardening import recipe as find_recipe
 from whorl.hardening.recipes import DIVERSE
 from whorl.models.defended import pack
+from whorl.tracker import Tracker
 
 # Mobilenet learns from another network besides itself, unless told otherwise.
 TEACHERS = {"mobilenet_v2": ("mobilenet_v2", "efficientnet_lite0")}
@@ -138,12 +139,11 @@ def short(
     teachers = settings.pop("teachers", TEACHERS.get(job.model))
     print(f"== {job.name}: {seconds:g} s, {extra}{f', from {job.start}' if job.start else ''}", flush=True)
 
-    def say(entry: dict[str, float]) -> None:
-        rates = "  ".join(f"{k} {100 * entry[k]:5.1f}" for k in ("clean", "transfer", "white_box") if k in entry)
-        print(
-            f"  step {entry['step']:5d}/{entry['steps']}  {entry['seconds']:6.1f} s  loss {entry['loss']:.3f}  {rates}",
-            flush=True,
-        )
+    class Lines(Tracker):
+        def log(self, step: int, values: Mapping[str, float]) -> None:
+            rates = "  ".join(f"{k} {100 * values[k]:5.1f}" for k in ("clean", "transfer", "white_box") if k in values)
+            so_far = f"  step {step:5d}/{values['steps']}  {values['seconds']:6.1f} s"
+            print(f"{so_far}  loss {values['loss']:.3f}  {rates}", flush=True)
 
     recipe = find_recipe(job.recipe)
     if options.diverse and DIVERSE not in recipe.examples:
@@ -159,7 +159,7 @@ def short(
             seconds=seconds,
             partial=options.limit is not None,
             device=options.device,
-            say=say,
+            track=Lines(),
             **settings | {"compile": compiled},
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,48 +62,53 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Search, and lay the grid, for every network, box and image that is not saved yet."""
+    """Search on every network, box and image that is not saved yet; then lay the grids."""
     data = Data.load(options.data, None, options.size, options.device).spread(options.n)
     saved = json.loads(options.json.read_text()) if options.json.exists() else {}
     rows: dict[str, Any] = saved.get("rows", {})
     names = model_names() if options.networks == "all" else options.networks.split(",")
-    folder = Path(options.data).resolve().name if options.data else "samples"
-    for name, box in product(names, options.boxes.split(",")):
-        network = whorl.load_model(name, device=options.device)
-        asked = {
-            "data": folder,
-            "size": options.size,
-            "weights_sha256": network.weights_sha256,
-            "box": repr(BOXES[box]),
-            "budget": BUDGET,
-        }
-        key = f"{name}, {box}"
-        done: dict[str, Any] = rows[key]["images"] if rows.get(key, {}).get("asked") == asked else {}
-        rows[key] = {"asked": asked, "images": done}
-        for place in order(data, done, network, box, options.batch_size):
-            x, y = data.x[place : place + 1], data.y[place : place + 1]
-            done[data.ids[place]]["grid"] = by_grid(network, x, y, box, options.batch_size)
-            save({"metadata": metadata(data.x.device), "rows": rows}, options.json)
+    about = {"data": Path(options.data).resolve().name if options.data else "samples", "size": options.size}
+    cells = [(name, box) for box in options.boxes.split(",") for name in names]
+
+    def keep() -> None:
         save({"metadata": metadata(data.x.device), "rows": rows}, options.json)
-        print(line(key, done), flush=True)
+
+    for step in (search, lay_grids):
+        for name, box in cells:
+            network = whorl.load_model(name, device=options.device)
+            asked = {**about, "weights_sha256": network.weights_sha256, "box": repr(BOXES[box]), "budget": BUDGET}
+            key = f"{name}, {box}"
+            done: dict[str, Any] = rows[key]["images"] if rows.get(key, {}).get("asked") == asked else {}
+            rows[key] = {"asked": asked, "images": done}
+            for _ in step(data, done, network, box, options.batch_size):
+                keep()
+            print(line(key, done), flush=True)
 
 
-def order(data: Data, done: dict[str, Any], network: nn.Module, box: str, batch_size: int) -> list[int]:
-    """Search on the images that lack it; give the places of those without a grid, the ones not fooled first.
-
-    Whether the search misses what the grid finds is decided on these; the others only tell what the search has ahead.
-    """
+def search(data: Data, done: dict[str, Any], network: nn.Module, box: str, batch_size: int) -> Iterator[None]:
+    """Search on the images that lack it, some at a time."""
     places = [place for place, image in enumerate(data.ids) if image not in done]
     for part in (places[i : i + batch_size] for i in range(0, len(places), batch_size)):
         start, ids = time.perf_counter(), [data.ids[place] for place in part]
         found = whorl.worst_pose(network, data.x[part], data.y[part], ids=ids, box=BOXES[box], batch_size=batch_size)
         seconds = (time.perf_counter() - start) / len(part)
         for i, image in enumerate(ids):
-            search = {"fooled": bool(found.fooled[i]), "queries": int(found.queries[i]), "pose": found.poses[i].changed}
-            search |= {"margin": round(float(found.margins[i]), 4), "seconds": round(seconds, 3)}
-            done[image] = {"recognised": bool(found.recognised[i]), "search": search}
+            made = {"fooled": bool(found.fooled[i]), "queries": int(found.queries[i]), "pose": found.poses[i].changed}
+            made |= {"margin": round(float(found.margins[i]), 4), "seconds": round(seconds, 3)}
+            done[image] = {"recognised": bool(found.recognised[i]), "search": made}
+        yield
+
+
+def lay_grids(data: Data, done: dict[str, Any], network: nn.Module, box: str, batch_size: int) -> Iterator[None]:
+    """Lay the grid on the images that lack it, those that the search did not fool first.
+
+    Whether the search misses what the grid finds is decided on these; the others only tell what the search has ahead.
+    """
     left = [place for place, image in enumerate(data.ids) if "grid" not in done[image]]
-    return sorted(left, key=lambda place: done[data.ids[place]]["search"]["fooled"])
+    for place in sorted(left, key=lambda place: done[data.ids[place]]["search"]["fooled"]):
+        x, y = data.x[place : place + 1], data.y[place : place + 1]
+        done[data.ids[place]]["grid"] = by_grid(network, x, y, box, batch_size)
+        yield
 
 
 def by_grid(network: nn.Module, x: Tensor, y: Tensor, box: str, batch_size: int) -> dict[str, Any]:

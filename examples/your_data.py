@@ -26,4 +26,4 @@ def batches():
 
 
 done = outcomes(batches(), {model: clf}, [Pose(), Pose(angle=30)])
-print(f"{len(done.ids)} images: success rate {done.rate('adversarial', model):.0%} over {len(done.poses)} poses")
+print(f"{len(done.ids)} images: success rate {done.rate('adversarial', model).value:.0%} over {len(done.poses)} poses")

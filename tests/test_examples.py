@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shlex
@@ -58,6 +59,36 @@ def test_attack_your_timm_model(
 def test_your_data(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("your_data.py", TOY, str(data), monkeypatch=monkeypatch, capsys=capsys)
     assert re.fullmatch(r"16 images: success rate \d+% over 2 poses\n", printed)
+
+
+@pytest.mark.parametrize(("script", "library"), [("track_with_mlflow.py", "mlflow"), ("track_with_wandb.py", "wandb")])
+def test_tracking(
+    script: str,
+    library: str,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the library where it is installed; read by Python in any case."""
+    ast.parse((EXAMPLES / script).read_text(encoding="utf-8"))
+    pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    Path("a.toml").write_text(
+        f'name = "a"\nsources = ["{TOY}"]\nattacks = ["fgsm"]\ntargets = ["{TOY}", "{TOY}+jpeg"]\n'
+        f'poses = [{{angles = [0]}}]\n[data]\nfolder = "{data}"\nlimit = 12\n'
+    )
+    run(script, "a.toml", "out", monkeypatch=monkeypatch, capsys=capsys)
+    if library == "wandb":
+        assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+        return
+    import mlflow
+
+    [one] = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    tracked = mlflow.MlflowClient().get_metric_history(one.info.run_id, f"success_rate/fgsm/{TOY}/{TOY}-jpeg")
+    assert [point.step for point in tracked] == [8, 12]
 
 
 def test_affine_invariant_in_three_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,6 +79,7 @@ _SUBMODULES = {
     "physical",
     "report",
     "runs",
+    "tracker",
     "transforms",
     "ui",
 }

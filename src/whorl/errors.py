@@ -165,6 +165,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     return WhorlError(f"unknown {kind} {quoted(name)}.{guess} {hint}")
 
 
+def some_of(names: Sequence[str], shown: int = 3) -> str:
+    """Quote the first few names and count the rest.
+
+    >>> some_of(["a", "b", "c", "d", "e"])
+    "'a', 'b', 'c' and 2 more"
+    """
+    more = len(names) - shown
+    return ", ".join(map(repr, names[:shown])) + (f" and {more} more" if more > 0 else "")
+
+
 def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:
     """Build the error for something that needs a package which cannot be imported.
 

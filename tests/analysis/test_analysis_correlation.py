@@ -58,6 +58,12 @@ def test_what_counts_for_what(tmp_path: Path) -> None:
     ]
 
 
+def test_a_tilted_image_is_no_image_as_it_is(tmp_path: Path) -> None:
+    rates = one("x", (60, 80), 30) | {("x", "a", "none", Pose(tilt=(20, 0))): 100, ("x", "b", "none", Pose(blur=2)): 90}
+    found = read_points([written(tmp_path / "results.csv", rates)])
+    assert found == [Point(attack="x", source="a", invariance=80.0, transfer=30.0)]
+
+
 def test_members_of_an_ensemble_are_the_source(tmp_path: Path) -> None:
     path = written(tmp_path / "results.csv", one("x", (60, 80), 30), source="a+c")
     assert read_points([path])[0].invariance == 70

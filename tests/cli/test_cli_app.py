@@ -16,7 +16,7 @@ from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
 COMMANDS = [
     *("analyze", "attack", "attacks", "bench", "defenses", "demo", "doctor", "evaluate"),
-    *("harden", "models", "paper", "physical", "run", "ui"),
+    *("harden", "merge", "models", "paper", "physical", "run", "ui"),
 ]
 
 

@@ -83,9 +83,9 @@ def test_every_start_of_the_table(init: str, data: Path, tmp_path: Path) -> None
 
 
 def test_images_of_another_run_as_start(data: Path, tmp_path: Path) -> None:
-    made = invoke("attack", "ai-dim", "--model", OTHER, "--data", str(data), "--out", str(tmp_path / "run"))
+    made = invoke("attack", "ai-dim", "--model", SMALL, "--data", str(data), "--out", str(tmp_path / "run"))
     assert made.exit_code == 0
-    starts = tmp_path / "run" / "adv" / "ai-dim" / "other"
+    starts = tmp_path / "run" / "adv" / "ai-dim" / "small"
     result = attack(data, tmp_path / "run", "--init", str(starts))
     assert result.exit_code == 0, result.stderr
     assert all("start_sha256" in image for image in entry(tmp_path / "run", "nes-given/small")["images"].values())

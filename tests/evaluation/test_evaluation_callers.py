@@ -63,7 +63,7 @@ def run_command(_: Classifier, y: Tensor, folder: Path) -> None:
     saved(y, folder)
     text = f"""
         name = "broken"
-        sources = ["python:cli.toy_networks:wide"]
+        sources = ["python:cli.toy_networks:small"]
         targets = ["python:cli.toy_networks:broken"]
         attacks = [{{ name = "fgsm" }}]
         data = {{ folder = "{(folder / "clean").as_posix()}" }}

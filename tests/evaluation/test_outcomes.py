@@ -275,7 +275,7 @@ def test_rates_over_poses_are_their_definitions(whole: Outcomes) -> None:
             )
             if not eligible:
                 for how in POOLED_AND_MEAN:
-                    with pytest.raises(WhorlError, match=f"{target} recognises no clean image in any pose"):
+                    with pytest.raises(WhorlError, match=f"{target} recognises none of the clean images"):
                         whole.rate(attack, target, how)
                 continue
             rates = [sum(w) / sum(c) for w, c in zip(fooled, clean, strict=True) if any(c)]

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +23,46 @@ from whorl.files import sha256_of
 from whorl.hardening import harden, recipe, recipe_names
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.trainer import Trainer
+from whorl.tracker import Tracker
 
 TESTS = Path(__file__).parents[1]
-# What a process of its own trains; {say} is what it does after each measurement.
+# What a process of its own trains; {then} is what it does after each measurement.
 PROGRAM = """
 import faulthandler, os, signal, sys, torch
 faulthandler.dump_traceback_later(280, exit=True)  # a process that waits for another one in vain says where
 torch.set_num_threads(1)
 from hardening_cases import toy, toy_images
 from whorl.hardening import harden
+from whorl.tracker import Tracker
 
-def say(entry):
-    {say}
+class Told(Tracker):
+    def log(self, step, values):
+        {then}
 
 done = harden(
     toy(0, dtype=torch.float64), toy_images(), "ens-at", out=sys.argv[1], pool=[toy(1, dtype=torch.float64)],
-    steps=8, batch=12, held_out=10, reports=8, checkpoints=4, mix=0.5, device="cpu", say=say,
+    steps=8, batch=12, held_out=10, reports=8, checkpoints=4, mix=0.5, device="cpu", track=Told(),
 )
 if int(os.environ.get("RANK", "0")) == 0:
     torch.save(done.learned, sys.argv[2])
 """
+
+
+class Told(Tracker):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.files: dict[str, Path] = {}
+
+    def begin(self, name: str, settings: Mapping[str, Any]) -> None:
+        self.begun = (name, dict(settings))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self.logged.append((step, dict(values)))
+
+    def end(self, files: Mapping[str, Path]) -> None:
+        self.files = dict(files)
 
 
 def run(*arguments: str, script: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -67,21 +87,26 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]
 
 
 def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, uninterrupted: dict[str, Tensor]) -> None:
-    killing = PROGRAM.format(say="if entry['step'] == 5: os.kill(os.getpid(), signal.SIGKILL)")
+    killing = PROGRAM.format(then="if step == 5: os.kill(os.getpid(), signal.SIGKILL)")
     killed = run(str(tmp_path), str(tmp_path / "never"), script=killing, folder=tmp_path)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / "never").exists()
-    steps: list[float] = []
+    told = Told()
     resumed = harden(
         toy(0, dtype=torch.float64),
         toy_images(),
         "ens-at",
         out=tmp_path,
         pool=[toy(1, dtype=torch.float64)],
-        say=lambda entry: steps.append(entry["step"]),
+        track=told,
         **TINY | {"reports": 8, "checkpoints": 4, "mix": 0.5},
     )
-    assert steps == [5, 6, 7, 8]  # the checkpoint is from after step 4
+    assert [step for step, _ in told.logged] == [5, 6, 7, 8]  # the checkpoint is from after step 4
+    assert all({"loss", "lr", "clean"} <= values.keys() for _, values in told.logged)
+    assert told.begun[0] == "toy0.ens-at"
+    assert {"steps": 8, "batch": 12}.items() <= told.begun[1].items()
+    assert sorted(told.files) == ["manifest", "report", "weights"]
+    assert all(path.is_file() for path in told.files.values())
     assert [entry["step"] for entry in resumed.history] == list(range(1, 9))
     assert same(resumed.learned, uninterrupted)
 
@@ -89,7 +114,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, uninterrupted: 
 def test_two_processes_match_one(tmp_path: Path, uninterrupted: dict[str, Tensor]) -> None:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     out = tmp_path / "learned.pt"
-    done = run(*launch, str(tmp_path / "run"), str(out), script=PROGRAM.format(say="pass"), folder=tmp_path)
+    done = run(*launch, str(tmp_path / "run"), str(out), script=PROGRAM.format(then="pass"), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     learned = torch.load(out, weights_only=True)
     assert learned.keys() == uninterrupted.keys()

@@ -23,6 +23,7 @@ from torch import Tensor
 from whorl.errors import WhorlError
 from whorl.evaluation.image_counts import percentile_interval
 from whorl.files import defined
+from whorl.geometry.pose import FURTHER_NUMBERS, PAPER_NUMBERS
 from whorl.runs.results import COLUMNS
 
 _FEWEST = 4
@@ -141,7 +142,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _pose(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(f"{float(row[name]):g}" for name in ("angle", "scale", "shift_x", "shift_y"))
+    four = [f"{float(row[number.name]):g}" for number in PAPER_NUMBERS]
+    given = [(number, float(row.get(number.name) or number.neutral)) for number in FURTHER_NUMBERS]
+    return (*four, *(f"{number.name} {value:g}" for number, value in given if value != number.neutral))
 
 
 def _plain(defense: str, pose: list[str], identity: bool) -> bool:

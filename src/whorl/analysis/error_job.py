@@ -18,6 +18,7 @@ from whorl.attacks.objectives import LOSSES
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import Estimator, identity
 from whorl.files import write_file
+from whorl.models.labels import shared_labels
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
 from whorl.records import Record
@@ -122,7 +123,8 @@ def measure_error(options: ErrorOptions, progress: Progress = silent) -> ErrorMe
     images = Data.of(folder=options.data, limit=options.limit, size=side)
     crafted = None if options.at is None else attack(options.at)  # an unknown name is refused before images are read
     batches = []
-    for one in images.batches(options.batch_size or (32 if where.type == "cuda" else 8)):
+    labels = shared_labels({net.name: net for net in (network, *other)})
+    for one in images.batches(options.batch_size or (32 if where.type == "cuda" else 8), labels):
         x, y = one.x.to(where, dtype), one.y.to(where)
         batches.append((x if crafted is None else crafted(network, x, y, seed=options.seed, ids=one.ids), y))
     laws = [law_of_range(share, side, side) for share in options.ranges]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, forward, input_gradient, network_dtype
+from whorl.attacks.norms import l2_size, per_image
 from whorl.attacks.objectives import Goal
 from whorl.attacks.step import estimated_by, largest
 from whorl.estimators import Estimator, identity
@@ -58,9 +59,9 @@ class DeepFool(Attack):
                 along = estimated_by(self.estimator, normal)
                 finite &= largest(along).isfinite() & logits.detach().isfinite().all(1)
                 # Per unit of `along` the lead grows by <normal, along>: for the plain gradient, its squared length.
-                slope = (normal * along).flatten(1).sum(dim=1)
+                slope = per_image(lambda one: one.sum(dim=(1, 2, 3)), normal * along)
                 gap = (lead.detach().abs() + hair) / slope.clamp_min(torch.finfo(x.dtype).tiny)
-                distance = gap * torch.linalg.vector_norm(along.flatten(1), dim=1)
+                distance = gap * l2_size(along)
                 closer = (distance < nearest) & (slope > 0)
                 nearest = torch.where(closer, distance, nearest)
                 step = torch.where(closer[:, None, None, None], gap[:, None, None, None] * along, step)

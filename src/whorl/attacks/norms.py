@@ -38,6 +38,22 @@ def find_norm(name: str) -> Norm:
     return NORMS[name]
 
 
+def per_image(reduce: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+    """Reduce each image of a batch, to the same number whether it is alone in it or not.
+
+    Args:
+        reduce: (B, C, H, W) to B rows of anything.
+        v: (B, C, H, W).
+
+    >>> per_image(lambda v: v.sum(dim=(1, 2, 3)), torch.ones(1, 3, 2, 2))
+    tensor([12.])
+    """
+    if len(v) == 1 and v.device.type == "cpu":
+        # Over a single image torch splits a sum among threads, and so rounds differently than over several.
+        return reduce(torch.cat((v, v)))[:1]
+    return reduce(v)
+
+
 def radius_faults(eps: object, norm: object) -> list[Fault]:
     """What is wrong with a ball that holds every image: in L∞, a radius above 1, or one of several.
 
@@ -55,8 +71,7 @@ def radius_faults(eps: object, norm: object) -> list[Fault]:
 
 def l2_size(v: Tensor) -> Tensor:
     """Euclidean length of each image: (B, C, H, W) to (B,)."""
-    size: Tensor = torch.linalg.vector_norm(v.flatten(1), dim=1)
-    return size
+    return per_image(lambda one: torch.linalg.vector_norm(one.flatten(1), dim=1), v)
 
 
 def column(values: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ COMMANDS: Mapping[str, str] = {
     "attack": "Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.",
     "evaluate": "Rotate, scale and translate clean and adversarial images alike, and count how often networks err.",
     "run": "Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.",
+    "merge": "Put the shards of an experiment together: the folder, table and report that one run would have made.",
     "paper": "Run tables and figures of the paper, and show our figures beside the printed ones.",
     "harden": "Train a defended version of a network on a folder of images, and show the gain.",
     "physical": "Print images, photograph them, score the photographs.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, wr
 from whorl.hardening.processes import leads
 from whorl.models import load_model
 from whorl.models.zoo import find_device
+from whorl.tracker import TensorBoard, Tracker, Trackers
 
 _EXAMPLES = """
 Example: whorl harden mobilenet_v2 --data photos/ --recipe ens-at --seconds 600 --out runs/hardened
@@ -59,6 +61,7 @@ def harden_command(
     compare: Annotated[str | None, typer.Option(help="Images to measure the gain on.")] = None,
     source: Annotated[str, typer.Option(help="Network to craft on for --compare.")] = "resnet18",
     limit: Annotated[int | None, typer.Option(help="Images to compare with at most.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard: loss and accuracies.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -97,8 +100,10 @@ def harden_command(
     result: dict[str, Any] = {}
     done = None
     if data is not None:
+        lines = _Lines()
+        track = lines if tensorboard is None or not leads() else Trackers(lines, TensorBoard(tensorboard))
         with progress_bar() as progress:
-            done = harden(model, data, recipe, setup=setup, training=training, progress=progress, say=_say)
+            done = harden(model, data, recipe, setup=setup, training=training, progress=progress, track=track)
         if not leads():
             return
         result |= {"name": done.classifier.name, "seconds": done.seconds, "history": done.history, "folder": str(out)}
@@ -121,11 +126,13 @@ def _teachers(text: str) -> list[str]:
     return [] if text.strip().lower() == "none" else split_models(text)
 
 
-def _say(entry: dict[str, float]) -> None:
-    rates = ", ".join(f"{name.replace('_', '-')} {entry[name]:.1%}" for name in _RATES if name in entry)
-    messages().print(
-        f"step {entry['step']:.0f} of {entry['steps']:.0f}, {entry['seconds']:.0f} s: loss {entry['loss']:.3f}; {rates}"
-    )
+class _Lines(Tracker):
+    """Prints each measurement."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        rates = ", ".join(f"{name.replace('_', '-')} {values[name]:.1%}" for name in _RATES if name in values)
+        so_far = f"step {step} of {values['steps']:.0f}, {values['seconds']:.0f} s"
+        messages().print(f"{so_far}: loss {values['loss']:.3f}; {rates}")
 
 
 _RATES = ("clean", "transfer", "white_box")

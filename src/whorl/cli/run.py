@@ -13,11 +13,14 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
 from whorl.runs.results import records
+from whorl.tracker import TensorBoard
 
 _EXAMPLES = """
 Example: whorl run mine.toml --out runs/mine
 
 Example: whorl run mine.toml --engine ray --workers 8 --device cuda
+
+Example: whorl run mine.toml --shard 3/16 --out runs/mine-3
 """
 
 
@@ -28,6 +31,12 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
     engine: EngineName = "local",
     workers: Workers = None,
+    shard: Annotated[
+        str | None, typer.Option(help="Do a share alone, such as 3/16; `whorl merge` puts the shares together.")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Folder for TensorBoard: success rates as images are done.")
+    ] = None,
     figures: Figures = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     device: Device = "auto",
@@ -41,21 +50,33 @@ def run(
     declared = runs.read_declaration(file)
     if seed is not None:
         declared = declared.model_copy(update={"seed": seed})
+    share = None if shard is None else runs.Shard.parse(shard)
+    name = declared.name if share is None else f"{declared.name}-{share.number}-of-{share.count}"
     files: dict[str, Path] = {}
     with progress_bar() as progress:
         done = runs.run(
             declared,
-            out or Path("runs") / declared.name,
+            out or Path("runs") / name,
             device=device,
             engine=engine,
             workers=workers,
+            shard=share,
             command=typed(ctx),
             progress=progress,
+            track=None if tensorboard is None else TensorBoard(tensorboard),
         )
-        if report or figures:
+        if share is None and (report or figures):
             from whorl.report import report_experiment
 
             files = report_experiment(done, device=device, figures=figures, progress=progress)
+    if share is not None and not as_json:
+        output().print(f"shard {share}: {len(done.ids)} images done. `whorl merge` puts all {share.count} together.")
+        return show_files({"run folder": done.folder})
+    return show_experiment(done, files, as_json=as_json)
+
+
+def show_experiment(done: runs.Done, files: dict[str, Path], *, as_json: bool) -> None:
+    """Print what came of an experiment, and where it lies."""
     if as_json:
         return show_json(_content(done))
     show_means(done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.data.classes import labelled
 from whorl.data.image_files import Size, checked_size
 from whorl.data.layouts import SAMPLE_FILES, SAMPLES, ListedImage, list_samples
 from whorl.data.sets import FolderImages, ImageData, ImageSet, open_images
@@ -59,7 +60,14 @@ class Images(_Triple):
         return images
 
 
-def load_images(data: ImageData, *, limit: int | None = None, size: Size = None, skip_bad: bool = False) -> Images:
+def load_images(
+    data: ImageData,
+    *,
+    limit: int | None = None,
+    size: Size = None,
+    skip_bad: bool = False,
+    labels: Sequence[str] | None = None,
+) -> Images:
     """Load labelled images into memory.
 
     Three layouts of folders are distinguished by what is there:
@@ -68,7 +76,7 @@ def load_images(data: ImageData, *, limit: int | None = None, size: Size = None,
     - A list: a CSV file with the columns path (relative to the file) and label (0-based); ``data`` may be the
       file itself. In a folder, the file is ``images.csv`` or the only CSV file.
     - Class folders: ``<class>/*.jpg`` and so on. Whole numbers as names are 0-based labels, WordNet synsets
-      (``n01440764``) get ImageNet's labels, and other names are numbered in sorted order.
+      (``n01440764``) get ImageNet's labels, and other names are looked up in ``labels``, or numbered in sorted order.
 
     Besides folders, ``data`` may be
 
@@ -84,13 +92,16 @@ def load_images(data: ImageData, *, limit: int | None = None, size: Size = None,
         size: side, or (height, width), to resize whole images to; needed if they differ in size.
         skip_bad: leave unreadable images and rows without a valid label out, and report them in ``.bad``, instead
             of stopping at the first. They count towards ``limit``.
+        labels: names of a network's classes, in order, as ``clf.labels``: what class folders are called is found among
+            them. Where they are numbers only, there must be a folder for every class.
 
     Returns:
         Images, to be unpacked: ``x`` (N, 3, H, W) float32 in [0, 1], ``y`` (N,) int64, ``ids`` list of N strings.
         How a file becomes RGB is described in ``whorl.data.load_image``.
 
     Raises:
-        WhorlError: no such folder, no layout that fits, a bad image or label, or images of different sizes.
+        WhorlError: no such folder, no layout that fits, a bad image or label, images of different sizes, or class
+            folders that name none of the labels.
 
     >>> import tempfile
     >>> from whorl.data import save_image
@@ -102,11 +113,18 @@ def load_images(data: ImageData, *, limit: int | None = None, size: Size = None,
     (torch.Size([2, 3, 8, 8]), tensor([0, 1]), ['cat/one', 'dog/one'])
     """
     images = open_images(data)
-    return collect(images, _listed(images, limit), size=checked_size(size), skip_bad=skip_bad)
+    entries = labelled(_listed(images, limit), labels, data)
+    return collect(images, entries, size=checked_size(size), skip_bad=skip_bad)
 
 
 def iter_images(
-    data: ImageData, *, batch_size: int = 32, limit: int | None = None, size: Size = None, skip_bad: bool = False
+    data: ImageData,
+    *,
+    batch_size: int = 32,
+    limit: int | None = None,
+    size: Size = None,
+    skip_bad: bool = False,
+    labels: Sequence[str] | None = None,
 ) -> Iterator[Images]:
     """Load labelled images batch by batch, holding one batch at a time.
 
@@ -116,6 +134,7 @@ def iter_images(
         limit: take only the first so many that are listed.
         size: side, or (height, width), to resize whole images to.
         skip_bad: leave bad images out. Each is reported in ``.bad`` of exactly one batch.
+        labels: names of a network's classes, in order.
 
     Returns:
         An iterator over Images. Settings and layout are checked at once, images as they are reached.
@@ -126,7 +145,7 @@ def iter_images(
     if not isinstance(batch_size, int) or batch_size < 1:
         raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
     images = open_images(data)
-    entries = _listed(images, limit)
+    entries = labelled(_listed(images, limit), labels, data)
     return _batches(images, entries, batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
 
 

@@ -67,6 +67,8 @@ class ListedImage:
         label: 0-based class; None if ``fault`` is set.
         id: unique among all entries of a listing, relative and safe to use as a path.
         fault: what is wrong with the row that lists it, if anything.
+        classes: names of all class folders, in sorted order, where they are names: ``label`` is then a place among
+            them, until ``whorl.data.classes.labelled`` finds out which class of a network that is.
         at: where it lies in its data set, if not in a file of its own: a row, or first byte and length.
     """
 
@@ -74,6 +76,7 @@ class ListedImage:
     label: int | None
     id: str
     fault: str | None = None
+    classes: tuple[str, ...] = ()
     at: tuple[int, ...] = ()
 
 
@@ -179,16 +182,18 @@ def _from_class_folders(folder: Path) -> list[ListedImage]:
         loose = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
         found = "images but no labels" if loose else "no images"
         raise WhorlError(f"{folder} holds {found}. {_EXPECTED}")
-    labels = _class_labels([path.name for path in classes], folder)
+    names = tuple(path.name for path in classes)
+    labels = _class_labels(names, folder)
+    matched = names if _kind(names[0]) == "name" else ()
     return [
-        ListedImage(path=path, label=label, id=path.relative_to(folder).as_posix())
+        ListedImage(path=path, label=label, id=path.relative_to(folder).as_posix(), classes=matched)
         for label, path in zip(labels, classes, strict=True)
         for path in sorted(path.iterdir())
         if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
     ]
 
 
-def _class_labels(names: list[str], folder: Path) -> list[int]:
+def _class_labels(names: tuple[str, ...], folder: Path) -> list[int]:
     """Label class folders: by the names themselves if whole numbers, by ImageNet if synsets, else by sorted place."""
     kinds = {_kind(name): name for name in names}
     if len(kinds) > 1:

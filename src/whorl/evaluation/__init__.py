@@ -3,7 +3,7 @@
 from whorl.evaluation.attacked_images import AttackedImages, outcomes, success_rates, to_8_bits
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
-from whorl.evaluation.outcomes import Outcomes
+from whorl.evaluation.outcomes import Outcomes, check_recognised
 from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
 from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
@@ -27,6 +27,7 @@ __all__ = [
     "Rate",
     "SuccessRate",
     "WorstPoses",
+    "check_recognised",
     "compare",
     "holm",
     "mean_rate",

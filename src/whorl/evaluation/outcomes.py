@@ -137,11 +137,7 @@ class Outcomes:
             WhorlError: no such attack or target, or the target recognises no clean image in any pose.
         """
         counts = self.counted(attack, target, of=of)
-        if not counts.images:
-            raise WhorlError(
-                f"{target} recognises no clean image in any pose, so there is no success rate to judge. "
-                "Check the labels, and that it is the right network."
-            )
+        check_recognised(target, counts.images)
         return rate(counts.enough(least), poses)
 
     def worst_case(self, attack: str, target: str) -> SuccessRate:
@@ -293,3 +289,21 @@ class Outcomes:
         if pose not in self.poses:
             raise WhorlError(f"{pose!r} was not evaluated; expected one of {list(self.poses)}.")
         return self.poses.index(pose)
+
+
+def check_recognised(network: str, images: int) -> None:
+    """Refuse a network that recognises none of the clean images, in whatever poses they were shown.
+
+    Args:
+        network: its name.
+        images: how many it recognises.
+
+    Raises:
+        WhorlError: none, so that there is no success rate to judge.
+    """
+    if not images:
+        raise WhorlError(
+            f"{network} recognises none of the clean images, so there is no success rate to judge. Check that the "
+            "images' labels are its classes, in its order (class folders are matched by name where its address has "
+            "labels=FILE), that it gets the mean and std it was trained with, and that it is the right network."
+        )

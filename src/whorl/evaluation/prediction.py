@@ -43,7 +43,8 @@ class Predictor:
     """Networks to evaluate, with what is known of their answers so far.
 
     Transform first, then predict: each pose is warped once for all targets. A network's answer must be a floating
-    (B, classes) tensor of finite values, with as many classes every time, and labels must be among them. The device is
+    (B, classes) tensor of finite values, with as many classes every time and in all targets, and labels must be among
+    them. The device is
     waited for once a call, not once a cell: answers, and whether they are finite, are moved together.
 
     Args:
@@ -168,7 +169,13 @@ class Predictor:
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")
         if logits.dim() != 2 or logits.shape[0] != len(seen) or not logits.shape[1]:
             raise WhorlError(f"{name!r} must return ({len(seen)}, classes) logits; got {tuple(logits.shape)}. {_WRAP}")
+        other = next(iter(self._classes.items()), (name, logits.shape[1]))
         classes = self._classes.setdefault(name, logits.shape[1])
+        if name != other[0] and classes != other[1]:
+            raise WhorlError(
+                f"networks that share images must have the same classes; {other[0]!r} has {other[1]} and {name!r} has "
+                f"{classes}. Evaluate them one by one, each on images of its own classes."
+            )
         if logits.shape[1] != classes:
             raise WhorlError(
                 f"{name!r} must have the same classes every time; got {classes} before and {logits.shape[1]} now."

@@ -17,6 +17,7 @@ from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
 from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
+from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.networks import device_of
 
@@ -162,7 +163,9 @@ def gain_on_folder(
     device = device_of(source)
     listed = sum(1 for _ in open_images(folder).entries())
     total = listed if limit is None else min(listed, limit)
-    images = iter_images(folder, batch_size=8 if device.type == "cpu" else 64, limit=limit, size=pair[0].size)
+    labels = shared_labels({net.name: net for net in (*pair, source)})
+    some = 8 if device.type == "cpu" else 64
+    images = iter_images(folder, batch_size=some, limit=limit, size=pair[0].size, labels=labels)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
 
     def of_total(stage: str, done: int, _: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +12,6 @@ from whorl.attacks.contract import Model
 from whorl.evaluation import recognised
 from whorl.hardening.examples import perturb
 from whorl.hardening.recipes import Examples
-
-Say = Callable[[dict[str, float]], None]
-"""Called with each measurement: step, steps, seconds, loss, lr and held-out accuracies."""
 
 TRANSFER = Examples(eps=(16 / 255, 16 / 255), steps=10, reach=5.0, momentum=1.0)
 """MIM at ε = 16/255, made once on the first static network."""

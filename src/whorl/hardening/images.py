@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.data import ImageData, open_images
+from whorl.data.classes import labelled
 from whorl.data.layouts import ListedImage
 from whorl.errors import WhorlError
 from whorl.progress import Progress, silent
@@ -92,7 +93,12 @@ class TrainingImages:
 
 
 def load_training_images(
-    data: ImageData, *, side: int, limit: int | None = None, progress: Progress = silent
+    data: ImageData,
+    *,
+    side: int,
+    limit: int | None = None,
+    labels: Sequence[str] | None = None,
+    progress: Progress = silent,
 ) -> TrainingImages:
     """Decode every image of a data set once.
 
@@ -100,6 +106,7 @@ def load_training_images(
         data: anything that ``whorl.load_images`` takes.
         side: images are resized to a square of this side, in pixels.
         limit: take only so many, spread evenly over the listing (class by class in class folders).
+        labels: names of the network's classes, in order: what class folders are called is found among them.
         progress: called with how many are done.
 
     Raises:
@@ -108,7 +115,7 @@ def load_training_images(
     if side < 1:
         raise WhorlError(f"side must be a whole number of pixels from 1; got {side}.")
     images = open_images(data)
-    entries = list(images.entries())
+    entries = list(labelled(images.entries(), labels, data))
     if limit is not None and limit < len(entries):
         if limit < 1:
             raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
@@ -131,8 +138,8 @@ def load_training_images(
         except BaseException:
             workers.shutdown(cancel_futures=True)
             raise
-    labels = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-    return TrainingImages.of(pixels, labels, [entry.id for entry in entries])
+    classes = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
+    return TrainingImages.of(pixels, classes, [entry.id for entry in entries])
 
 
 @dataclass(frozen=True, eq=False)

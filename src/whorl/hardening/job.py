@@ -17,7 +17,6 @@ from whorl.data import ImageData
 from whorl.errors import WhorlError
 from whorl.files import sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
-from whorl.hardening.held_out import Say
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, team
 from whorl.hardening.recipes import Recipe
@@ -29,6 +28,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
+from whorl.tracker import Tracker
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -72,7 +72,7 @@ def harden(
     setup: Setup | None = None,
     training: Training | None = None,
     progress: Progress = silent,
-    say: Say | None = None,
+    track: Tracker | None = None,
     clock: Clock = time.perf_counter,
     **settings: Any,
 ) -> Hardened:
@@ -88,7 +88,7 @@ def harden(
         setup: folder, other networks, time and device at once; by default those of :class:`Setup`.
         training: all settings of the training at once; by default those of :class:`Training`.
         progress: called while images are decoded and steps taken; of several processes, the first one's alone.
-        say: called with each measurement, likewise.
+        track: told of each measurement, likewise: steps, seconds, loss, lr and held-out accuracies.
         clock: seconds since any moment, for ``seconds`` and what is noted of the time.
         settings: single fields of :class:`Setup` and :class:`Training`, such as ``out``, ``pool``, ``steps``,
             ``batch``, ``lr`` and ``seed``.
@@ -108,13 +108,20 @@ def harden(
         images = data
         if not isinstance(images, TrainingImages):
             side = max(original.size) if around.side is None else around.side
-            images = load_training_images(images, side=side, progress=progress if group.leads else silent)
+            shown = progress if group.leads else silent
+            images = load_training_images(images, side=side, labels=original.labels, progress=shown)
         images.check_classes(original.num_classes, partial=around.partial)
         begun = original if around.start is None else around.start.to(where)
         trainer, about = _trainer(original, begun, images, chosen, how, around, group)
-        run = _TrainingRun(trainer, about, None if around.out is None else Path(around.out), progress, say, clock)
+        listener = track if track is not None and group.leads else Tracker()
+        run = _TrainingRun(trainer, about, None if around.out is None else Path(around.out), progress, listener, clock)
+        name = f"{original.name}.{chosen.name}"
+        listener.begin(name, {**about, **vars(how), "seconds": around.seconds})
         run.train(around.seconds)
-        return run.finish(begun, f"{original.name}.{chosen.name}")
+        done = run.finish(begun, name)
+        written = {"weights": WEIGHTS, "manifest": MANIFEST, "report": REPORT} if done.folder is not None else {}
+        listener.end({what: Path(done.folder or "", file) for what, file in written.items()})
+        return done
 
     with team(find_device(str(around.device))) as (group, where):
         return train(group, where)
@@ -160,11 +167,11 @@ class _TrainingRun:
         about: dict[str, str],
         folder: Path | None,
         progress: Progress,
-        say: Say | None,
+        track: Tracker,
         clock: Clock,
     ) -> None:
         self.trainer, self.group, self.about, self.folder = trainer, trainer.group, about, folder
-        self.progress, self.say, self.clock = progress, say, clock
+        self.progress, self.track, self.clock = progress, track, clock
         self.before = 0.0
         self.start = clock()
         self.first = self.saved = 0
@@ -218,8 +225,7 @@ class _TrainingRun:
                 **trainer.measure(),
             }
             trainer.history.append(entry)
-            if self.say is not None and self.group.leads:
-                self.say(entry)
+            self.track.log(trainer.step, {name: value for name, value in entry.items() if name != "step"})
         if saving and self.folder is not None:
             if self.group.leads:
                 trainer.state(self.about, self.seconds).save(self.folder / FILE)

@@ -141,7 +141,16 @@ class Classifier(nn.Module):
         if x.shape[-2:] != self.size:
             x = F.interpolate(x, self.size, mode=self.resize, align_corners=False, antialias=True)
         x = (x - self._mean) / self._std
-        logits = self.net(x if dtype is None else x.to(dtype))
+        x = x if dtype is None else x.to(dtype)
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return self._logits(x)
+        # One image at a time, so that its answer and its gradient are the same whatever it is batched with, to the
+        # last bit: a CPU's matrix products round differently for another number of rows.
+        parts = [self._logits(part) for part in x.split(self._rows)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def _logits(self, x: Tensor) -> Tensor:
+        logits = self.net(x)
         if not isinstance(logits, Tensor) or logits.shape != (x.shape[0], self.num_classes):
             got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(
@@ -149,6 +158,11 @@ class Classifier(nn.Module):
                 "Wrap the network so that it returns just them."
             )
         return logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+
+    @property
+    def _rows(self) -> int:
+        """Images that the network takes at a time on a CPU: one, or what an ONNX graph was exported for."""
+        return getattr(self.net, "batch", None) or 1
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
         """Stay in eval mode, whatever is asked: a measured model must not change while it is measured."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
+from whorl.models.labels import shared_labels
 
 Fuse = Literal["logits", "probabilities", "losses"]
 
@@ -30,7 +31,7 @@ class Ensemble(nn.Module):
         weights: one number per member, summing to 1.
         fuse: as given.
         num_classes: how many logits come out.
-        labels: one name per class, those of the first member.
+        labels: one name per class, those of the first member that has names.
         name: the members' names, joined by "+".
 
     >>> from whorl.models import Classifier
@@ -56,9 +57,8 @@ class Ensemble(nn.Module):
         names = [str(getattr(model, "name", type(model).__name__)) for model in models]
         self.name = "+".join(names)
         self.num_classes = _common_count(models, names)
-        self.labels: tuple[str, ...] = tuple(
-            getattr(models[0], "labels", None) or (str(i) for i in range(self.num_classes))
-        )
+        shared = shared_labels({f"member {i} ({name})": models[i] for i, name in enumerate(names)})
+        self.labels = tuple(map(str, range(self.num_classes))) if shared is None else shared
         for parameter in self.parameters():  # not self.requires_grad_(), which a ScriptModule inside has not
             parameter.requires_grad_(False)
         super().train(False)

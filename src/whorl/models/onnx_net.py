@@ -31,6 +31,7 @@ class OnnxNet(nn.Module):
     Attributes:
         size: (height, width) that the graph asks for, or None if it takes any.
         channels: how many channels the graph asks for, or None if it does not say.
+        batch: how many images the graph takes at a time, or None if it takes any number.
     """
 
     def __init__(self, path: Path, device: torch.device) -> None:
@@ -56,7 +57,7 @@ class OnnxNet(nn.Module):
         self._dtype = _DTYPES[inputs[0].type]
         # A dimension that the graph leaves open is a name or None.
         batch, channels, height, width = (side if isinstance(side, int) else None for side in inputs[0].shape)
-        self._batch = batch
+        self.batch = batch
         self.channels = channels
         self.size = (height, width) if height and width else None
 
@@ -71,12 +72,12 @@ class OnnxNet(nn.Module):
         return torch.from_numpy(self._run(images)).to(x.device)
 
     def _run(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self._batch is None or self._batch == len(images):
+        if self.batch is None or self.batch == len(images):
             return self._ask(images)
         # A graph exported for a fixed batch takes that many and no fewer: repeat the last image to fill up.
-        short = -len(images) % self._batch
+        short = -len(images) % self.batch
         padded = np.concatenate([images, np.repeat(images[-1:], short, axis=0)])
-        parts = [self._ask(padded[i : i + self._batch]) for i in range(0, len(padded), self._batch)]
+        parts = [self._ask(padded[i : i + self.batch]) for i in range(0, len(padded), self.batch)]
         return np.concatenate(parts)[: len(images)]
 
     def _ask(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from urllib.parse import parse_qsl
 import torch
 from torch import nn
 
-from whorl.errors import WhorlError, unknown_name
+from whorl.errors import WhorlError, some_of, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
@@ -35,10 +36,11 @@ class Address:
     """Where a model comes from, read from ``SOURCE:PLACE?setting=value&...``.
 
     Args:
-        text: the whole address; it becomes the model's name.
+        text: the whole address; it becomes the model's name, unless the settings name it.
         source: the prefix.
         place: what lies between the prefix and the settings.
-        settings: ``arch``, ``size``, ``mean``, ``std``, ``resize``, ``num_classes``, as far as given.
+        settings: ``name``, ``labels``, ``arch``, ``size``, ``mean``, ``std``, ``resize``, ``num_classes``, as far as
+            given.
         device: where the model is going to run.
     """
 
@@ -61,6 +63,23 @@ class Address:
     def num_classes(self) -> int | None:
         """The number of classes, if given."""
         return self._read("num_classes", int, "a whole number, as in num_classes=10")
+
+    def name(self) -> str:
+        """What to call the model: as given, or the whole address."""
+        return self._read("name", _checked_name, "1 to 80 characters, without : + , ?") or self.text
+
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the classes in the order of the logits, a line each of the file that is given, if one is."""
+        if "labels" not in self.settings:
+            return None
+        file = Path(self.settings["labels"]).expanduser()
+        try:
+            lines = file.read_text(encoding="utf-8-sig").rstrip().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise WhorlError(f"labels in {self.text!r} must be a text file, a class a line ({error}).") from error
+        if not lines or not all(line.strip() for line in lines):
+            raise WhorlError(f"{file}: expected a class name in every line; got {some_of(lines)}.")
+        return tuple(line.strip() for line in lines)
 
     def input(self, default: Input | None) -> Input:
         """What the network expects: the default, with the settings on top.
@@ -150,7 +169,18 @@ def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
 
 def load(address: Address) -> Classifier:
     """Load the model at an address."""
-    return SOURCES[address.source].load(address)
+    name, labels = address.name(), address.labels()  # what is wrong with them is found before anything is loaded
+    classifier = SOURCES[address.source].load(address)
+    if "name" in address.settings:
+        classifier.name = name
+    if labels is not None:
+        if len(labels) != classifier.num_classes:
+            raise WhorlError(
+                f"{address.settings['labels']}: expected a line for each of the {classifier.num_classes} classes of "
+                f"{name}, in the order of its logits; got {len(labels)}."
+            )
+        classifier.labels = labels
+    return classifier
 
 
 def _from_timm(address: Address) -> Classifier:
@@ -245,7 +275,7 @@ def _from_python(address: Address) -> Classifier:
     factory, made = made_by_factory(address.text, address.place)
     attribute = address.place.partition(":")[2]
     if isinstance(made, Classifier):
-        if address.settings:
+        if address.settings.keys() - set(_NAMES):
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")
         made.code_sha256 = _of_all(code_of(made, factory))
         return made
@@ -297,7 +327,8 @@ class Source:
     usage: str
 
 
-_INPUT = ("size", "mean", "std", "resize")
+_NAMES = ("name", "labels")
+_INPUT = (*_NAMES, "size", "mean", "std", "resize")
 
 SOURCES = {
     "timm": Source(load=_from_timm, settings=_INPUT, usage="timm:NAME, as in timm:inception_v3.tf_in1k"),
@@ -314,6 +345,12 @@ SOURCES = {
     ),
     "python": Source(load=_from_python, settings=("num_classes", *_INPUT), usage="python:PACKAGE.MODULE:FACTORY"),
 }
+
+
+def _checked_name(text: str) -> str:
+    if not re.fullmatch(r"[^:+,?\x00-\x1f\x7f]{1,80}", text):
+        raise ValueError(text)
+    return text
 
 
 def _pair(text: str) -> tuple[int, int]:

@@ -85,8 +85,9 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
             - ``python:PACKAGE.MODULE:FACTORY``: what your own function returns, a :class:`Classifier` or an
               ``nn.Module``; the latter needs ``?size=224``.
 
-            Any of them takes the settings ``size=224`` or ``size=240x320``, ``mean=0.5,0.5,0.5``, ``std=0.5,0.5,0.5``
-            and ``resize=bicubic`` after a ``?``, joined by ``&``.
+            Any of them takes the settings ``size=224`` or ``size=240x320``, ``mean=0.5,0.5,0.5``, ``std=0.5,0.5,0.5``,
+            ``resize=bicubic``, ``name=shop`` and ``labels=classes.txt`` (a class a line, in the order of the logits)
+            after a ``?``, joined by ``&``.
         device: where to put it.
         dtype: floating dtype that the network computes in; what the weights are in if None. Images may be in any
             floating dtype, and logits come out in float32 (float64 for float64).

@@ -106,6 +106,9 @@ def _paired(
 def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Group:
     size = _size_of(adversarial[0].files[entry.id])
     clean = _clean_print(entry, size)
+    crafted = [folder.crafted[entry.id] for folder in adversarial if entry.id in folder.crafted]
+    if crafted:  # a run has matched class folders with the classes of its networks
+        clean = replace(clean, label=crafted[0]["label"], class_name="")
     versions = []
     for folder in adversarial:
         file, facts = folder.files[entry.id], folder.crafted.get(entry.id, {})
@@ -125,7 +128,8 @@ def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Grou
 def _clean_print(entry: ListedImage, size: tuple[int, int]) -> Print:
     if entry.label is None:
         raise WhorlError(f"{entry.fault}. Correct it: without a label no prediction can be judged.")
-    return Print(id=entry.id, label=entry.label, file=entry.path, size=size)
+    name = entry.classes[entry.label] if entry.classes else ""
+    return Print(id=entry.id, label=entry.label, class_name=name, file=entry.path, size=size)
 
 
 def _size_of(file: Path) -> tuple[int, int]:

@@ -12,16 +12,18 @@ import torch
 
 import whorl
 from whorl.data import save_image
+from whorl.data.classes import match
 from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, Predictor
 from whorl.files import sha256_of
+from whorl.models.labels import named, shared_labels
 from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings
 from whorl.physical.detection import Findings, by_page, find_cells
 from whorl.physical.extraction import as_seen, balanced, grey_curves, measure, rectified, unit
 from whorl.physical.libraries import opencv
 from whorl.physical.photos import list_photos, read_photo, save_overlay
-from whorl.physical.sheet import PrintedSheet
+from whorl.physical.sheet import Print, PrintedSheet
 from whorl.progress import Progress, silent
 from whorl.runs.folder import as_json
 from whorl.runs.networks import Target, device_of, identify
@@ -124,6 +126,7 @@ class Scorer:
             raise WhorlError("expected at least one network to evaluate, got none. `whorl models` lists all.")
         self.sheets, self.save, self.store = {sheet.name: sheet for sheet in sheets}, save, store
         self._predictor = Predictor({target.name: target.net for target in targets})
+        self._labels = shared_labels(self._predictor.targets)
         self.device = device_of(targets[0].net)
         self.result = Scored(settings=settings or ViewSettings(), targets=tuple(target.name for target in targets))
         self._about = "" if store is None else _about(sheets, targets, self.result.settings)
@@ -148,7 +151,7 @@ class Scorer:
             origin: what decides its pixels, as JSON: the hash of its file, or every setting of the simulation.
         """
         content = None if self.store is None else self.store.record(_PLACE, self._key(name, origin))
-        return None if content is None else Photographed.from_json(content, self.sheets)
+        return None if content is None else self._matched(Photographed.from_json(content, self.sheets))
 
     def skip(self, name: str, reason: str) -> None:
         """Note a photograph that cannot be scored."""
@@ -166,6 +169,7 @@ class Scorer:
             WhorlError: a network's answer cannot be trusted, or a label is none of its classes; see
                 ``whorl.evaluation.Predictor``.
         """
+        photographed = self._matched(photographed)
         predictions: list[dict[tuple[View, str], int]] = [{} for _ in images]
         for view in self.result.settings.views:
             for places in _batches([views[view].shape for views in images]):
@@ -189,6 +193,17 @@ class Scorer:
         self.result.photographed.append(whole)
         if self.store is not None:
             self.store.put_record(_PLACE, self._key(whole.photo, origin), whole.to_json(self.sheets))
+
+    def _matched(self, photographed: Photographed) -> Photographed:
+        """Give images that are known by the name of their class folder the class of that name."""
+
+        def matched(item: Print) -> Print:
+            if not item.class_name or self._labels is None or not named(self._labels):
+                return item
+            return replace(item, label=match([item.class_name], self._labels, item.id)[0], class_name="")
+
+        captures = [replace(capture, item=matched(capture.item)) for capture in photographed.captures]
+        return replace(photographed, captures=captures)
 
     def _key(self, name: str, origin: object) -> str:
         return hashed([self._about, name, origin])

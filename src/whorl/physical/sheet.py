@@ -31,6 +31,8 @@ class Print:
     Args:
         id: of the clean image; all versions of it share it.
         label: its 0-based class.
+        class_name: of the class folder that it lay in, if that is a name and the class of a network is not known yet:
+            ``label`` is then the folder's place.
         attack: which made this version, or "clean".
         source: network that it was crafted on; empty for a clean one, or if unknown.
         eps: radius of the ball; None if there is none.
@@ -44,6 +46,7 @@ class Print:
 
     id: str
     label: int
+    class_name: str = ""
     attack: str = CLEAN
     source: str = ""
     eps: float | None = None
@@ -87,7 +90,10 @@ class PrintedSheet:
     def fingerprint(self) -> int:
         """What its markers call it, 17 bits: prints that differ in anything that matters nearly always differ in it."""
         content: list[Any] = [_lengths(self.layout)]
-        content += [{**asdict(item), "file": item.file.name, "seconds": None} for item in self.prints]
+        for item in self.prints:
+            fields_of = {**asdict(item), "file": item.file.name, "seconds": None}
+            del fields_of["class_name"]  # which sheets that are on paper already do not have
+            content.append(fields_of)
         digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 64 - SHEET_BITS
 

@@ -13,8 +13,10 @@ from whorl.runs.engines import Interrupted
 from whorl.runs.experiment import Done, run
 from whorl.runs.folder import RunFolder
 from whorl.runs.images import Data, Loaded, Opened, images_of
+from whorl.runs.merge import merge
 from whorl.runs.networks import load_source
 from whorl.runs.query_table import table7
+from whorl.runs.shard import Shard
 from whorl.runs.single_attack import AttackResult
 from whorl.runs.white_box import craft
 
@@ -29,11 +31,13 @@ __all__ = [
     "Loaded",
     "Opened",
     "RunFolder",
+    "Shard",
     "craft",
     "declare",
     "find_device",
     "images_of",
     "load_source",
+    "merge",
     "query",
     "read_declaration",
     "run",

@@ -119,8 +119,8 @@ class Declaration(TomlTable):
         attacks: what to craft with.
         targets: networks to evaluate; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
         poses: in which to show the images: "paper" for its twelve, and grids; each pose counts once.
-        batch_size: images at a time; None for 8 on a CPU and 64 on a GPU. Rounding, and so an image, may depend on
-            it.
+        batch_size: images at a time; None for 8 on a CPU and 64 on a GPU. On a GPU rounding, and so an
+            image, may depend on it.
         precision: in which targets answer, "full" or "bf16"; see ``whorl.evaluation.outcomes``.
     """
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate
+from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
-from whorl.runs.images import HashedImage
+from whorl.runs.images import HashedImage, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.results import Cell, write_results
-from whorl.runs.store import Store
+from whorl.runs.shard import Shard
+from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders
+from whorl.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +105,28 @@ class Done:
         return self.outcomes(source).compare(first, second, target, pose)
 
 
+class ExperimentOptions(TypedDict, total=False):
+    """How an experiment is run, besides what it is: keywords of :func:`run`.
+
+    Attributes:
+        engine: "local" or "ray".
+        workers: of the engine ray; None for one on each CPU or GPU of the cluster.
+        shard: do this share alone; ``merge`` puts all of them together.
+        command: what the user typed, for the manifest.
+        progress: called with each task.
+        track: told of the success rates as images are done.
+    """
+
+    engine: str
+    workers: int | None
+    shard: Shard | None
+    command: Sequence[str]
+    progress: Progress
+    track: Tracker | None
+
+
 def run(
-    declaration: Declaration,
-    out: str | Path,
-    *,
-    device: str = "auto",
-    engine: str = "local",
-    workers: int | None = None,
-    command: Sequence[str] = (),
-    progress: Progress = silent,
+    declaration: Declaration, out: str | Path, *, device: str = "auto", **options: Unpack[ExperimentOptions]
 ) -> Done:
     """Run an experiment, going on where an earlier run stopped.
 
@@ -116,36 +134,131 @@ def run(
         declaration: what to do.
         out: the run folder. Whatever it holds that the same settings, weights, images and versions made is kept.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        engine: "local" or "ray".
-        workers: of the engine ray; None for one on each CPU or GPU of the cluster.
-        command: what the user typed, for the manifest.
-        progress: called with each task.
+        options: engine, workers, shard, command, progress and track; see :class:`ExperimentOptions`.
+
+    Returns:
+        What came of it; of a shard, what came of its share, and no table is written.
 
     Raises:
         WhorlError: bad input, or a folder that cannot be written to.
         Interrupted: Ctrl-C. What was finished is kept.
     """
-    start, begun = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    chosen, networks = find_engine(engine), Networks(find_device(device), declaration.seed)
-    with Store.open(out, command) as store:
-        progress("reading the data set", 0, 1)
-        images = declaration.data.listed()
-        progress("reading the data set", 1, 1)
-        plan = make_plan(declaration, store, images, networks)
+    engine, shard = find_engine(options.get("engine", "local")), options.get("shard")
+    progress, track = options.get("progress", silent), options.get("track")
+    around: Any = {"command": options.get("command", ()), "progress": progress}
+    with prepare(declaration, out, device=device, shard=shard, **around) as ready:
+        plan = ready.plan
         left = plan.left()
-        _note(plan, declaration, environment(networks.device), command, begun)
+        ready.note()
         orders = Orders(
-            folder=store.path,
+            folder=plan.store.path,
             images=declaration.data,
             seed=declaration.seed,
             target_keys=plan.target_keys,
             precision=declaration.precision,
         )
-        stage = f"crafting and evaluating, {len(plan.variants) - 1} attacks"
-        carry_out(plan, left, orders, networks, stage=stage, engine=chosen, workers=workers, progress=progress)
-        done = _collected(declaration, plan, computed=len(left), seconds=time.perf_counter() - start)
+        share = "" if shard is None else f"shard {shard}: "
+        stage = f"{share}crafting and evaluating, {len(plan.variants) - 1} attacks"
+        if track is not None:
+            track.begin(declaration.name, declaration.model_dump(mode="json"))
+            progress = _tracked(plan, track, progress)
+        workers = options.get("workers")
+        carry_out(plan, left, orders, ready.networks, stage=stage, engine=engine, workers=workers, progress=progress)
+        done = conclude(ready, computed=len(left))
+        if track is not None:
+            track.end({} if shard is not None else {"results": done.results})
+    return done
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """An experiment that is about to be run, or put together: its folder is locked, its images are listed.
+
+    Attributes:
+        declaration: the experiment.
+        plan: all that it consists of; of a shard, its share.
+        networks: loaded as they are needed.
+        shard: which share; None for all of it.
+        command: what the user typed.
+        begun: when, as text.
+        start: when, on the clock of ``time.perf_counter``.
+    """
+
+    declaration: Declaration
+    plan: Plan
+    networks: Networks
+    shard: Shard | None
+    command: Sequence[str]
+    begun: str
+    start: float
+
+    def note(self) -> None:
+        """Put everything that the results depend on into the manifest."""
+        _note(self)
+
+
+@contextmanager
+def prepare(
+    declaration: Declaration,
+    out: str | Path,
+    *,
+    device: str,
+    shard: Shard | None = None,
+    command: Sequence[str] = (),
+    progress: Progress = silent,
+) -> Iterator[Preparation]:
+    """Lock the folder of an experiment, list its images, and plan it; see ``run`` for the arguments."""
+    start, begun = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    networks = Networks(find_device(device), declaration.seed)
+    size = chunk_size(networks.device, declaration.batch_size)
+    with Store.open(out, command) as store:
+        _refuse_other_share(store, shard)
+        progress("reading the data set", 0, 1)
+        images = declaration.data.listed(None if shard is None else shard.takes(size))
+        progress("reading the data set", 1, 1)
+        if not images:
+            total = declaration.data.count()
+            raise WhorlError(
+                f"shard {shard} would be empty: {total} images in chunks of {size} make {-(-total // size)} chunks. "
+                "Take no more shards than that, or a smaller batch_size."
+            )
+        sources = {name: networks.source(name) for _, name in declaration.versions()}
+        targets = {name: networks.target(name) for name in declaration.targets}
+        images = with_classes(images, {**sources, **targets}, declaration.data)
+        plan = make_plan(declaration, store, images, networks)
+        yield Preparation(
+            declaration=declaration,
+            plan=plan,
+            networks=networks,
+            shard=shard,
+            command=command,
+            begun=begun,
+            start=start,
+        )
+
+
+def conclude(ready: Preparation, *, computed: int) -> Done:
+    """Count what is stored, and write the table unless it is a shard's; every task has been done."""
+    tally, known = Tally(), Counter[str]()
+    attacked = [variant for variant in ready.plan.variants if variant.attack is not None]
+    for outcomes, chunks in ready.plan.by_chunk():
+        tally.add(outcomes, chunks)
+        for variant, chunk in zip(attacked, chunks[1:], strict=True):
+            known[variant.source] += known_to_source(variant, chunk)
+    done = _collected(ready, tally, computed=computed)
+    if ready.shard is None:
+        for source in {variant.source for variant in attacked}:
+            check_recognised(source, known[source])
         write_results(done.results, done.cells)
     return done
+
+
+def _refuse_other_share(store: Store, shard: Shard | None) -> None:
+    """A folder holds a run, or one shard of it."""
+    manifest = store.read()
+    if shard is not None and manifest.get("shard", str(shard) if "experiment" not in manifest else None) != str(shard):
+        held = f"shard {manifest['shard']}" if "shard" in manifest else "a whole run"
+        raise WhorlError(f"{store.path} holds {held}. Choose another folder (out) for shard {shard}.")
 
 
 def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedImage], networks: Networks) -> Plan:
@@ -182,16 +295,16 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
     )
 
 
-def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[str], begun: str) -> None:
-    """Put everything that the results depend on into the manifest."""
+def _note(ready: Preparation) -> None:
+    plan, declaration = ready.plan, ready.declaration
     specs = {(spec.title, source): spec for spec, source in declaration.versions()}
     noted: Json = {
         "experiment": declaration.model_dump(mode="json"),
-        "command": list(command),
-        "started": begun,
+        "command": list(ready.command),
+        "started": ready.begun,
         "images": len({image.entry.id for task in plan.tasks for image in task.images}),
         "targets": dict(plan.targets),
-        **around,
+        **environment(ready.networks.device),
     }
     crafted = {
         variant.name: {
@@ -213,39 +326,73 @@ def _note(plan: Plan, declaration: Declaration, around: Json, command: Sequence[
             raise WhorlError(
                 f"{plan.store.path} already holds {plain[0]}, made by `whorl attack`. Choose another folder (out)."
             )
-        manifest.update(noted)
+        manifest.pop("shard", None)
+        manifest.update(noted if ready.shard is None else {**noted, "shard": str(ready.shard)})
         manifest["crafted"].update(crafted)
 
     plan.store.write(change)
 
 
-def _collected(declaration: Declaration, plan: Plan, *, computed: int, seconds: float) -> Done:
-    """Add up the chunks, one by one; no more than a chunk's answers are held at a time."""
-    counts: dict[tuple[str, str, Pose], SuccessRate] = {}
-    distances: dict[str, Distance] = {}
-    spent: dict[str, tuple[int, float]] = {}
-    ids: list[str] = []
-    left_out: list[tuple[str, str]] = []
-    for outcomes, [clean, *attacked] in plan.by_chunk():
-        ids += clean.ids
-        left_out += clean.bad
-        counts = {cell: counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
+class Tally:
+    """Adds up the chunks of an experiment, one by one; no more than a chunk's answers are held at a time."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, Pose], SuccessRate] = {}
+        self.distances: dict[str, Distance] = {}
+        self.spent: dict[str, tuple[int, float]] = {}
+        self.ids: list[str] = []
+        self.left_out: list[tuple[str, str]] = []
+
+    def add(self, outcomes: Outcomes, chunks: Sequence[Chunk]) -> None:
+        """Add what became of some images: the clean chunk first."""
+        clean, *attacked = chunks
+        self.ids += clean.ids
+        self.left_out += clean.bad
+        self.counts = {cell: self.counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
         for name, chunk in zip(outcomes.attacks, attacked, strict=True):
-            gradients, time_spent = spent.get(name, (0, 0.0))
-            spent[name] = (gradients + sum(chunk.grad_evals), time_spent + chunk.seconds)
-            distances[name] = distances.get(name, Distance()) + chunk.distance
-    if not ids:
+            gradients, seconds = self.spent.get(name, (0, 0.0))
+            self.spent[name] = (gradients + sum(chunk.grad_evals), seconds + chunk.seconds)
+            self.distances[name] = self.distances.get(name, Distance()) + chunk.distance
+
+    def rates(self) -> dict[str, float]:
+        """Pooled success rates so far, where there are any, by what a tracker calls them."""
+        pooled: dict[str, SuccessRate] = {}
+        for (attack, target, _), one in self.counts.items():
+            name = f"success_rate/{attack}/{target}"
+            pooled[name] = pooled.get(name, SuccessRate()) + one
+        return {name: one.rate for name, one in pooled.items() if one.n_clean_correct}
+
+
+def _tracked(plan: Plan, track: Tracker, progress: Progress) -> Progress:
+    """Tell a tracker too: of each chunk of images that is done in all variants, in the order of the data set."""
+    tally, waiting = Tally(), iter(range(plan.chunks))
+    place = next(waiting, None)
+
+    def show(stage: str, done: int, total: int) -> None:
+        nonlocal place
+        progress(stage, done, total)
+        while place is not None and plan.finished(place):
+            tally.add(*plan.outcomes(place))
+            track.log(len(tally.ids), tally.rates())
+            place = next(waiting, None)
+
+    return show
+
+
+def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
+    plan, left_out = ready.plan, tally.left_out
+    if not tally.ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
     variants = [variant for variant in plan.variants if variant.attack is not None]
     return Done(
-        declaration=declaration,
+        declaration=ready.declaration,
         plan=plan,
-        ids=ids,
-        cells=tuple(_cells(plan, variants, counts, spent)),
-        distances={(variant.label, variant.source): distances[variant.name] for variant in variants},
+        ids=tally.ids,
+        cells=tuple(_cells(plan, variants, tally.counts, tally.spent)),
+        distances={(variant.label, variant.source): tally.distances[variant.name] for variant in variants},
         left_out=left_out,
         computed=computed,
-        seconds=seconds,
+        seconds=time.perf_counter() - ready.start,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from pydantic import Field, field_validator
@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from whorl.attacks.contract import check_images
 from whorl.data import BadImage, ImageData, Images, ImageSet, open_images
+from whorl.data.classes import labelled
 from whorl.data.image_files import MAX_PIXELS, checked_size
 from whorl.data.images import collect
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_samples
@@ -23,8 +24,11 @@ from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.data.sets import FolderImages, is_address, seen_from
 from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
+from whorl.models.labels import shared_labels
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
+
+T = TypeVar("T")
 
 SAMPLES = str(SAMPLES_FOLDER)
 SAMPLE_SIDE = 224
@@ -54,12 +58,16 @@ class HashedImage:
         return [self.entry.id, self.entry.label, self.sha256]
 
 
+Chosen = Callable[[int], bool]
+"""Whether to take an image, by its place in the data set."""
+
+
 @runtime_checkable
 class ImageSource(Protocol):
     """Anything that lists labelled images and reads some of them."""
 
-    def listed(self) -> list[HashedImage]:
-        """All of them; none is decoded."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """All of them, or those whose places are chosen; none is decoded."""
         ...
 
     def read(self, images: Sequence[HashedImage]) -> Images:
@@ -120,17 +128,17 @@ class Data(TomlTable):
             raise WhorlError(f"there are {listed} samples; expected a limit from 1 to {listed}, got {self.limit}.")
         return listed if self.limit is None else min(self.limit, listed)
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(self._images, islice(self._entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        return _hashed(self._images, _some(islice(self._entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
         return self._decoded([image.entry for image in images])
 
-    def batches(self, size: int) -> Iterator[Images]:
-        """Decode all of them, ``size`` at a time."""
-        entries = islice(self._entries(), self.limit)
+    def batches(self, size: int, labels: Sequence[str] | None = None) -> Iterator[Images]:
+        """Decode all of them, ``size`` at a time; class folders are matched with ``labels``, a network's classes."""
+        entries = islice(labelled(self._entries(), labels, self.describe()["folder"]), self.limit)
         while some := list(islice(entries, size)):
             yield self._decoded(some)
 
@@ -182,9 +190,10 @@ class Opened:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_images", open_images(self.data))
 
-    def listed(self) -> list[HashedImage]:
-        """List them, and hash each."""
-        return _hashed(vars(self)["_images"], islice(vars(self)["_images"].entries(), self.limit))
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, and hash each."""
+        images: ImageSet = vars(self)["_images"]
+        return _hashed(images, _some(islice(images.entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Read some of them."""
@@ -208,11 +217,12 @@ class Loaded:
 
     images: Images
 
-    def listed(self) -> list[HashedImage]:
-        """List them, each with a hash of its numbers, which may lie between 8-bit levels."""
+    def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
+        """List them, or those whose places are chosen, each with a hash of its numbers."""
         x, y, ids = self.images
         entries = [ListedImage(path=Path(name), label=int(label), id=name) for label, name in zip(y, ids, strict=True)]
-        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in zip(entries, x, strict=True)]
+        both = _some(zip(entries, x, strict=True), chosen)
+        return [HashedImage(entry=entry, sha256=numbers_sha256(one)) for entry, one in both]
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Take some of them."""
@@ -224,6 +234,23 @@ class Loaded:
     def describe(self) -> Json:
         """Say that they came from memory, and their size."""
         return {"folder": None, "size": list(self.images.x.shape[-2:])}
+
+
+def with_classes(
+    images: Sequence[HashedImage], networks: Mapping[str, object], source: ImageSource
+) -> list[HashedImage]:
+    """Give images the classes that some networks share, where class folders name them.
+
+    Args:
+        images: of one data set.
+        networks: all that are to meet them, by name.
+        source: of the images, for errors.
+
+    Raises:
+        WhorlError: the networks differ in their classes, or a class folder names none of them.
+    """
+    entries = labelled((image.entry for image in images), shared_labels(networks), source.describe()["folder"])
+    return [replace(image, entry=entry) for image, entry in zip(images, entries, strict=True)]
 
 
 GivenImages = ImageSource | ImageData | Sequence[Any]
@@ -264,6 +291,10 @@ def images_of(given: GivenImages) -> ImageSource:
     if any(faults):
         raise WhorlError(f"{next(filter(None, faults))}.")
     return Loaded(Images(x, torch.tensor(labels), ids))
+
+
+def _some(items: Iterable[T], chosen: Chosen | None) -> Iterator[T]:
+    return (item for place, item in enumerate(items) if chosen is None or chosen(place))
 
 
 def _hashed(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from whorl.data import BadImage, ImageData, Images, iter_images, load_image, open_images
+from whorl.data.classes import labelled
 from whorl.data.layouts import SAMPLES
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, some_of
 from whorl.evaluation import AttackedImages
+from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.images import SAMPLE_SIDE
 from whorl.runs.plan import chunk_size
-
-_NAMED = 3  # how many images an error names
 
 
 class PairedImages:
@@ -62,7 +62,9 @@ class PairedImages:
         self.left_out: list[BadImage] = []
         some = chunk_size(self.device, batch_size)
         self._images = iter_images(clean, batch_size=some, limit=limit, size=size, skip_bad=skip_bad)
-        listed = [entry.id for entry in open_images(clean).entries()]
+        self._clean, self._entries = clean, list(open_images(clean).entries())
+        self._labels: dict[str, int | None] = {}
+        listed = [entry.id for entry in self._entries]
         self._wanted, known = listed[:limit], frozenset(listed)
         for folder in self.folders:
             extra = [name for name in folder.files if name not in known]
@@ -72,12 +74,21 @@ class PairedImages:
             else:
                 self._require_same(folder, extra, clean)
 
-    def batches(self, progress: Progress = silent) -> Iterator[AttackedImages]:
+    def batches(
+        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
+    ) -> Iterator[AttackedImages]:
         """Read them, once.
 
         Args:
+            networks: that are to be evaluated, by name: class folders are matched with their classes.
             progress: called with each batch.
+
+        Raises:
+            WhorlError: networks that do not share their classes, class folders that name none of them, or images that
+                cannot be used.
         """
+        matched = labelled(self._entries, shared_labels(networks or {}), self._clean)
+        self._labels = {entry.id: entry.label for entry in matched}
         stage, seen, used, total = "evaluating", 0, 0, len(self._wanted)
         progress(stage, seen, total)
         for images in self._images:
@@ -94,12 +105,12 @@ class PairedImages:
         missing = [name for name in self._wanted if name not in folder.files]
         if missing:
             raise WhorlError(
-                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean images: {_some(missing)}. It holds "
-                f"{_some(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
+                f"{folder.path} lacks {len(missing)} of {len(self._wanted)} clean images: {some_of(missing)}. It holds "
+                f"{some_of(list(folder.files))}. Take fewer (limit), or leave out what is missing (skip_bad)."
             )
         if extra:
             raise WhorlError(
-                f"{folder.path} holds what {clean} does not: {_some(extra)}. Remove it, or leave it out (skip_bad)."
+                f"{folder.path} holds what {clean} does not: {some_of(extra)}. Remove it, or leave it out (skip_bad)."
             )
 
     def _pair(self, images: Images) -> AttackedImages:
@@ -112,8 +123,9 @@ class PairedImages:
                 for label, image in read.items():
                     versions[label].append(image)
         stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items() if column}
-        x, y = images.x[good].to(self.device), images.y[good].to(self.device)
-        return AttackedImages(x, stacked, y, [images.ids[i] for i in good])
+        ids = [images.ids[i] for i in good]
+        y = torch.tensor([self._labels[name] for name in ids], dtype=torch.int64)
+        return AttackedImages(images.x[good].to(self.device), stacked, y.to(self.device), ids)
 
     def _read_all(self, name: str, clean: Tensor) -> dict[str, Tensor] | None:
         """Read an image's adversarial versions by label; None if it is to be left out."""
@@ -139,13 +151,3 @@ class PairedImages:
                 f"{tuple(image.shape[1:])}. Resize both (size) to what the attack worked at."
             )
         return image
-
-
-def _some(names: Sequence[str]) -> str:
-    """Name the first few and count the rest.
-
-    >>> _some(["a", "b", "c", "d", "e"])
-    "'a', 'b', 'c' and 2 more"
-    """
-    more = len(names) - _NAMED
-    return ", ".join(map(repr, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")

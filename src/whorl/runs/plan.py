@@ -167,31 +167,65 @@ class Plan:
 
         Every variant has the same chunks, and the clean one is there.
         """
+        for place in range(self.chunks):
+            yield self.outcomes(place)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the images are cut into."""
+        return len(self.tasks) // len(self.variants)
+
+    def finished(self, place: int) -> bool:
+        """Whether a chunk of images, by its place, has been made and evaluated in all variants."""
+        for task in self._variants_of(place):
+            chunk = self.chunk(task)
+            if chunk is None or any(
+                chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items()
+            ):
+                return False
+        return True
+
+    def outcomes(self, place: int) -> tuple[Outcomes, list[Chunk]]:
+        """What became of one chunk of images, by its place; see ``by_chunk``."""
         names = tuple(variant.name for variant in self.variants if variant.attack is not None)
-        for start in range(0, len(self.tasks), len(self.variants)):
-            tasks = self.tasks[start : start + len(self.variants)]
-            chunks = [self.stored(task) for task in tasks]
-            for task, chunk in zip(tasks, chunks, strict=True):
-                if chunk.ids != chunks[0].ids:
-                    path = self.store.cell(task.variant.place, task.key)
-                    raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
-            clean, *rest = (self._recognised(chunk) for chunk in chunks)
-            outcomes = Outcomes(
-                ids=tuple(chunks[0].ids),
-                attacks=names,
-                targets=tuple(self.targets),
-                poses=self.poses,
-                clean=clean,
-                adversarial=torch.stack(rest),
-                distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
-            )
-            yield outcomes, chunks
+        tasks = self._variants_of(place)
+        chunks = [self.stored(task) for task in tasks]
+        for task, chunk in zip(tasks, chunks, strict=True):
+            if chunk.ids != chunks[0].ids:
+                path = self.store.cell(task.variant.place, task.key)
+                raise WhorlError(f"{path} is about other images than the clean ones. Remove it and run again.")
+        clean, *rest = (self._recognised(chunk) for chunk in chunks)
+        outcomes = Outcomes(
+            ids=tuple(chunks[0].ids),
+            attacks=names,
+            targets=tuple(self.targets),
+            poses=self.poses,
+            clean=clean,
+            adversarial=torch.stack(rest),
+            distances={name: chunk.distance for name, chunk in zip(names, chunks[1:], strict=True)},
+        )
+        return outcomes, chunks
+
+    def _variants_of(self, place: int) -> tuple[Task, ...]:
+        return self.tasks[place * len(self.variants) : (place + 1) * len(self.variants)]
 
     def _recognised(self, chunk: Chunk) -> Tensor:
         """(targets, poses, N) bool."""
         digits = "".join(chunk.recognised(key, pose) for key in self.target_keys.values() for pose in self.poses)
         bits = torch.from_numpy(np.frombuffer(digits.encode(), np.uint8) == ord("1"))
         return bits.reshape(len(self.targets), len(self.poses), len(chunk.ids))
+
+
+def known_to_source(variant: Variant, chunk: Chunk) -> int:
+    """How many clean images of a chunk the attacked network recognises; all of them where that is not known."""
+    attack, n = variant.attack, len(chunk.ids)
+    if chunk.known:
+        return chunk.known.count("1")
+    free = variant.target_class is None and getattr(attack, "init", None) is None
+    if attack is None or not attack.black_box or variant.counting or not free:
+        return n
+    # Nobody spends a query to find out, but an image that was done after the first was never recognised.
+    return sum(spent > 1 or not success for spent, success in zip(chunk.queries, chunk.success, strict=True))
 
 
 def chunk_size(device: torch.device, given: int | None = None, *, cpu: int = 8) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -10,7 +9,6 @@ from itertools import combinations
 from torch import Tensor
 
 from whorl.data import BadImage
-from whorl.errors import WhorlError
 from whorl.evaluation import (
     PAPER_POSES,
     AttackedImages,
@@ -22,6 +20,7 @@ from whorl.evaluation import (
     Rate,
     SuccessRate,
     WorstPoses,
+    check_recognised,
     holm,
     outcomes,
     rate,
@@ -113,11 +112,7 @@ class Evaluated:
             WhorlError: a rate is undefined. A test that passes because nothing was recognised would be worse than none.
         """
         for summary in self.summaries:
-            if math.isnan(summary.rate.value):
-                raise WhorlError(
-                    f"{summary.target} recognises no clean image in any pose, so there is no success rate to judge. "
-                    "Check the labels, and that it is the right network."
-                )
+            check_recognised(summary.target, summary.pooled.n_clean_correct)
         return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
 
 
@@ -143,7 +138,7 @@ def evaluate_folders(
     """
     folders, asked = images.folders, {target.name: target.net for target in targets}
     found: dict[tuple[str | None, str], WorstPoses] = {}
-    batches = images.batches(progress)
+    batches = images.batches(asked, progress)
     done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})

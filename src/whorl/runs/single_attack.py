@@ -14,13 +14,13 @@ from whorl.attacks import Attack
 from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose, SuccessRate
+from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.progress import Progress, silent
 from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
-from whorl.runs.images import ImageSource
+from whorl.runs.images import ImageSource, with_classes
 from whorl.runs.networks import Networks, device_of, identify, name_of
-from whorl.runs.plan import Plan, Variant, chunk_size, make_tasks, surroundings
+from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store
 from whorl.runs.worker import Orders, trace_folder
@@ -179,7 +179,11 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
     details: Json = {"repr": repr(one.attack), "data": images.describe(), "command": list(command), "started": started}
     details |= {"batch_size": one.batch_size, **around}
     # Bad settings are found before anything is written.
-    tasks = make_tasks(variants, images.listed(), one.batch_size, read=images.describe()["size"], cut=True)
+    guide = getattr(one.attack, "surrogate", None)
+    met = {name_of(model): model for model in (one.model, *one.evaluated.values(), guide) if model is not None}
+    tasks = make_tasks(
+        variants, with_classes(images.listed(), met, images), one.batch_size, read=images.describe()["size"], cut=True
+    )
     with Store.open(out, command) as store:
         targets = {name: identify(model) for name, model in one.evaluated.items()}
         plan = Plan(store=store, poses=(Pose(),), variants=variants, targets=targets, tasks=tasks)
@@ -266,6 +270,7 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     if not ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0].reason}")
     variant, path = plan.variants[-1], plan.store.path
+    check_recognised(variant.source, sum(known_to_source(variant, chunk) for chunk in chunks))
     untargeted = variant.target_class is None
     return AttackResult(
         attack=variant.label,

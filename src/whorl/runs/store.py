@@ -57,6 +57,7 @@ class Chunk:
         grad_evals: input gradients spent on each; empty for clean ones.
         queries: queries spent on each; empty unless the attack queries its target.
         success: whether the attacked network answers as wanted, as the attack says; empty for clean ones.
+        known: for each "1" if the source recognises the clean image; empty for clean ones and where it is queried.
         reached: for each "1" if the source takes the saved image for the wanted class; empty if untargeted.
         seconds: spent on all of them.
         distance: of the adversarial images to the clean ones.
@@ -75,6 +76,7 @@ class Chunk:
     grad_evals: list[int] = field(default_factory=list)
     queries: list[int] = field(default_factory=list)
     success: list[bool] = field(default_factory=list)
+    known: str = ""
     reached: str = ""
     seconds: float = 0.0
     distance: Distance = field(default_factory=Distance)
@@ -110,7 +112,7 @@ class Chunk:
         """The chunk as if only its first ``count`` images had been listed; distances stay those of all."""
         listed = {name for name, *_ in self.images[:count]}
         n = sum(name in listed for name in self.ids)
-        by_image = ("ids", "clean", "starts", "grad_evals", "queries", "success", "reached")
+        by_image = ("ids", "clean", "starts", "grad_evals", "queries", "success", "known", "reached")
         cut: dict[str, Any] = {name: getattr(self, name)[:n] for name in by_image}
         return replace(
             self,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +91,10 @@ class Worker:
         self.orders, self.networks = orders, networks
         self.store = Store(orders.folder)
         self._read: tuple[tuple[HashedImage, ...], Images] | None = None
+        self._log = orders.folder / "logs" / f"{platform.node()}-{os.getpid()}.log"
 
     def do(self, task: Task) -> int:
-        """Do a task and store its chunk.
+        """Do a task, store its chunk, and write a line into the log of this worker.
 
         Returns:
             What it counts in the progress.
@@ -98,6 +102,17 @@ class Worker:
         Raises:
             OutOfTime: the deadline is over; what the task had done is discarded.
         """
+        start = time.perf_counter()
+        weight = self._do(task)
+        what = f"{'clean' if task.variant.attack is None else task.variant.name}: {len(task.images)} images"
+        now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - start
+        made = f"{'made and evaluated' if task.make else 'evaluated'} in {seconds:.1f} s"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(f"{now} {what} from {task.images[0].entry.id} {made}\n")
+        return weight
+
+    def _do(self, task: Task) -> int:
         if self.orders.deadline is not None and time.monotonic() > self.orders.deadline:
             raise OutOfTime
         place, images = task.variant.place, self._clean(task.images)
@@ -165,6 +180,9 @@ class Worker:
         attack: Any = variant.attack.with_(trace=True) if variant.trace and variant.attack else variant.attack
         meter = None if ledger is None else Meter(source, on_pass=ledger.add, deadline=self.orders.deadline)
         x, y = images.x.to(device), images.y.to(device)
+        if meter is None:  # an answer costs a query, where they are counted
+            [[row]] = recognised({variant.source: source}, x, y, ids=images.ids)
+            chunk.known = _digits(row)
         goal = {"y": y} if variant.target_class is None else {"target": torch.full_like(y, variant.target_class)}
         start = time.perf_counter()
         adv, info = attack(meter or source, x, **goal, seed=self.orders.seed, ids=images.ids, return_info=True)

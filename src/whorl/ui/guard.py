@@ -193,9 +193,10 @@ def _is_own(scope: Any, address: str) -> bool:
     try:
         claimed, asked = urlsplit(address), urlsplit(f"{urlsplit(address).scheme}://{_header(scope, b'host')}")
         usual = {"http": 80, "https": 443}.get(claimed.scheme)
-        return (claimed.hostname, claimed.port or usual) == (asked.hostname, asked.port or usual) != (None, usual)
+        ours, theirs = ((place.hostname, place.port or usual) for place in (claimed, asked))
     except ValueError:
         return False
+    return ours == theirs != (None, usual)
 
 
 async def _refuse(refusal: tuple[int, str], scope: Any, receive: Any, send: Any) -> None:

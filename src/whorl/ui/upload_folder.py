@@ -1,4 +1,4 @@
-"""The folder that uploads pass through: how much it may hold, and that nothing of an upload which failed stays in it."""
+"""The folder that uploads pass through: how much it may hold, and that nothing of a failed upload stays in it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_HELD = 4 * MAX_BYTES
 class UploadFolder:
     """Accounts for one folder. It lives in the server's event loop, so it needs no lock.
 
-    Gradio writes what arrives into files of the folder itself, and moves each into a folder of its own once it is whole.
-    Where a visitor leaves in between, or sends what is not understood, it leaves the file behind.
+    Gradio writes what arrives into files of the folder itself, and moves each into a folder of its own once it is
+    whole. Where a visitor leaves in between, or sends what is not understood, it leaves the file behind.
 
     Args:
         path: the folder; whatever lies in it belongs to the server.

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.attacks.norms import column, l2_size, unit
+from whorl.attacks.norms import column, l2_size, per_image, unit
 from whorl.randomness import normal, substream, uniform
 from whorl.records import Count, Limits, Positive, Record
 
@@ -123,7 +123,7 @@ class _Boundary:
         distance = column(l2_size(way))
         noise = normal(keys, x.shape[1:]).to(x.dtype)
         ahead = unit(way)
-        across = unit(noise - (noise * ahead).sum(dim=(1, 2, 3), keepdim=True) * ahead)
+        across = unit(noise - column(per_image(lambda one: one.sum(dim=(1, 2, 3)), noise * ahead)) * ahead)
         # Divided so that the point is as far from the image as before.
         turned = (sideways * distance * across - way) / (1 + sideways**2).sqrt()
         beside = (x + turned).clamp(0, 1)
