@@ -17,7 +17,6 @@ _MOST_LISTED = 20
 _QUOTE = Repr()
 _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
-
 # Control characters but for tab and newline, and what the bytes of a name become that are no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 

@@ -47,7 +47,7 @@ def test_it_works_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=plain_environment()
     )
-    assert done.returncode == 1, done.stderr
+    assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert "does not import" in done.stdout
     assert "-> pip install --force-reinstall torch" in done.stdout

@@ -275,11 +275,7 @@ WEIGHTS: dict[str, tuple[Callable[[dict[str, Any]], Any], Verdict]] = {
 }
 
 
-_POINT_12 = ("NaN", "infinite", "whole numbers", "flags", "complex", "twice by module.")
-_YET = pytest.mark.xfail(strict=True, reason="point 12: weights that no network should have")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=_YET) if name in _POINT_12 else name for name in WEIGHTS])
+@pytest.mark.parametrize("name", WEIGHTS)
 def test_weights(tmp_path: Path, weights: dict[str, torch.Tensor], name: str) -> None:
     change, verdict = WEIGHTS[name]
     torch.save(change(weights), tmp_path / "net.pth")
@@ -359,10 +355,9 @@ def files_of(folder: Path) -> list[Path]:
 
 DEEP = "[" * 3000
 JSON: list[Any] = [None, 3, True, "x", [], {}, [[]], {"a": 1}, float("nan"), {"version": 10**30}]
-_DEEP = pytest.param(DEEP, marks=pytest.mark.xfail(strict=True, reason="point 10: JSON nested too deep"))
 
 
-@pytest.mark.parametrize("content", [*JSON, _DEEP], ids=lambda one: repr(one)[:20])
+@pytest.mark.parametrize("content", [*JSON, DEEP], ids=lambda one: repr(one)[:20])
 def test_every_json_file_replaced(finished: tuple[Path, runs.Declaration], content: Any) -> None:
     for place in range(len([path for path in files_of(finished[0] / "run") if path.suffix == ".json"])):
 
@@ -402,7 +397,6 @@ json_values = st.one_of(
 )
 
 
-@pytest.mark.xfail(strict=True, reason="point 10: one reader for all JSON of a run folder")
 @fuzz(0.04, which=st.integers(0, 50), path=st.lists(st.integers(0, 20), min_size=1, max_size=4), value=json_values)
 def test_a_value_of_a_run_changed(
     finished: tuple[Path, runs.Declaration], which: int, path: list[int], value: Any

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+import numpy as np
 import torch
 
-from whorl.evaluation import Comparison, Pose, SuccessRate, poses
+from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, poses
 from whorl.models import Classifier
 from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Tile, TileRow, gallery
 from whorl.report.gallery import to_image
@@ -29,7 +30,7 @@ def cell(
     grad_evals: int = 100,
     defense: str = "none",
 ) -> Cell:
-    """One cell; what does not matter is filled in."""
+    """One cell; what does not matter is filled in. The first images are recognised, and the first of those fooled."""
     return Cell(
         attack=attack,
         source=source,
@@ -40,6 +41,9 @@ def cell(
         counts=counts,
         grad_evals=grad_evals,
         seconds=1.0,
+        images=ImageCounts(
+            np.arange(counts.n)[None] < counts.n_clean_correct, np.arange(counts.n)[None] < counts.n_success
+        ),
     )
 
 

@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, writing
+from whorl.files import atomic_write, regular, writing
 
 Size = int | tuple[int, int] | None
 Pixels = NDArray[np.uint8]
@@ -112,7 +112,7 @@ def decode(
         max_pixels: larger ones are refused.
         file: what to read instead of the path's own content, such as a member of an archive.
     """
-    with _named(path, max_pixels), Image.open(file or path, formats=_FORMATS) as image:
+    with _named(path, max_pixels), Image.open(file or regular(path), formats=_FORMATS) as image:
         return _pixels(image, path, size, max_pixels)
 
 

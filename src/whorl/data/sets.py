@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from whorl.data.image_files import decode, to_tensor
 from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
+from whorl.files import regular
 from whorl.models.sources import made_by_factory, split_address
 
 BinaryFile = io.BufferedReader | io.BytesIO
@@ -58,7 +59,7 @@ class EncodedImages:
 
     def open(self, entry: ListedImage) -> BinaryFile:
         """The encoded image."""
-        return entry.path.open("rb")
+        return regular(entry.path).open("rb")
 
     def read(self, entry: ListedImage, size: tuple[int, int] | None) -> Tensor:
         """See ``ImageSet``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,10 +16,10 @@ import torch
 import whorl
 from whorl.data import ImageData
 from whorl.errors import WhorlError
-from whorl.files import sha256_of, write_file
+from whorl.files import held, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.images import TrainingImages, load_training_images
-from whorl.hardening.processes import Team, team
+from whorl.hardening.processes import Team, leads, team
 from whorl.hardening.recipes import Recipe
 from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.settings import Setup, Training
@@ -123,8 +124,15 @@ def harden(
         listener.end({what: Path(done.folder or "", file) for what, file in written.items()})
         return done
 
-    with team(find_device(str(around.device))) as (group, where):
+    with _held(around.out, model), team(find_device(str(around.device))) as (group, where):
         return train(group, where)
+
+
+def _held(out: str | Path | None, model: str | Classifier) -> AbstractContextManager[None]:
+    """Hold the folder of a training; of several processes that train together, the first holds it for all."""
+    if out is None or not leads():
+        return nullcontext()
+    return held(Path(out), f"whorl harden {model if isinstance(model, str) else model.name}")
 
 
 def _trainer(

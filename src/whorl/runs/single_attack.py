@@ -230,7 +230,7 @@ def _claim(store: Store, variant: Variant, *, overwrite: bool) -> None:
     earlier = store.read()["crafted"].get(variant.name)
     if earlier is not None and "cells" in earlier:
         raise WhorlError(f"{variant.name} in {store.path} belongs to an experiment. Choose another folder (out).")
-    if earlier is None or not (earlier["images"] or any(store.chunks(variant.place))):
+    if earlier is None or not (earlier.get("images") or any(store.chunks(variant.place))):
         return
     other = differences(earlier, variant.identity)
     if other and not overwrite:

@@ -6,11 +6,13 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from whorl.errors import Fault, SettingsError, WhorlError, quoted
+from whorl.files import regular
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -60,7 +62,7 @@ def read_toml(place: Traversable, what: str) -> dict[str, Any]:
         WhorlError: it cannot be read, or is not TOML.
     """
     try:
-        text = place.read_text(encoding="utf-8-sig")
+        text = (regular(place) if isinstance(place, Path) else place).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a NUL in the path
         raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
     try:
