@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError, first_line
+from whorl.errors import WhorlError, first_line, out_of_range
 from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
 
@@ -28,6 +28,16 @@ RANGE_TOLERANCE = 1e-4
 # a module back into training mode under the others.
 _HELD: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
+
+
+class AttackCost(NamedTuple):
+    """What an attack spends on an image."""
+
+    most: int
+    unit: Literal["gradients", "queries"]
+
+    def __str__(self) -> str:
+        return f"{self.most:,} {self.unit} an image"
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,16 @@ class Attack(Record, ABC):
 
     black_box: ClassVar[bool] = False
     """Whether the attack sees its model's answers alone, and counts them."""
+
+    @property
+    def cost(self) -> AttackCost | None:
+        """The most that is spent on an image: a black-box attack's budget; None where nobody knows."""
+        budget = getattr(self, "budget", None)
+        return AttackCost(budget, "queries") if self.black_box and budget is not None else None
+
+    def taste(self) -> Attack | None:
+        """The same attack with few gradients, to be timed; None where a network may not be shown images for that."""
+        return None
 
     @abstractmethod
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
@@ -181,10 +201,7 @@ def check_images(x: Tensor) -> Tensor:
     if x.numel():
         low, high = torch.stack(x.aminmax()).tolist()  # together: each answer would be waited for
         if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
-            raise WhorlError(
-                f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]. "
-                "Divide by 255, or load them with whorl.load_images."
-            )
+            raise out_of_range(low, high)
     # A new tensor, made outside inference mode, so that autograd takes it wherever the caller's came from.
     return x.clamp(0, 1)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, check_finite
+from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
 from whorl.attacks.norms import NormName, find_norm, radius_faults
 from whorl.attacks.objectives import Goal, Loss, LossName
@@ -102,6 +102,15 @@ class GradientAttack(Attack):
         made = self._run(model, UnderAttack(x, start, goal, keys, eps, alpha), on_step)
         check_finite(made.finite, ids)
         return Crafted(made.images, grad_evals=made.grad_evals)
+
+    @property
+    def cost(self) -> AttackCost:
+        """Each step's draws."""
+        return AttackCost(self.steps * self.samples, "gradients")
+
+    def taste(self) -> Attack:
+        """A step of a few draws, or two of one: with a single gradient a network is not folded."""
+        return self.with_(steps=2 if self.samples == 1 else 1, samples=min(self.samples, 8))
 
     @property
     def bound_estimator(self) -> Estimator:

@@ -44,10 +44,9 @@ class AttackedImages(NamedTuple):
             raise WhorlError(f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {came}.")
         x, adversarial, y, *rest = batch
         named = adversarial if isinstance(adversarial, Mapping) else {"adversarial": adversarial}
-        for images in (x, *named.values()):
-            check_images(images)
-        if not isinstance(y, Tensor):
-            raise WhorlError(f"labels must be a (B,) integer tensor; got {type(y).__name__}.")
+        for what, part in (("images", x), *(("adversarial images", made) for made in named.values()), ("labels", y)):
+            if not isinstance(part, Tensor):
+                raise WhorlError(f"{what} must be a tensor; got {type(part).__name__}.")
         return cls(x, named, y, *(rest or [[str(place) for place in range(first, first + len(x))]]))
 
 
@@ -135,7 +134,7 @@ class BatchEvaluator:
         y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
         clean, made, distances = self._labels(batch.x, y, batch.ids) == y, [], {}
         for name, images in batch.adversarial.items():
-            rounded = to_8_bits(images)
+            rounded = to_8_bits(check_images(images))  # rounding would make anything an image
             made.append(self._labels(rounded, y if wanted is None else wanted, batch.ids))
             distances[name] = Distance.of(batch.x, rounded)
         attacked = torch.stack(made) if made else torch.empty(0, *clean.shape, dtype=torch.int64)

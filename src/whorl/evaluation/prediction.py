@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import forward, held_in_eval, network_dtype
+from whorl.attacks.contract import check_images, forward, held_in_eval, network_dtype
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
@@ -82,8 +82,8 @@ class Predictor:
             (B,) bool on the CPU, by (target, pose).
 
         Raises:
-            WhorlError: an answer of the wrong kind or shape, NaN or infinity, another number of classes than before,
-                or a label that is none of a target's classes.
+            WhorlError: images that do not lie in [0, 1], an answer of the wrong kind or shape, NaN or infinity, another
+                number of classes than before, or a label that is none of a target's classes.
         """
         y = y.cpu()
         return {cell: row == y for cell, row in self.labels(images, poses, y=y, ids=ids).items()}
@@ -143,6 +143,7 @@ class Predictor:
         if not len(images):
             nothing = how(torch.empty(0, 1))
             return {(name, pose): nothing for name, own in poses.items() for pose in own}
+        check_images(images)
         for pose in dict.fromkeys(pose for own in poses.values() for pose in own):
             seen = pose.apply(images)
             for name, own in poses.items():

@@ -12,6 +12,7 @@ from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dt
 from whorl.attacks.norms import Norm
 from whorl.attacks.objectives import Goal, Loss
 from whorl.errors import WhorlError, first_line
+from whorl.progress import count_work
 
 # On a CPU a larger batch is no faster, only larger; on a GPU this many pixel values fill it without filling its memory.
 _CPU_IMAGES_PER_PASS = 32
@@ -90,6 +91,7 @@ class QueriedTarget:
     def _one_pass(self, images: Tensor, rows: Tensor) -> Tensor:
         # Counted before the call: a target that raises has been sent them all the same.
         self.queries.index_add_(0, rows, torch.ones_like(rows))
+        count_work(len(rows) / len(self.queries), "queries")
         try:
             with torch.no_grad():
                 # A copy: a target that works in place must not move the images under attack.
