@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from whorl.errors import printable
 
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
     from whorl.evaluation import Outcomes
@@ -40,7 +43,34 @@ def messages() -> Console:
 
 def _console(**settings: Any) -> Console:
     # Nothing in the text is an instruction: "python:cow:net" has no cow in it, and a path may hold brackets.
-    return Console(highlight=False, markup=False, emoji=False, **settings)
+    console = _Console(highlight=False, markup=False, emoji=False, **settings)
+    console.push_render_hook(_AsText())
+    return console
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has gone, as in ``whorl models | head -1``: nothing more to say, and no gate has failed."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit as error:
+            raise SystemExit(2) from error
+
+
+class _AsText(RenderHook):
+    """Names may hold anything, also what a terminal would obey: only what rich itself adds gets there."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Plain(one) for one in renderables]
+
+
+class _Plain:
+    def __init__(self, content: RenderableType) -> None:
+        self.content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.content, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def show_json(content: object) -> None:
@@ -74,21 +104,24 @@ def progress_bar() -> Iterator[Progress]:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(printable(stage), total=total)
             bars.update(tasks[stage], completed=done)
 
         yield show
 
 
 def _lines(console: Console) -> Progress:
-    last: tuple[str, float] = ("", 0.0)
+    seen: set[str] = set()
+    last = 0.0
 
     def show(stage: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if stage != last[0] or done == total or now - last[1] >= _SECONDS_BETWEEN_LINES:
+        # A batch's own progress comes between that of the batches: neither is news because of the other.
+        if stage not in seen or done == total or now - last >= _SECONDS_BETWEEN_LINES:
             console.print(f"{stage}: {done}/{total}")
-            last = (stage, now)
+            seen.add(stage)
+            last = now
 
     return show
 

@@ -27,7 +27,7 @@ from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
 from whorl.runs.networks import UNDEFENDED, load_targets
 
-SOME_UNREAD = 1
+SOME_UNREAD = 2  # 1 is a gate that failed
 
 commands = typer.Typer(no_args_is_help=True, help="Print images, photograph them, score the photographs.")
 app.add_typer(commands, name="physical", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
@@ -127,8 +127,8 @@ def score_(
 ) -> None:
     """Find printed images in photographs, and evaluate networks on them.
 
-    Exits with 0, with 1 if a photograph could not be read (the others still count), and with 2 if something is wrong
-    with the input.
+    Exits with 0, and with 2 if something is wrong with the input, or if a photograph could not be read (the others
+    still count).
     """
     settings = ViewSettings(
         views=_views(view),
@@ -153,11 +153,12 @@ def score_(
             folder=folder,
             progress=progress,
         )
+    if not as_json:
+        _show(done)
     files = write_all(done, folder, targets, command=typed(ctx))
     if as_json:
         show_json(scored_json(done) | {"report": str(files.report), "results": str(next(iter(files.results.values())))})
     else:
-        _show(done)
         for path in (*files.results.values(), files.captures, files.contact, files.report):
             if path is not None:
                 output().print(Text(str(path)), soft_wrap=True)

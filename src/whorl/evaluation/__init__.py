@@ -1,6 +1,6 @@
 """How often attacks succeed when the image is rotated, scaled and translated."""
 
-from whorl.evaluation.attacked_images import AttackedImages, outcomes, success_rates, to_8_bits
+from whorl.evaluation.attacked_images import AttackedImages, BatchEvaluator, outcomes, success_rates, to_8_bits
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
 from whorl.evaluation.outcomes import Outcomes, check_recognised
@@ -25,6 +25,7 @@ __all__ = [
     "PAPER_POSES",
     "RESAMPLES",
     "AttackedImages",
+    "BatchEvaluator",
     "Comparison",
     "Distance",
     "ImageCounts",

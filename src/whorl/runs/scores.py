@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import combinations
-
-from torch import Tensor
+from pathlib import Path
 
 from whorl.data import BadImage
 from whorl.evaluation import (
     PAPER_POSES,
-    AttackedImages,
     Comparison,
     Distance,
     ImageCounts,
@@ -23,17 +22,16 @@ from whorl.evaluation import (
     check_recognised,
     headline,
     holm,
-    outcomes,
     rate,
-    to_8_bits,
-    worst_pose,
 )
-from whorl.evaluation.prediction import Targets
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
+from whorl.runs.engines import Interrupted
+from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import Cell
+from whorl.runs.store import Store
 from whorl.transforms import RandomAffine
 
 
@@ -123,6 +121,7 @@ def evaluate_folders(
     *,
     poses: Sequence[Pose] = PAPER_POSES,
     box: RandomAffine | None = None,
+    keep: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
@@ -132,15 +131,26 @@ def evaluate_folders(
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
         box: within which to search for the worst pose of each image, by ``whorl.worst_pose``; None searches not.
+        keep: folder that keeps what became of each batch, so that an interrupted evaluation goes on where it stopped;
+            ``kept_outcomes.forget_kept`` removes it. None keeps nothing.
         progress: called with each batch.
 
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
+        Interrupted: Ctrl-C. What was finished is kept.
     """
-    folders, asked = images.folders, {target.name: target.net for target in targets}
-    found: dict[tuple[str | None, str], WorstPoses] = {}
-    batches = images.batches(asked, progress)
-    done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
+    folders = images.folders
+    parts: list[Outcomes] = []
+    found: WorstByVersion = {}
+    with nullcontext() if keep is None else Store.open(keep, ["whorl", "evaluate"]) as store:
+        try:
+            for chunk in evaluate_chunks(images, targets, poses, box=box, store=store, progress=progress):
+                parts += [] if chunk.outcomes is None else [chunk.outcomes]
+                found |= {key: found[key] + more if key in found else more for key, more in chunk.worst.items()}
+        except KeyboardInterrupt as error:
+            again = "" if keep is None else f"What was finished is in {keep}. Run the same command again to go on."
+            raise Interrupted(again) from error
+    done = Outcomes.joined(parts)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
@@ -161,23 +171,6 @@ def evaluate_folders(
         left_out=images.left_out,
         worst_cases=tuple(_worst_case(found, *names) for names in found),
     )
-
-
-def _searched(
-    batches: Iterable[AttackedImages],
-    targets: Targets,
-    box: RandomAffine,
-    found: dict[tuple[str | None, str], WorstPoses],
-) -> Iterator[AttackedImages]:
-    """Search for the worst pose of all versions of the images, target by target, and pass the batches on."""
-    for batch in batches:
-        versions: dict[str | None, Tensor] = {None: batch.x}
-        versions |= {name: to_8_bits(adv) for name, adv in batch.adversarial.items()}
-        for target, net in targets.items():
-            for name, shown in versions.items():
-                more = worst_pose(net, shown, batch.y, ids=batch.ids, box=box)
-                found[name, target] = found[name, target] + more if (name, target) in found else more
-        yield batch
 
 
 def _worst_case(found: Mapping[tuple[str | None, str], WorstPoses], attack: str | None, target: str) -> WorstCase:
