@@ -22,6 +22,13 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
 
+# a hostile user: settings, TOML, Python, command line, files; the seed that it prints brings the same cases again
+.PHONY: fuzz
+FUZZ_CASES ?= 5000
+FUZZ_SEED ?= $(shell date +%s)
+fuzz: $(STAMP)
+	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest tests/fuzz -q -p no:cacheprovider --timeout=0
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -136,6 +136,16 @@ def quoted(value: object) -> str:
     return " ".join(_QUOTE.repr(value).split())
 
 
+def first_line(error: BaseException) -> str:
+    r"""What another's error says, in a line: its type, and the beginning of its message.
+
+    >>> first_line(RuntimeError("sizes differ.\nat line 3"))
+    'RuntimeError: sizes differ'
+    """
+    said = (str(error).splitlines() or ["no message"])[0].rstrip(".")
+    return f"{type(error).__name__}: {said:.200}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> WhorlError:
     """Build the error for a name that is not in a registry, quoting the nearest names.
 

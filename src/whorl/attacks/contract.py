@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError, out_of_range
-from whorl.randomness import Ids, check_ids
+from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
 
 Model = nn.Module | Callable[[Tensor], Tensor]
@@ -166,6 +166,7 @@ class Attack(Record, ABC):
             goal = Goal.of(checked, y, target)
             check_device(model, checked)
             check_ids(ids, len(checked))
+            check_seed(seed)
             if not checked.numel():
                 none = goal.labels
                 made = Crafted(checked, grad_evals=none, queries=none if self.black_box else None, success=none.bool())
@@ -192,8 +193,8 @@ def check_images(x: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.dim() != 4:
         came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise WhorlError(f"images must be a (B, C, H, W) tensor; got {came}.")
-    if not x.is_floating_point():
-        raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
+    if not x.is_floating_point() or x.is_meta:
+        raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype} on {x.device}. Divide by 255.")
     if 0 in x.shape[1:]:
         raise WhorlError(f"images must have channels, height and width of at least 1; got shape {tuple(x.shape)}.")
     x = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
@@ -247,9 +248,8 @@ def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
     except (WhorlError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = (str(error) or "without a message").splitlines()[0].rstrip(".")
         raise WhorlError(
-            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {type(error).__name__}: {said:.200}. "
+            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {first_line(error)}. "
             "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."
         ) from error
 
@@ -267,7 +267,12 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
     """
     gradients: Sequence[Tensor | None] = (None,)
     if objective.requires_grad:
-        gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise WhorlError(f"the model's input gradient cannot be computed: {first_line(error)}.") from error
     if (gradient := gradients[0]) is None:
         raise WhorlError(
             "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
@@ -279,8 +284,10 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits: Tensor = forward(model, x.to(network_dtype(model, x)))
+        logits: Tensor = forward(model, x.to(network_dtype(model, x), copy=True))  # it may work in place
     goal.check_classes(logits)
+    if not bool(logits.isfinite().all()):
+        raise WhorlError("the model must return finite logits; got NaN or infinity. Check its weights.")
     return logits.to(x.dtype)
 
 

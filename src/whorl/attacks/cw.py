@@ -19,7 +19,7 @@ from whorl.attacks.contract import (
 )
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
-from whorl.attacks.step import Adam, largest
+from whorl.attacks.step import Adam, estimated_by, largest
 from whorl.estimators import Estimator, identity
 from whorl.progress import count_work
 from whorl.randomness import Ids
@@ -100,7 +100,9 @@ class CarliniWagner(Attack):
             hit = awake & (lead.detach() >= self.confidence) & goal.reached(logits)
             found |= hit
             best.offer(leaf.detach(), size, hit)
-            in_pixels = 2 * delta - c[:, None, None, None] * self.estimator(pull)
+            along = estimated_by(self.estimator, pull)
+            finite &= largest(along).isfinite() & logits.detach().isfinite().all(1)
+            in_pixels = 2 * delta - c[:, None, None, None] * along
             move = adam(in_pixels * (1 - tanh * tanh) / (2 * _INSIDE))
             w = torch.where(awake[:, None, None, None], w - self.learning_rate * move, w)
             if step % patience == patience - 1:

@@ -88,7 +88,7 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
     state = step.start(batch.start)
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
-        state = step(state, g, index)
+        state = step(state._replace(finite=state.finite & logits.isfinite().all(1)), g, index)
         count_work(attack.samples, "gradients")
         if on_step is not None:
             on_step(Taken(index=index, of=attack.steps, adv=state.adv, logits=logits))
@@ -115,7 +115,7 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
         g, logits = gradient(state.adv, keys, index)
         left = ~gradient.goal.reached(logits)
         # Here too: who answers NaN reaches any goal, and an image that leaves takes no further step.
-        state = state._replace(finite=state.finite & largest(g).isfinite())
+        state = state._replace(finite=state.finite & largest(g).isfinite() & logits.isfinite().all(1))
         if not bool(left.all()):
             images[places], finite[places] = state.adv, state.finite
             evals[places[~left]] = (index + 1) * attack.samples
