@@ -223,10 +223,10 @@ def test_a_plan_that_was_timed_wrongly_is_made_anew(
         "pgd-at",
         seconds=60,
         clock=steps_take(first=timed, later=2.5),
-        progress=lambda stage, step, steps: shown.append(steps),
+        progress=lambda stage, step, steps: shown.append(steps) if stage == "training" else None,
         **settings,
     )
-    assert (shown[0], set(shown[1:])) == (planned, {24})
+    assert (shown[0], set(shown[2:])) == (planned, {24})  # before the first step; the second may be either
     assert done.training.steps == 24
     assert done.history[-1]["lr"] == pytest.approx(0, abs=1e-9)
     assert done.seconds == 60
