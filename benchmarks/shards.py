@@ -97,7 +97,7 @@ def at_size(count: int, shards: int, folder: Path) -> dict[str, Any]:
 def extrapolated(rows: list[dict[str, Any]], goal: int = GOAL) -> dict[str, Any]:
     """A straight line through what was measured, at ``goal`` images; never below the largest measurement.
 
-    A shard's memory is left out: shards of one, two and four chunks have not reached what a batch takes, and show no line.
+    A shard's memory is left out: with one, two and four chunks a shard it shows no line.
     """
     x = np.array([row["images"] for row in rows], float)
     found: dict[str, Any] = {"images": goal}
