@@ -1,6 +1,6 @@
 """What a run of 50,000 images in shards costs besides the networks: measured at a few sizes, extrapolated.
 
-    python benchmarks/shards.py --sizes 100 200 400 --shards 4 --json benchmarks/results/shards-cpu.json
+    python benchmarks/shards.py --sizes 256 512 1024 --shards 4 --json benchmarks/results/shards-cpu.json
 
 Every shard, the merge and one whole run are processes of their own; their wall time and peak memory are measured. The
 network is a tiny one, so that what is left is whorl's own work: listing, hashing, decoding, PNG, the store, the table.
@@ -46,7 +46,7 @@ def declaration(folder: Path) -> runs.Declaration:
         attacks=["fgsm"],
         targets=[name],
         poses=[{"angles": [0, 30]}],
-        batch_size=64,
+        batch_size=16,  # so that even the smallest shard has some chunks
     )
 
 

@@ -1,28 +1,59 @@
-"""Files that appear whole or not at all, locks, hashes, and the one message for what cannot be written."""
+"""Files that appear whole or not at all, locks, hashes, and the messages for what cannot be written or read back."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import math
 import os
 import platform
 import secrets
-from collections.abc import Iterable, Iterator
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, printable
 from whorl.progress import notice
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # a module or nothing
+
+T = TypeVar("T")
+
 _PART = ".part"  # ends the name of every temporary file
+# A link or a FIFO of such a name is nobody's temporary file.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_TURNS = 4  # names to try before one is taken without a lock
+_STEM = 40  # characters of a name that its temporary file shows: a name may be as long as the file system takes
+_SURROGATES = str.maketrans({code: printable(chr(code)) for code in range(0xDC80, 0xDD00)})
+
+
+def regular(path: Path) -> Path:
+    """Give a path back if it is a regular file's, or nobody's: reading a FIFO or a device might never end.
+
+    Raises:
+        OSError: something else is there.
+    """
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError:  # whoever opens it says what is wrong
+        return path
+    if kind != stat.S_IFREG:
+        found = {stat.S_IFDIR: "folder", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}.get(kind, "device")
+        raise OSError(errno.EINVAL, f"expected a regular file, got a {found}", str(path))
+    return path
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as 64 hexadecimal digits."""
-    with path.open("rb") as file:
+    """Return the SHA-256 of a regular file as 64 hexadecimal digits."""
+    with regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -44,22 +75,58 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         WhorlError: there is something at ``path`` that is no regular file, such as a folder or a device.
     """
-    path = path.resolve() if path.is_symlink() else path
-    if path.exists() and not path.is_file():
-        raise WhorlError(f"cannot write {path}: expected a regular file or nothing there, and it is something else.")
+    path = _destination(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile's: those are readable by their owner alone, and a cache may be shared.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}")
-    try:
-        with part.open("xb") as file:
+    part, file = _open_part(path)
+    with file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)  # noqa: PTH105 - the one call whose atomicity everything here rests on
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+            if fcntl is None:
+                file.close()  # Windows moves no open file; elsewhere it stays locked until it has its name
+            os.replace(part, path)  # noqa: PTH105 - the one call whose atomicity everything here rests on
+        except BaseException:
+            if fcntl is None:
+                file.close()
+            with suppress(OSError):
+                part.unlink()
+            raise
+
+
+def _destination(path: Path) -> Path:
+    """What is written in the end: what a symbolic link points to, and a regular file or nothing."""
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise WhorlError(f"cannot write {path}: expected a regular file or nothing there, and it is something else.")
+    return path
+
+
+def _open_part(path: Path) -> tuple[Path, IO[bytes]]:
+    """Open the temporary file of a path: one that a killed process left is taken over, one in use is left alone."""
+    # Not tempfile's: those are readable by their owner alone, and a cache may be shared.
+    stem = f".{path.name[:_STEM]}"
+    names = (f"{stem}{'' if not turn else f'.{secrets.token_hex(4)}'}{_PART}" for turn in range(_TURNS if fcntl else 0))
+    for part in map(path.with_name, names):
+        with suppress(OSError):  # somebody else's, or there are no locks here
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
+            if _take(descriptor, part):
+                os.ftruncate(descriptor, 0)
+                return part, os.fdopen(descriptor, "wb")
+    part = path.with_name(f"{stem}.{secrets.token_hex(4)}{_PART}")
+    return part, part.open("xb")
+
+
+def _take(descriptor: int, part: Path) -> bool:
+    """Lock an open temporary file, and see that it is still called so; else it is closed, for it is another's."""
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its owner may have given it its final name, or have removed it, before it let go.
+        if os.path.samestat(os.fstat(descriptor), part.stat()):
+            return True
+    os.close(descriptor)
+    return False
 
 
 @contextmanager
@@ -71,8 +138,21 @@ def writing(path: Path) -> Iterator[None]:
         raise WhorlError(f"cannot write {path} ({error}). Choose a folder that is writable and has space.") from error
 
 
+def check_writable(path: Path) -> None:
+    """Say now what :func:`write_file` would say after hours of work: that a file cannot be written there.
+
+    Raises:
+        WhorlError: it cannot.
+    """
+    with writing(path):
+        path = _destination(path)
+        nearest = next((parent for parent in path.absolute().parents if parent.exists()), path.absolute().parent)
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+
+
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write a file whole or not at all; text as UTF-8.
+    """Write a file whole or not at all; text as UTF-8, and what is no text in it as ``printable`` has it.
 
     Raises:
         WhorlError: it cannot be written.
@@ -84,7 +164,32 @@ def write_file(path: Path, content: bytes | str) -> None:
     'whole'
     """
     with writing(path), atomic_write(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content.translate(_SURROGATES).encode() if isinstance(content, str) else content)
+
+
+def read_back(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | None:
+    """Read a file that whorl wrote itself: the one message where it is damaged, or somebody edited it.
+
+    Args:
+        path: the file.
+        parse: makes of its bytes what is wanted, and raises anything where they are something else.
+        remedy: what becomes of deleting it, as in "to have its images made again".
+
+    Returns:
+        What ``parse`` made; None if there is no such file.
+
+    Raises:
+        WhorlError: it is not what was written.
+    """
+    try:
+        return parse(regular(path).read_bytes())
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # what a parser makes of damage is up to the damage
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise WhorlError(
+            f"{path} is damaged, or is not what whorl wrote ({reason:.200}). Delete it {remedy}."
+        ) from error
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
@@ -125,12 +230,30 @@ def exclusive(path: Path, holder: str = "") -> Iterator[None]:
     try:
         if holder:
             with atomic_write(note) as file:
-                file.write(f"process {os.getpid()} on {platform.node()}: {holder}".encode())
+                file.write(printable(f"process {os.getpid()} on {platform.node()}: {holder}").encode())
         yield
     finally:
         if holder:
             note.unlink(missing_ok=True)
         lock.release()
+
+
+@contextmanager
+def held(folder: Path, holder: str) -> Iterator[None]:
+    """Hold the lock of a folder that work goes on in, free of what killed processes left half written.
+
+    Raises:
+        WhorlError: the folder cannot be written to.
+    """
+    try:
+        with exclusive(folder / ".run", holder):
+            remove_parts(folder)
+            yield
+    except OSError as error:
+        raise WhorlError(
+            f"cannot work in {folder} ({error}). Choose a folder that is writable and has space; "
+            "what was finished is kept."
+        ) from error
 
 
 def _holder(note: Path) -> str:
@@ -141,9 +264,13 @@ def _holder(note: Path) -> str:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete the temporary files that a killed process left under ``folder``. Call it only while holding the lock."""
-    for stale in folder.rglob(f".*{_PART}"):
-        stale.unlink(missing_ok=True)
+    """Delete the temporary files that killed processes left under ``folder``; what is being written stays."""
+    for part in folder.rglob(f".*{_PART}"):
+        with suppress(OSError):
+            descriptor = os.open(part, os.O_RDWR | _NO_LINK)
+            if _take(descriptor, part):
+                part.unlink()
+                os.close(descriptor)
 
 
 def defined(value: Any) -> Any:

@@ -189,7 +189,7 @@ def test_several_models_are_an_ensemble(data: Path, tmp_path: Path) -> None:
 
 def test_a_target(data: Path, tmp_path: Path) -> None:
     result = attack(data, tmp_path / "run", "--target-class", "2", "--eps", "0.5", "--steps", "20")
-    assert "6 images are taken for the target." in result.stdout
+    assert "Hit rate: 6 of " in result.stdout
     answers = classifier(small_net(), "small")(torch.stack([load_image(p) for p in (tmp_path / "run").rglob("*.png")]))
     assert answers.argmax(1).tolist() == [2] * COUNT
 
@@ -208,7 +208,7 @@ def test_a_target_is_counted_after_an_interruption_too(
         assert attack(data, tmp_path / "run", *more, "--batch-size", "6").exit_code == 130
     assert len(files(tmp_path / "run")) == COUNT
     result = attack(data, tmp_path / "run", *more, "--batch-size", "6")
-    assert "6 images are taken for the target." in result.stdout
+    assert "Hit rate: 6 of " in result.stdout
     assert "6 images, 6 of them from before" in result.stdout
 
 

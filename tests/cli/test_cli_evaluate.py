@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,15 @@ import torch
 import whorl
 from cli.invoking import invoke, plain_environment
 from cli.toy_networks import classifier, small
-from conftest import random_images, small_net
+from conftest import CLASSES, random_images, small_net
+from whorl import Classifier, WhorlError, runs
 from whorl.data import load_image, save_image
-from whorl.evaluation import PAPER_POSES, success_rates
+from whorl.evaluation import PAPER_POSES, Pose, success_rates
+from whorl.runs.kept_outcomes import forget_kept, kept_beside
+from whorl.runs.networks import Target
+from whorl.runs.pairs import PairedImages
 from whorl.runs.results import COLUMNS
+from whorl.runs.scores import Evaluated, evaluate_folders
 
 COUNT = 8
 
@@ -115,7 +121,7 @@ def test_the_table_says_which_differences_are_real(clean: Path, strong: Path, we
     assert heading == "Success rates of 8 images, 1 pose; L∞ in levels of 255"
     assert columns.split()[-3:] == ["against", "the", "first"]
     assert first.split()[:4] == ["weak", "small", "100.0%", "8"]
-    assert second.split()[:8] == ["strong", "small", "100.0%", "8", "100.0%", "67.6%", "to", "100.0%"]
+    assert second.split()[:8] == ["strong", "small", "100.0%", "8", "100.0%", "(few)", "67.6%", "to"]
     assert second.endswith("+100.0 (+67.6% to +100.0%), better (p = 0.0078)")
     assert "pooled over the poses" in legend
     few = evaluate(clean, weak, strong, "--angles", "0", "--limit", "2", "--skip-bad").stdout
@@ -293,6 +299,88 @@ def test_the_bundled_photographs_stand_in_for_a_folder(tmp_path: Path, monkeypat
     # A folder of that name comes first.
     save_image(tmp_path / "samples" / "3" / "mine.png", random_images(1)[0])
     assert "lacks 1 of 1 clean images: '3/mine'" in evaluate("samples", tmp_path / "adv").stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no FIFOs")
+@pytest.mark.parametrize("what", ["fifo", "file/below.csv", "folder", "x" * 256])
+def test_where_nothing_can_be_written_is_said_before_the_work(
+    what: str, clean: Path, weak: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    result = evaluate(clean, weak, "--angles", "0", "--out", tmp_path / what)
+    assert result.exit_code == 2
+    assert "evaluating" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_table_is_shown_whatever_becomes_of_the_file(
+    clean: Path, weak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise WhorlError("cannot write: no space left")
+
+    out = tmp_path / "results.csv"
+    arguments = (clean, weak, "--angles", "0", "--out", out)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["whorl.cli.evaluate"], "write_results", full)
+        for more, shown in (((), "Success rates of 8 images"), (("--json",), '"summary"')):
+            result = evaluate(*arguments, *more)
+            assert result.exit_code == 2
+            assert shown in result.stdout
+            assert "no space left" in result.stderr
+        searched = [evaluate(*arguments, "--worst-case", "--json").stdout for _ in range(2)]
+    assert not out.exists()
+    assert searched[0] == searched[1]  # found anew, and then kept
+    # What had been evaluated is kept until it is written, and then goes.
+    kept = tmp_path / ".results.csv.unfinished"
+    assert kept.is_dir()
+    assert evaluate(*arguments).exit_code == 0
+    assert out.exists()
+    assert not kept.exists()
+
+
+class Stops(torch.nn.Module):
+    """A network during which somebody presses Ctrl-C, once."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.net, self.calls, self.after = small_net(), 0, after
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.after:
+            raise KeyboardInterrupt
+        answer: torch.Tensor = self.net(x)
+        return answer
+
+
+def test_an_interrupted_evaluation_goes_on(clean: Path, weak: Path, tmp_path: Path) -> None:
+    net, keep = Stops(after=20), kept_beside(tmp_path / "results.csv")
+    clf = Classifier(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, num_classes=CLASSES, name="small")
+
+    def run() -> tuple[Evaluated, int]:
+        before = net.calls
+        images = PairedImages(clean, [weak], batch_size=1)
+        found = evaluate_folders(images, [Target(model="small", net=clf)], poses=[Pose(), Pose(angle=30)], keep=keep)
+        return found, net.calls - before
+
+    with pytest.raises(runs.Interrupted, match="Run the same command again to go on"):
+        run()
+    resumed, rest = run()
+    again, none = run()
+    forget_kept(keep)
+    whole, everything = run()
+    assert resumed.cells == again.cells == whole.cells
+    assert (none, everything) == (0, 4 * COUNT)  # clean and attacked, two poses
+    assert rest == everything - 4 * (19 // 4)  # batches that were finished are not evaluated again
+    # Other weights are another evaluation, and so are other images: nothing that was kept is taken for theirs.
+    with torch.no_grad():
+        next(net.parameters()).add_(1)
+    assert run()[1] == everything
+    save_image(sorted(weak.rglob("*.png"))[0], random_images(1, seed=8)[0])
+    assert run()[1] == 4
 
 
 def test_shards_are_data_sets_too(clean: Path, tmp_path: Path) -> None:

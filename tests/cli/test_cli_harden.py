@@ -40,7 +40,7 @@ def test_training_and_what_it_bought(photos: Path, tmp_path: Path) -> None:
     assert "success rates (%), crafted on other" in done.stdout
     assert "clean accuracy:" in done.stdout
     assert "step 4 of 4" in done.stderr
-    names = {path.name for path in out.iterdir()}
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert names == {
         *("checkpoint.pt", "weights.safetensors", "manifest.json", "report.html", "comparison.html", "comparison.json")
     }

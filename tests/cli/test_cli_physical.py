@@ -84,7 +84,7 @@ def test_score_for_people(rehearsed: Path, tmp_path: Path) -> None:
         "--device=cpu",
     )
     done = invoke("physical", "score", *photos, *arguments, "--defense=none,jpeg", "--overlays", "--white-balance")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "1 of 2 photographs read, 18 images identified" in done.stdout
     assert "wide+jpeg" in done.stdout
     assert "not read: wall.jpg" in done.stderr
@@ -97,7 +97,7 @@ def test_the_exit_code_says_that_nothing_was_read(rehearsed: Path, tmp_path: Pat
     (tmp_path / "wall.jpg").write_bytes(b"no photograph")
     arguments = ("--run", str(rehearsed), "--model", NET, "--json", f"--out={tmp_path / 'score'}", "--device=cpu")
     done = invoke("physical", "score", str(tmp_path / "wall.jpg"), *arguments)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     content = json.loads(done.stdout)
     assert (content["identified"], content["accuracy"]) == (0, None)
     assert "wall.jpg" in content["unread"][0]["photo"]

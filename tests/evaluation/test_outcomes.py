@@ -25,6 +25,7 @@ from whorl.evaluation import (
     Pose,
     SuccessRate,
     compare,
+    for_headline,
     outcomes,
     poses,
     success_rates,
@@ -176,7 +177,10 @@ def test_outcomes_are_the_counts() -> None:
 def test_attacks_are_compared_in_a_pose_or_over_all() -> None:
     done = streamed()
     one, other = (ImageCounts.of(done.clean[0], done.adversarial[a, 0]) for a in range(2))
-    assert done.compare("noise", "none", "small") == compare(one, other)
+    assert done.compare("noise", "none", "small", poses="pooled") == compare(one, other)
+    assert done.compare("noise", "none", "small", poses="mean") == compare(one, other, "mean")
+    kept = for_headline(one, other)
+    assert done.compare("noise", "none", "small") == compare(kept[0], kept[1])
     single = done.compare("noise", "none", "small", GRID[0])
     assert (single.b, single.c) == (done.counts["noise", "small", GRID[0]].n_success, 0)
     with pytest.raises(WhorlError, match="there is no attack 'pgd' on a target 'small'"):
@@ -332,7 +336,7 @@ def test_attacks_of_other_runs_are_paired_by_image() -> None:
     assert both.ids == ("0", "2", "5", "7")
     kept = sorted(order)
     one, other = (ImageCounts.of(whole.clean[0][:, kept], whole.adversarial[a, 0][:, kept]) for a in range(2))
-    assert both.compare("noise", "none", "small") == compare(one, other)
+    assert both.compare("noise", "none", "small", poses="pooled") == compare(one, other)
     with pytest.raises(WhorlError, match="4 shared images, attacks"):
         both.beside(second)
     with pytest.raises(WhorlError, match="not the same images or networks"):

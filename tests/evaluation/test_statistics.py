@@ -15,7 +15,19 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from whorl import WhorlError
-from whorl.evaluation import FEWEST, Comparison, ImageCounts, Over, compare, holm, rate, wilson
+from whorl.evaluation import (
+    FEWEST,
+    Comparison,
+    ImageCounts,
+    Over,
+    compare,
+    for_headline,
+    headline,
+    holm,
+    mean_interval,
+    rate,
+    wilson,
+)
 from whorl.evaluation.statistics import swap_test
 
 BOTH: tuple[Over, ...] = ("pooled", "mean")
@@ -59,6 +71,14 @@ def test_the_interval_over_images_is_scipys_bca(counts: ImageCounts, over: Over)
     assert found.value == pytest.approx(float(literal(*places)), abs=1e-6)
     spread = float(expected.standard_error)
     assert found.interval == pytest.approx(tuple(expected.confidence_interval), abs=0.1 * spread)
+
+
+@pytest.mark.parametrize("values", [np.arange(40.0) ** 2, np.exp(np.random.default_rng(0).normal(0, 1, 60))])
+def test_the_interval_of_a_mean_is_scipys_bca(values: np.ndarray[Any, Any]) -> None:
+    expected = stats.bootstrap((values,), np.mean, n_resamples=8000, method="BCa", rng=np.random.default_rng(2))
+    found = mean_interval(values, resamples=8000, seed=1)
+    assert found == pytest.approx(tuple(expected.confidence_interval), abs=0.1 * float(expected.standard_error))
+    assert all(map(math.isnan, mean_interval(values[:0])))
 
 
 def test_poses_are_not_taken_for_images() -> None:
@@ -111,11 +131,13 @@ def test_too_few_images_are_marked_and_left_out() -> None:
     eligible = np.zeros((2, 40), bool)
     eligible[0], eligible[1, : FEWEST - 1] = True, True
     counts = ImageCounts(eligible, eligible & (np.arange(40) % 2 == 0))
-    assert rate(counts).poses == 2
-    kept = rate(counts.enough())
-    assert (kept.poses, kept.n, kept.few) == (1, 40, False)
-    assert rate(ImageCounts(eligible[1:], eligible[1:])).few
-    assert math.isnan(rate(ImageCounts(eligible[1:], eligible[1:]).enough()).value)
+    assert (rate(counts).poses, rate(counts).n, rate(counts).few) == (2, 40 + FEWEST - 1, False)
+    kept = headline(counts)
+    assert (kept.poses, kept.n, kept.left_out, kept.few) == (1, 40, 1, False)
+    few = headline(ImageCounts(eligible[1:], eligible[1:]))
+    assert (few.n, few.left_out, few.few) == (FEWEST - 1, 0, True)
+    one, other = for_headline(counts, ImageCounts(eligible[::-1], eligible[::-1]))
+    assert len(one.eligible) == len(other.eligible) == 2  # no pose has enough of both
 
 
 def test_counts_must_fit() -> None:
@@ -246,6 +268,14 @@ def test_no_difference_is_not_known_to_the_last_digit() -> None:
     found = compare(everyone, everyone)
     assert (found.difference, found.p_value, found.ahead) == (0, 1, 0)
     assert found.interval == pytest.approx((-wilson(0, 20)[1], wilson(0, 20)[1]))
+
+
+def test_an_interval_holds_zero_where_the_test_does_not_exclude_it() -> None:
+    everyone = np.ones((2, 200))
+    more, fewer = (ImageCounts(everyone, np.tile(np.arange(200) < k, (2, 1))) for k in (123, 120))
+    found = compare(more, fewer)
+    assert (found.b, found.c, found.p_value) == (3, 0, 0.25)
+    assert found.interval[0] == 0 < found.difference < found.interval[1]
 
 
 def test_a_comparison_from_the_other_side() -> None:

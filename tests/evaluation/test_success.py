@@ -45,12 +45,6 @@ def test_interval_solves_wilsons_equation(m: int, data: st.DataObject) -> None:
         assert abs(k / m - edge) == pytest.approx(1.959964 * math.sqrt(edge * (1 - edge) / m), abs=1e-6)
 
 
-def test_poses_do_not_narrow_the_interval() -> None:
-    once, pooled = SuccessRate(50, 40, 30, 15), SuccessRate(600, 480, 360, 180)
-    assert pooled.interval(poses=12) == pytest.approx(once.interval())
-    assert pooled.interval()[0] > once.interval()[0]
-
-
 def test_lengths_must_agree() -> None:
     with pytest.raises(WhorlError, match=r"of one length; got \(2,\), \(2,\) and \(3,\)"):
         SuccessRate.of(clean=torch.zeros(2), adversarial=torch.zeros(2), y=torch.zeros(3))

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from conftest import small_net
 from whorl.errors import WhorlError
-from whorl.models.weights import converted, load_strict, read_pickled_state_dict, read_state_dict, state_dict_sha256
+from whorl.files import sha256_of
+from whorl.models.weights import (
+    converted,
+    load_strict,
+    read_pickled_state_dict,
+    read_state_dict,
+    state_dict_sha256,
+    tensors_sha256,
+)
 
 
 @pytest.fixture
@@ -129,6 +137,53 @@ def test_weights_must_fit_exactly(state: dict[str, Tensor]) -> None:
         load_strict(net, bad, "here")
 
 
+def test_another_head_is_told_by_its_classes(state: dict[str, Tensor]) -> None:
+    *_, head = state
+    other = {**state, head: torch.ones(10, *state[head].shape[1:])}
+    with pytest.raises(WhorlError, match=r"head of 10 classes: say so with num_classes=10"):
+        load_strict(small_net(), other, "here")
+    first, *_ = state
+    with pytest.raises(WhorlError, match="Check the architecture"):
+        load_strict(small_net(), other | {first: torch.ones(10, *state[first].shape[1:])[:, :1]}, "here")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t * torch.nan, "holds NaN or infinity"),
+        (lambda t: torch.full_like(t, -torch.inf), "holds NaN or infinity"),
+        (lambda t: t.long(), r"must be of floating point; got torch\.int64"),
+        (lambda t: t > 0, r"must be of floating point; got torch\.bool"),
+    ],
+)
+def test_weights_that_are_no_numbers_of_a_network(spoil: Any, message: str, state: dict[str, Tensor]) -> None:
+    first, *_ = state
+    with pytest.raises(WhorlError, match=rf"here: {first} {message}"):
+        load_strict(small_net(), {**state, first: spoil(state[first])}, "here")
+
+
+@pytest.mark.parametrize("name", ["state.pth", "state.safetensors"])
+def test_a_name_with_and_without_the_prefix_of_parallel_training(
+    name: str, tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    from safetensors.torch import save_file
+
+    first, *_ = state
+    both = {**state, f"module.{first}": state[first] + 1}
+    save_file(both, tmp_path / name) if name.endswith("safetensors") else torch.save(both, tmp_path / name)
+    with pytest.raises(WhorlError, match=rf"holds both {first} and module\.{first}"):
+        read_state_dict(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no FIFOs")
+@pytest.mark.parametrize("name", ["state.pth", "state.safetensors", "state.pkl"])
+def test_a_fifo_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    read = read_pickled_state_dict if name.endswith("pkl") else read_state_dict
+    with pytest.raises(WhorlError, match="expected a regular file, got a FIFO"):
+        read(tmp_path / name)
+
+
 def test_converts_once_and_again_if_damaged(home: Path, state: dict[str, Tensor]) -> None:
     calls: list[int] = []
 
@@ -136,16 +191,35 @@ def test_converts_once_and_again_if_damaged(home: Path, state: dict[str, Tensor]
         calls.append(1)
         return state
 
-    path, digest = converted("small", "ab" * 32, convert)
+    pinned = tensors_sha256(state)
+    path, digest = converted("small", "ab" * 32, convert, pinned)
     assert same(read_state_dict(path), state)
     assert path.with_name("small.safetensors.sha256").read_text() == f"{digest}  small.safetensors\n"
-    assert converted("small", "ab" * 32, convert) == (path, digest)
+    assert converted("small", "ab" * 32, convert, pinned) == (path, digest)
     assert len(calls) == 1
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert converted("small", "ab" * 32, convert) == (path, digest)
+    assert converted("small", "ab" * 32, convert, pinned) == (path, digest)
     assert len(calls) == 2
     assert same(read_state_dict(path), state)
-    assert converted("small", "cd" * 32, convert)[0] != path  # another source, another file
+    assert converted("small", "cd" * 32, convert, pinned)[0] != path  # another source, another file
+
+
+def test_weights_that_were_replaced_together_with_their_hash_are_converted_anew(
+    home: Path, state: dict[str, Tensor]
+) -> None:
+    from safetensors.torch import save_file
+
+    path, digest = converted("small", "ab" * 32, lambda: state, tensors_sha256(state))
+    save_file({key: tensor + 1 for key, tensor in state.items()}, path)
+    path.with_name("small.safetensors.sha256").write_text(f"{sha256_of(path)}  small.safetensors\n")
+    assert converted("small", "ab" * 32, lambda: state, tensors_sha256(state)) == (path, digest)
+    assert same(read_state_dict(path), state)
+
+
+def test_weights_that_come_out_otherwise_are_not_kept(home: Path, state: dict[str, Tensor]) -> None:
+    with pytest.raises(WhorlError, match="do not come out as published"):
+        converted("small", "ab" * 32, lambda: state, "0" * 64)
+    assert not list(home.rglob("*.safetensors"))
 
 
 def test_a_full_disk_leaves_no_half_file(home: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,22 +229,23 @@ def test_a_full_disk_leaves_no_half_file(home: Path, state: dict[str, Tensor], m
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(WhorlError, match="no space left"):
-            converted("small", "ab" * 32, lambda: state)
+            converted("small", "ab" * 32, lambda: state, tensors_sha256(state))
     assert not [path for path in home.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    path, _ = converted("small", "ab" * 32, lambda: state)
+    path, _ = converted("small", "ab" * 32, lambda: state, tensors_sha256(state))
     assert same(read_state_dict(path), state)
 
 
 def test_a_killed_conversion_is_done_again(home: Path, state: dict[str, Tensor]) -> None:
     code = """
 import os, signal, torch
-from whorl.models.weights import converted
+from whorl.models.weights import converted, tensors_sha256
 os.fsync = lambda file: os.kill(os.getpid(), signal.SIGKILL)
-converted("small", "ab" * 32, lambda: {"weight": torch.ones(3)})
+made = {"weight": torch.ones(3)}
+converted("small", "ab" * 32, lambda: made, tensors_sha256(made))
 """
     subprocess.run([sys.executable, "-c", code], check=False)
     assert list(home.rglob(".*.part"))
-    path, _ = converted("small", "ab" * 32, lambda: state)
+    path, _ = converted("small", "ab" * 32, lambda: state, tensors_sha256(state))
     assert same(read_state_dict(path), state)
     assert not list(home.rglob(".*.part"))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, compare
+from whorl.evaluation import Comparison, ImageCounts, Over, Pose, SuccessRate, compare
 from whorl.runs.declaration import Declaration
 from whorl.runs.networks import UNDEFENDED, split_target
 from whorl.runs.results import Cell
@@ -44,16 +45,21 @@ class Synthetic:
                         counts=SuccessRate(self.n, self.recognised, k, self.recognised - k),
                         grad_evals=self.gradients * self.n,
                         seconds=0.5 * self.n,
+                        images=ImageCounts(
+                            np.arange(self.n)[None] < self.recognised, np.arange(self.n)[None] < min(k, self.recognised)
+                        ),
                     )
                     made.append(cell)
         return tuple(made)
 
-    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
-        poses = self.declaration.all_poses() if pose is None else (pose,)
-        order = torch.arange(self.n).expand(len(poses), -1)
+    def compare(
+        self, first: str, second: str, source: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
+    ) -> Comparison:
+        where = self.declaration.all_poses() if pose is None else (pose,)
+        order = torch.arange(self.n).expand(len(where), -1)
         clean = order < self.recognised
         one, other = (
-            clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in poses]))
+            clean & (order >= torch.tensor([[self.fooled(name, source, target, p)] for p in where]))
             for name in (first, second)
         )
-        return compare(ImageCounts.of(clean, one), ImageCounts.of(clean, other))
+        return compare(ImageCounts.of(clean, one), ImageCounts.of(clean, other), poses or "pooled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from physical.printed_run import PREDICTIONS, faked, named_target, scored
+from whorl.evaluation import holm
 from whorl.physical.captures import VIEWS
 from whorl.physical.report import photographs
 from whorl.physical.summary import cells, compared, summarise
@@ -26,7 +27,10 @@ def test_success_counts_only_where_the_clean_version_of_the_same_photograph_is_r
     assert (dim.counts.n, dim.counts.n_clean_correct, dim.counts.n_success) == (6, 3, 2)
     assert dim.counts.accuracy == pytest.approx(2 / 6)
     assert dim.across == 1
-    rotated = dim.by["rotation"][15.0]
+    assert dim.images.eligible.tolist() == [[1, 2, 0, 0]]  # p once, q twice, r and s not at all
+    assert dim.images.success.tolist() == [[1, 1, 0, 0]]
+    rotated, by_print = dim.by["rotation"][15.0]
+    assert by_print.eligible.sum() == 1
     assert (rotated.n, rotated.n_clean_correct, rotated.n_success) == (3, 1, 1)
     assert list(dim.by["scale"]) == [0.8]
     assert list(dim.by["tilt"]) == [0.0]
@@ -47,4 +51,4 @@ def test_an_image_in_several_photographs_has_one_vote() -> None:
     found = compared(done, "as seen", "ai-dim", "dim", "t")
     # p: both succeed in one photograph. q: ai-dim alone, twice. r: neither; the other photograph has no ai-dim.
     assert (found.n, found.b, found.c) == (3, 1, 0)
-    assert photographs(done, [named_target()]).comparisons == {("ai-dim", "dim", "", "t"): found}
+    assert photographs(done, [named_target()]).comparisons == holm({("ai-dim", "dim", "", "t"): found})

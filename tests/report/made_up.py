@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+import numpy as np
 import torch
 
-from whorl.evaluation import Comparison, Pose, SuccessRate, poses
+from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, poses
 from whorl.models import Classifier
 from whorl.report import CutOut, Example, Gallery, Grouped, Photographs, Tile, TileRow, gallery
 from whorl.report.gallery import to_image
@@ -29,7 +30,7 @@ def cell(
     grad_evals: int = 100,
     defense: str = "none",
 ) -> Cell:
-    """One cell; what does not matter is filled in."""
+    """One cell; what does not matter is filled in. The first images are recognised, and the first of those fooled."""
     return Cell(
         attack=attack,
         source=source,
@@ -40,6 +41,9 @@ def cell(
         counts=counts,
         grad_evals=grad_evals,
         seconds=1.0,
+        images=ImageCounts(
+            np.arange(counts.n)[None] < counts.n_clean_correct, np.arange(counts.n)[None] < counts.n_success
+        ),
     )
 
 
@@ -78,7 +82,7 @@ def small_gallery(name: str = "image.png", labels: Sequence[str] = ("cat", "dog"
     x = torch.rand(2, 3, 24, 24, generator=generator) * 0.5
     x[:, 0] += 0.1
     bluer = torch.tensor([-0.06, 0.0, 0.06]).view(1, 3, 1, 1)
-    adversarial = {"dim": x + bluer.flip(1) / 2, "ai-dim": x + 2 * bluer}
+    adversarial = {"dim": (x + bluer.flip(1) / 2).clamp(0, 1), "ai-dim": (x + 2 * bluer).clamp(0, 1)}
     y = torch.zeros(2, dtype=torch.long)
     return gallery(small_classifier(labels), x, adversarial, y, [name, "second"], source="net-a")
 

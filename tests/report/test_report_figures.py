@@ -151,9 +151,9 @@ def test_the_overview_holds_the_means_and_intervals() -> None:
     found = series(grid_cells())
     for trace in traces(overview(found)):
         summed = [overall(own) for line, own in found.items() if line.attack == trace["name"]]
-        assert trace["y"] == pytest.approx([100 * one.mean for one in summed], abs=1e-4)
+        assert trace["y"] == pytest.approx([100 * one.rate.value for one in summed], abs=1e-4)
         lows = [y - down for y, down in zip(trace["y"], trace["error_y"]["arrayminus"], strict=True)]
-        assert lows == pytest.approx([100 * one.interval[0] for one in summed], abs=1e-3)
+        assert lows == pytest.approx([100 * one.rate.interval[0] for one in summed], abs=1e-3)
 
 
 def test_cost_is_counted_by_image_and_drawn_only_where_it_differs() -> None:
@@ -164,7 +164,7 @@ def test_cost_is_counted_by_image_and_drawn_only_where_it_differs() -> None:
         cell("nes", "net-b", rate(10), grad_evals=0),
     ]
     rows = costs(series(cells))
-    assert rows == [("dim", 10, 0.5), ("eot", 1000, 0.9)]
+    assert [(name, spent, one.value) for name, spent, one in rows] == [("dim", 10, 0.5), ("eot", 1000, 0.9)]
     figure = cost(rows)
     assert [(t["x"], t["y"]) for t in traces(figure)] == [([10], [50]), ([1000], [90])]
     assert figure.layout.xaxis.type == "log"
@@ -215,4 +215,4 @@ def test_transfers_keep_sources_apart() -> None:
     drawn = [one for one in drawings(cells) if one.kind == "surface"]
     assert [one.transfer for one in drawn] == ["net-1 → net-c", "net-2 → net-c"]
     found = series(cells)
-    assert math.isclose(overall(found[Series("dim", Transfer("net-2", "net-c", white_box=False))]).mean, 0.01)
+    assert math.isclose(overall(found[Series("dim", Transfer("net-2", "net-c", white_box=False))]).rate.value, 0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from whorl.report import gallery, save_gallery
 from whorl.report.charts import FOOLED, RECOGNISED
 from whorl.report.export import FRAME, GAP, GUTTER, MARGIN
 from whorl.report.export import SIDE as TILE
-from whorl.report.gallery import SIDE, Example, Gallery, Tile, TileRow, data_uri, telling, to_image
+from whorl.report.gallery import SIDE, Example, Gallery, Tile, TileRow, data_uri, recognised_first, to_image
 
 
 def opened(uri: str) -> np.ndarray:
@@ -63,18 +64,14 @@ def test_answers_are_the_networks_own() -> None:
     assert [tile.fooled for tile in tiles if tile] == [False, False, True]
 
 
-def test_shown_are_recognised_images_on_which_the_attacks_differ_most() -> None:
+def test_shown_are_the_first_recognised_images() -> None:
     red, green = plain(0.5, 0.4, 0.3), plain(0.4, 0.5, 0.3)
     x = torch.cat([green, red, red, red])  # the first is not recognised at all
     adversarial = {"weak": torch.cat([green, red, green, red]), "strong": torch.cat([green, red, green, green])}
     y, ids = torch.zeros(4, dtype=torch.long), ["unrecognised", "neither", "both", "strong alone"]
     shown = gallery(small_classifier(), x, adversarial, y, ids, count=2, poses={"as it is": Pose()})
-    assert [example.id for example in shown.examples] == ["strong alone", "neither"]
-    alone = gallery(
-        small_classifier(), x, {"strong": adversarial["strong"]}, y, ids, count=3, poses={"as it is": Pose()}
-    )
-    assert [example.id for example in alone.examples] == ["both", "strong alone", "neither"]
-    assert "the attack succeeds" in alone.about
+    assert [example.id for example in shown.examples] == ["neither", "both"]
+    assert "the first that net-b recognises clean in every pose shown" in shown.about
 
 
 def test_batches_make_no_difference() -> None:
@@ -136,19 +133,21 @@ def test_parts_that_do_not_fit_are_refused(change: dict[str, object], message: s
         gallery(small_classifier(), **given)  # type: ignore[arg-type]
 
 
-def test_telling_images_are_recognised_and_then_those_that_differ() -> None:
-    clean = torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]]) == 0
-    weak = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 0]]) == 0
-    strong = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]]) == 0
+def test_the_first_recognised_images_are_shown_whatever_the_attacks_make_of_them() -> None:
+    clean = torch.tensor([[0, 1, 1, 1], [1, 1, 0, 1]]) == 1
+    attacked = torch.tensor([[1, 0, 1, 1], [1, 0, 1, 0]]) == 1
     found = Outcomes(
         ids=tuple("abcd"),
-        attacks=("weak", "strong"),
+        attacks=("it",),
         targets=("net",),
         poses=PAPER_POSES[:2],
         clean=clean[None],
-        adversarial=torch.stack([weak, strong])[:, None],
+        adversarial=attacked[None, None],
     )
-    assert telling(found, "net")[:2] == [2, 1]
+    assert recognised_first(found, "net") == [1, 3, 0, 2]
+    assert recognised_first(found, "net", [PAPER_POSES[1]]) == [0, 1, 3, 2]
+    worse = replace(found, adversarial=~found.adversarial)
+    assert recognised_first(worse, "net") == [1, 3, 0, 2]
 
 
 def test_frames_of_a_sheet_tell_right_from_wrong(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from report.made_up import cell, rate
@@ -29,37 +32,79 @@ def test_nothing_was_measured() -> None:
     assert headline(content()).statement == "Nothing was measured."
 
 
-def test_the_best_is_named_with_its_lead() -> None:
+def test_the_best_is_named_with_its_lead_and_the_interval_of_each() -> None:
     found = headline(content(*two(100, 150)))
-    assert found.statement == (
-        "ai-dim fools networks that it was not crafted on most often: in 75.0% of cases, the mean over 2 poses of "
-        "net-b; 25.0 points more than dim."
+    assert re.fullmatch(
+        r"ai-dim fools networks that it was not crafted on most often: in 75\.0% \(95% interval \S+ to \S+%\) of "
+        r"cases, pooled over 2 poses of net-b; dim in 50\.0% \(95% interval \S+ to \S+%\)\. "
+        r"The difference is \+25\.0 points "
+        r"\(95% interval \+\S+ to \+\S+, p < 0\.001\)\.",
+        found.statement,
     )
-    assert found.details == (
-        "Whether the two differ by more than chance was not tested.",
-        "Measured on 200 images.",
-    )
+    assert found.details == ("Measured on 200 images.",)
 
 
 def test_a_loss_of_the_invariant_attack_is_said_as_plainly() -> None:
     assert headline(content(*two(150, 100))).statement.startswith("dim fools")
-    assert headline(content(*two(150, 100))).statement.endswith("25.0 points more than ai-dim.")
 
 
-def test_level_attacks_are_called_level() -> None:
-    assert headline(content(*two(120, 120))).statement.startswith("dim and ai-dim are level on networks")
+def test_nothing_is_called_ahead_unless_the_test_says_so() -> None:
+    close = headline(content(*two(120, 123))).statement
+    assert close.startswith(
+        "ai-dim and dim do not differ significantly on networks that they were not crafted on: 61.5% ("
+    )
+    assert close.endswith("the difference is +1.5 points (95% interval +0.0 to +4.0, p = 0.25).")
+    assert "ahead" not in close
+    assert headline(content(*two(120, 120))).statement.startswith("dim and ai-dim do not differ significantly")
+
+
+def test_one_of_many_needs_more_to_be_ahead() -> None:
+    """Six images more of 200 are significant between two attacks, and are not where twelve were tried."""
+    pair = two(120, 126)
+    assert "most often" in headline(content(*pair)).statement
+    many = [cell(f"other{i}", "net-b", rate(60 + 5 * i), pose=pose) for i in range(10) for pose in (Pose(), TURNED)]
+    statement = headline(content(*pair, *many)).statement
+    assert "ai-dim and dim do not differ significantly" in statement
+    level = headline(content(*pair, *two_of("third", 124))).statement
+    assert "is not significantly ahead of third and dim" in level
+
+
+def two_of(name: str, count: int) -> list[Cell]:
+    return [cell(name, "net-b", rate(count), pose=pose) for pose in (Pose(), TURNED)]
+
+
+def test_without_counts_image_by_image_nothing_is_tested() -> None:
+    found = headline(content(*(replace(one, images=None) for one in two(100, 150))))
+    assert found.statement == (
+        "ai-dim has the highest success rate on networks that it was not crafted on: 75.0%, pooled over 2 poses of "
+        "net-b; dim has 50.0%, 25.0 points less. Whether that is more than chance was not tested."
+    )
 
 
 def test_few_images_are_called_few_and_get_no_decimals() -> None:
-    found = headline(content(*two(4, 6, n=8)))
-    assert "in 75% of cases" in found.statement
-    assert "25 points more" in found.statement
-    assert found.details[-1].startswith("Few images: measured on 8 images")
+    found = headline(content(*two(4, 19, n=20)))
+    assert "in 95% (95% interval" in found.statement
+    assert found.details[-1].startswith("Few images: measured on 20 images")
+
+
+def test_fewer_than_ten_images_make_no_headline() -> None:
+    found = headline(content(*two(1, 9, n=9)))
+    assert found.statement == "Too few images for a headline: no target recognises 10 of them clean in any pose."
+    assert found.details[0].endswith("pooled over 2 poses of net-b: dim 2 of 18, ai-dim 18 of 18.")
+
+
+def test_poses_of_few_images_have_no_part_in_the_headline() -> None:
+    few = [
+        cell(name, "net-b", SuccessRate(200, 9, k, 0), pose=Pose(scale=0.5)) for name, k in (("dim", 0), ("ai-dim", 9))
+    ]
+    found = headline(content(*two(100, 150), *few))
+    assert "in 75.0% (" in found.statement
+    assert "1 of 3 poses and targets are left out of this, for fewer than 10 clean images" in found.details[0]
 
 
 def test_nearly_all_is_not_called_all() -> None:
-    assert "in more than 99.9% of cases" in headline(content(*two(0, 9999, n=10_000))).statement
-    assert "in 100.0% of cases" in headline(content(*two(0, 10_000, n=10_000))).statement
+    assert "in more than 99.9% (" in headline(content(*two(0, 9999, n=10_000))).statement
+    assert "in 100.0% (" in headline(content(*two(0, 10_000, n=10_000))).statement
 
 
 def test_a_single_image_is_one_image() -> None:
@@ -80,7 +125,9 @@ def test_an_unrecorded_source_is_not_called_black_box() -> None:
 
 def test_one_attack_in_one_pose() -> None:
     found = headline(content(cell("dim", "net-b", rate(50), pose=TURNED)))
-    assert found.statement == "dim fools networks that it was not crafted on in 25.0% of cases, at 30° on net-b."
+    assert found.statement == (
+        "dim fools networks that it was not crafted on in 25.0% (95% interval 19.5 to 31.4%) of cases, at 30° on net-b."
+    )
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -97,8 +144,9 @@ def test_the_paired_test_is_quoted_target_by_target(swapped: bool) -> None:
     }
     details = headline(content(*cells, comparisons=compared)).details
     assert details[0] == (
-        "Compared image by image (McNemar's exact test, 5%), ai-dim is ahead beyond chance on net-b (p < 0.001); "
-        "the two cannot be distinguished on net-c (p = 1.00); dim is ahead beyond chance on net-d (p < 0.001)."
+        "Target by target, compared image by image (exact paired test, Holm, 5%): ai-dim is significantly ahead on "
+        "net-b (p < 0.001); the two do not differ significantly on net-c (p = 1.00); dim is significantly ahead on "
+        "net-d (p < 0.001)."
     )
 
 
@@ -106,15 +154,15 @@ def test_many_targets_are_counted_instead_of_named() -> None:
     targets = [f"net-{i}" for i in range(6)]
     cells = [cell(a, t, rate(c)) for a, c in (("dim", 1), ("ai-dim", 9)) for t in targets]
     compared = {("ai-dim", "dim", "net-a", t): Comparison(n=200, b=8, c=0) for t in targets}
-    assert "ai-dim is ahead beyond chance on 6 targets." in headline(content(*cells, comparisons=compared)).details[0]
+    assert "ai-dim is significantly ahead on 6 targets." in headline(content(*cells, comparisons=compared)).details[0]
 
 
 def test_gains_of_the_other_pairs_include_losses() -> None:
     counts = {"pgd": 60, "ai-pgd": 40, "dim": 100, "ai-dim": 150, "mim": 80, "ai-mim": 80}
     found = headline(content(*(cell(name, "net-b", rate(count)) for name, count in counts.items())))
     assert (
-        "On the same targets and poses, ai-pgd loses 10.0 points against pgd; ai-mim is level with mim."
-        in found.details
+        "On the same targets and poses, ai-pgd is 10.0 points below pgd (not tested); ai-mim is level with mim (not "
+        "tested)." in found.details
     )
 
 
@@ -126,7 +174,7 @@ def test_gains_say_on_how_many_targets_they_are_real() -> None:
         ("pgd", "ai-pgd", "net-a", "net-c"): Comparison(n=200, b=5, c=6),
     }
     assert (
-        "On the same targets and poses, ai-pgd gains 10.0 points against pgd (beyond chance on 1 of 2 targets)."
+        "On the same targets and poses, ai-pgd is 10.0 points above pgd (significantly on 1 of 2 targets)."
         in headline(content(*cells, comparisons=compared)).details
     )
 
@@ -134,8 +182,8 @@ def test_gains_say_on_how_many_targets_they_are_real() -> None:
 def test_undefined_rates_are_left_out_and_counted() -> None:
     blind = [cell(name, "net-b", SuccessRate(200, 0, 0, 3), pose=Pose(scale=0.1)) for name in ("dim", "ai-dim")]
     found = headline(content(*two(100, 150), *blind))
-    assert "in 75.0% of cases" in found.statement
-    assert "In 2 of 6 cells the target recognised no clean image" in found.details[1]
+    assert "in 75.0% (95% interval" in found.statement
+    assert "In 2 of 6 cells the target recognised no clean image" in found.details[0]
 
 
 def test_no_rate_at_all_is_said() -> None:
@@ -153,4 +201,4 @@ def test_attacks_measured_apart_are_not_ranked() -> None:
     cells = [cell("dim", "net-b", rate(100)), cell("ai-dim", "net-c", rate(150))]
     statement = headline(content(*cells)).statement
     assert statement.startswith("The attacks were measured on different targets or poses")
-    assert "dim 50.0%, ai-dim 75.0%" in statement
+    assert "dim 50.0% (95% interval 43.1 to 56.9%), ai-dim 75.0% (" in statement

@@ -198,7 +198,7 @@ def test_headline_tables_and_settings_are_there() -> None:
     words = Parsed(render(content)).words
     for expected in (
         *("Mine", "What it is.", "whorl demo --out 'my runs'", headline(content).statement),
-        *("0.146", "cannot be distinguished", "bad.png", "cannot be read", "224, 299", "skip_bad"),
+        *("0.146", "not significant", "bad.png", "cannot be read", "224, 299", "skip_bad"),
     ):
         assert expected in words
     for one in content.cells:

@@ -12,6 +12,7 @@ import pytest
 
 from browser import DESK, PHONE, Opened, launched, opened
 from report.made_up import cell, grid_cells, rate, some_photographs
+from whorl.evaluation import ImageCounts
 from whorl.report import Content, CutOut, Photographs, headline, write_report
 from whorl.report.page import render
 from whorl.report.tables import cut_out_tables, group_tables
@@ -22,9 +23,9 @@ FILE = '"><img src=x onerror=alert(1)>.jpg'
 def test_the_headline_is_about_the_first_way_of_cutting_out() -> None:
     found = headline(Content(title="t", photographs=some_photographs("b")))
     # 150 and 159 of 200 on the network that was not attacked.
-    assert found.statement == (
-        "ai-dim fools networks that it was not crafted on most often: in 79.5% of cases, "
-        "in photographs of prints (cut out as seen) on tb; 4.5 points more than dim."
+    assert found.statement.startswith(
+        "ai-dim fools networks that it was not crafted on most often: in 79.5% (95% interval 73.4 to 84.5%) of cases, "
+        "in photographs of prints (cut out as seen) on tb; dim in 75.0% ("
     )
     assert found.details[-1] == (
         "Few images: measured on 200 images in photographs, about 3 of each print, so a handful of answers "
@@ -53,13 +54,16 @@ def test_clean_images_alone_and_nothing_at_all() -> None:
 
 def test_one_print_in_three_photographs_is_not_three() -> None:
     [cut, _] = some_photographs("b").cut_out
-    [once], [thrice] = cut_out_tables(cut), cut_out_tables(cut, repeats=3)
-    widths = []
-    for table in (once, thrice):
-        low, _, high = table.success[0][1][0].note.rstrip("%").split()
-        widths.append(int(high) - int(low))
-    assert widths[1] > 1.5 * widths[0]
-    assert once.success[0][1][0].text == thrice.success[0][1][0].text == "75.0%"
+    thrice = tuple(
+        replace(one, images=None if one.images is None else ImageCounts.joined([one.images] * 3)) for one in cut.cells
+    )
+    [once], [repeated] = cut_out_tables(cut), cut_out_tables(replace(cut, cells=thrice))
+    one, three = once.success[0][1][0], repeated.success[0][1][0]
+    assert one.note == "69 to 80%, n = 200"
+    assert three.note.endswith("%, n = 600")
+    low, _, high = three.note.split("%")[0].split()
+    assert abs(int(high) - int(low) - 12) <= 1  # as wide as that of the prints alone
+    assert one.text == three.text == "75.0%"
     # The clean row is that of clean prints, not of the images that an attack is compared on.
     assert [entry.text for entry in once.clean] == ["80.0%", "80.0%"]
 

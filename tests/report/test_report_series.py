@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -70,16 +71,28 @@ def test_a_series_is_summed_up_as_the_paper_does() -> None:
         cell("dim", "b", SuccessRate(10, 0, 0, 1), pose=Pose(angle=3)),  # no rate, but an accuracy
     ]
     one = overall(own)
-    assert one.mean == pytest.approx((1 + 0.5) / 2)
+    assert one.mean.value == pytest.approx((1 + 0.5) / 2)
+    assert (one.rate.value, one.rate.n, one.rate.left_out) == (1.0, 10, 2)  # two poses have too few for it
+    assert one.worst_case is not None
+    assert (one.worst_case.n, one.worst_case.successes) == (10, 10)
     assert one.accuracy == pytest.approx((0 + 0.4 + 0.1) / 3)
     assert one.clean_accuracy == pytest.approx((1 + 0.2 + 0) / 3)
-    assert one.interval == SuccessRate(20, 12, 11, 0).interval(poses=2)
+    assert one.rate.interval == SuccessRate(10, 10, 10, 0).interval()
+    assert 0 < one.mean.interval[0] < 0.75 < one.mean.interval[1] <= 1
+
+
+def test_without_counts_image_by_image_there_are_no_intervals_over_poses() -> None:
+    own = [replace(cell("dim", "b", rate(k), pose=Pose(angle=k)), images=None) for k in (50, 100)]
+    several, single = overall(own), overall(own[:1])
+    assert (several.rate.value, several.mean.value, several.worst_case) == (0.375, 0.375, None)
+    assert math.isnan(several.rate.interval[0])
+    assert single.rate.interval == own[0].counts.interval()
 
 
 def test_a_line_without_a_rate_has_none() -> None:
     one = overall([cell("dim", "b", SuccessRate(10, 0, 0, 1))])
-    assert math.isnan(one.mean)
-    assert all(map(math.isnan, one.interval))
+    assert math.isnan(one.mean.value)
+    assert all(map(math.isnan, one.rate.interval))
 
 
 def test_the_papers_twelve_poses_are_no_grid() -> None:

@@ -36,9 +36,9 @@ def declared(folder: Path, **settings: Any) -> runs.Declaration:
     return runs.declare(**(defaults | settings))
 
 
-def table(folder: Path) -> list[dict[str, str]]:
-    """``results.csv`` without the time that crafting took: the one column that no two runs share."""
-    with (folder / "results.csv").open(newline="") as file:
+def table(folder: Path, name: str = "results.csv") -> list[dict[str, str]]:
+    """A run's table without the time that crafting took: the one column that no two runs share."""
+    with (folder / name).open(newline="") as file:
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
 

@@ -45,8 +45,8 @@ def test_a_chunk_comes_back_as_it_was(tmp_path: Path) -> None:
     assert store.get(CLEAN, KEY) is None
     assert mine.recognised("target", Pose()) == "10"
     assert mine.missing("target", [Pose(), Pose(angle=5)]) == (Pose(angle=5),)
-    cell = store.cell(PLACE, KEY)
-    cell.write_text(cell.read_text().replace(KEY, hashed("another")))  # a name says nothing: the key inside does
+    store.put(PLACE, chunk(key=hashed("another")))
+    store.cell(PLACE, hashed("another")).replace(store.cell(PLACE, KEY))  # a name says nothing: the key inside does
     assert store.get(PLACE, KEY) is None
 
 
@@ -192,23 +192,55 @@ def test_a_record_comes_back_by_its_key(tmp_path: Path) -> None:
         assert store.record(PHOTOGRAPHS, key[:40] + hashed("other")[:24]) is None
 
 
-@pytest.mark.parametrize("part", ["content", "key", "sha256", "format"])
-def test_a_record_that_was_changed_does_not_count(tmp_path: Path, part: str) -> None:
-    key = hashed("photo")
+@pytest.mark.parametrize("kind", ["chunk", "record"])
+@pytest.mark.parametrize("part", ["key", "sha256", "format", "answers", "content", "surplus", "distance"])
+def test_a_cell_that_was_edited_is_named(tmp_path: Path, kind: str, part: str) -> None:
     with Store.open(tmp_path) as store:
-        store.put_record(PHOTOGRAPHS, key, [1, 2])
-        file = store.cell(PHOTOGRAPHS, key)
+        if kind == "chunk":
+            store.put(PLACE, chunk())
+        else:
+            store.put_record(PLACE, KEY, [1, 2])
+        file = store.cell(PLACE, KEY)
         file.write_text(json.dumps(json.loads(file.read_text()) | {part: "changed"}))
-        assert store.record(PHOTOGRAPHS, key) is None
+        with pytest.raises(WhorlError) as caught:
+            store.get(PLACE, KEY) if kind == "chunk" else store.record(PLACE, KEY)
+    assert str(file) in str(caught.value)
+    assert "Delete it to have what it speaks of made again" in str(caught.value)
 
 
-def test_a_record_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
-    key = hashed("photo")
+def test_cells_of_another_version_are_left_alone(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
-        store.put_record(PHOTOGRAPHS, key, [1, 2])
-        store.cell(PHOTOGRAPHS, key).write_text("{")
-        with pytest.raises(WhorlError, match="Remove it"):
-            store.record(PHOTOGRAPHS, key)
+        store.put_record(PHOTOGRAPHS, KEY, [1, 2])
+        file = store.cell(PHOTOGRAPHS, KEY)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+        assert store.record(PHOTOGRAPHS, KEY) is None
+        assert store.get(PHOTOGRAPHS, KEY) is None
+
+
+def test_cells_from_before_they_carried_a_hash_still_count(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.put(PLACE, chunk())
+        file = store.cell(PLACE, KEY)
+        content = json.loads(file.read_text()) | {"format": 2}
+        del content["sha256"]
+        file.write_text(json.dumps(content))
+        assert store.get(PLACE, KEY) == chunk()
+        file.write_text(json.dumps(content | {"ids": 3}))
+        with pytest.raises(WhorlError, match="ids is not as it was written"):
+            store.get(PLACE, KEY)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '"x"', "\x00", "[" * 100_000, '{"format": 3', '{"format": "3"}']
+)
+def test_a_cell_that_is_no_json_of_ours_says_what_to_do(tmp_path: Path, text: str) -> None:
+    with Store.open(tmp_path) as store:
+        store.put_record(PHOTOGRAPHS, KEY, [1, 2])
+        file = store.cell(PHOTOGRAPHS, KEY)
+        file.write_text(text)
+        for read in (store.record, store.get):
+            with pytest.raises(WhorlError, match=f"{file.name} is damaged, or is not what whorl wrote .*Delete it"):
+                read(PHOTOGRAPHS, KEY)
 
 
 HOLD = """
@@ -254,39 +286,3 @@ def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
     assert f"{COUNT} images" in said
     assert len(made(out)) == COUNT
     assert not (out / ".run.holder").exists()
-
-
-def test_two_attacks_at_once_on_one_folder(tmp_path: Path) -> None:
-    data, slow = save_pictures(tmp_path / "data"), "python:cli.toy_networks:slow"
-    same: dict[str, Any] = {"model": slow}
-    with attack(data, tmp_path / "run", **same) as one, attack(data, tmp_path / "run", **same) as other:
-        said = [process.communicate() for process in (one, other)]
-    assert [one.returncode, other.returncode] == [0, 0], said
-    # Whoever came second found all of it done.
-    assert sum(f"{COUNT} images, {COUNT} of them from before" in text for text, _ in said) == 1
-    with attack(data, tmp_path / "alone", **same) as alone:
-        alone.communicate()
-    assert made(tmp_path / "run") == made(tmp_path / "alone")
-    entries = [json.loads((tmp_path / name / "manifest.json").read_text())["crafted"] for name in ("run", "alone")]
-    hashes = [{name: image["clean_sha256"] for name, image in one["pgd/slow"]["images"].items()} for one in entries]
-    assert hashes[0] == hashes[1]
-
-
-def test_two_attacks_at_once_with_other_settings(tmp_path: Path) -> None:
-    data, out, slow = save_pictures(tmp_path / "data"), tmp_path / "run", "python:cli.toy_networks:slow"
-    wide, narrow = (attack(data, out, "--eps", eps, model=slow) for eps in ("8/255", "4/255"))
-    with wide as one, narrow as other:
-        said = [process.communicate() for process in (one, other)]
-    assert sorted([one.returncode, other.returncode]) == [0, 2], said
-    assert sum("already holds pgd/slow, made with another eps" in error for _, error in said) == 1
-    [entry] = json.loads((out / "manifest.json").read_text())["crafted"].values()
-    assert len(entry["images"]) == len(made(out)) == COUNT
-    store = Store(out)
-    assert all(store.sound(chunk) for chunk in store.chunks(Path("pgd", "slow")))
-    assert {chunk.variant for chunk in store.chunks(Path("pgd", "slow"))} == {hashed(identity(entry))}
-
-
-def identity(entry: dict[str, Any]) -> dict[str, Any]:
-    names = ["attack", "settings", "source", "models", "target", "seed"]
-    names += ["whorl_version", "torch_version", "device_type"]
-    return {name: entry[name] for name in names}

@@ -31,6 +31,7 @@ from whorl.cli.options import (
 )
 from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Precision
+from whorl.files import check_writable
 from whorl.models.zoo import find_device
 from whorl.runs.folder import folder_name
 from whorl.runs.settings import parse_eps
@@ -109,11 +110,19 @@ def error_(
         device=device,
         seed=seed,
     )
+    if out is not None:
+        check_writable(out / "error.json")
     with progress_bar() as progress:
         found = measure_error(options, progress)
-    command = shlex.join(typed(ctx))
-    files = {} if out is None else write_error(found, out, command=command, figure=figures)
-    return show_json(found.as_json()) if as_json else _show_error(found, files)
+    # Shown before they are written: whatever becomes of the files, the work is not lost.
+    if as_json:
+        show_json(found.as_json())
+    else:
+        _show_error(found)
+    if out is not None:
+        files = write_error(found, out, command=shlex.join(typed(ctx)), figure=figures)
+        if not as_json:
+            show_files(files)
 
 
 @commands.command("calibrate", epilog=_CALIBRATE_EXAMPLES)
@@ -177,11 +186,16 @@ def calibrate_(
             command=typed(ctx),
             progress=progress,
         )
+    if as_json:
+        show_json(calibration.as_json(done))
+    else:
+        _show_calibrated(done)
     files = calibration.write(done)
-    return show_json(calibration.as_json(done)) if as_json else _show_calibrated(done, files)
+    if not as_json:
+        show_files(files)
 
 
-def _show_calibrated(done: calibration.Calibrated, files: dict[str, Path]) -> None:
+def _show_calibrated(done: calibration.Calibrated) -> None:
     console, chosen = output(), done.chosen
     head = (
         f"{done.options.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
@@ -214,7 +228,6 @@ def _show_calibrated(done: calibration.Calibrated, files: dict[str, Path]) -> No
         Text(f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not.", style="dim"),
         soft_wrap=True,
     )
-    show_files(files)
 
 
 @commands.command("correlate", epilog="Example: whorl analyze correlate runs/mine/results.csv")
@@ -246,7 +259,7 @@ def correlate_(
     return None
 
 
-def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
+def _show_error(found: ErrorMeasurement) -> None:
     console = output()
     console.print(Text(found.heading, style="bold"))
     console.print(Text(error_report.laws_in_words(found.laws), style="dim"), soft_wrap=True)
@@ -258,4 +271,3 @@ def _show_error(found: ErrorMeasurement, files: dict[str, Path]) -> None:
             shown.add_row(*row)
         console.print(shown)
         console.print(Text(one.about, style="dim"), soft_wrap=True)
-    show_files(files)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated, Any
 
 import typer
@@ -13,17 +18,26 @@ from typer.core import TyperCommand, TyperGroup
 import whorl
 from whorl.cli.commands import COMMANDS, module_of
 from whorl.cli.console import messages, output
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+DEBUG = "WHORL_DEBUG"
+"""Set, it lets the traceback of an unexpected error through."""
 _TYPED = "whorl.typed"
+# UsageError is click's, or typer's own in its newer versions.
+_USAGE: type[Any] = typer.BadParameter.__bases__[0]
+_WORDS = {
+    r"Input should be a valid integer[^:]*$": "expected a whole number.",
+    r"Input should be a valid number[^:]*$": "expected a number.",
+    r"Input should be": "expected",
+}
 
 
 class Commands(TyperGroup):
     """All commands, with one way to fail: a line on stderr and an exit code, not a traceback.
 
-    Only what the user can put right is caught. Anything else is a defect, and its traceback is wanted.
+    1 is the exit code of a gate that failed, and of nothing else: whatever is unexpected is an error too.
 
     A command's module is imported when the command is needed; a list of commands, or a press of Tab, needs none.
     """
@@ -52,14 +66,54 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        # As `python -m whorl` does, so does the script `whorl` find the module of python:mine:net where it is called.
+        if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
+            sys.path.append(here)
         try:
             return super().invoke(ctx)
-        except WhorlError as error:
-            messages().print(Text(f"error: {error}", style="red"))
-            raise typer.Exit(BAD_INPUT) from error
-        except KeyboardInterrupt as error:
+        except _USAGE as error:
+            error.message = _reworded(error.message)
+            raise
+        except typer.Exit:
+            raise
+        except (KeyboardInterrupt, typer.Abort) as error:
             messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
             raise typer.Exit(INTERRUPTED) from error
+        except Exception as error:
+            if os.environ.get(DEBUG) and not isinstance(error, WhorlError):
+                raise
+            messages().print(Text(f"error: {told(error)}", style="red"))
+            raise typer.Exit(BAD_INPUT) from error
+
+
+def told(error: Exception) -> str:
+    """What to say of an error: its message if that was meant for whoever reads it, else also where it comes from.
+
+    >>> told(WhorlError("expected this, got that."))
+    'expected this, got that.'
+    """
+    if isinstance(error, WhorlError):
+        return str(error)
+    said = printable(" ".join(str(error).split()))[:500]
+    if isinstance(error, OSError):
+        return f"{said}. Check the path, permissions, and free space."
+    at = extract_tb(error.__traceback__)
+    where = f" in {Path(at[-1].filename).name}, line {at[-1].lineno}" if at else ""
+    return (
+        f"{type(error).__name__}: {said} ({where.strip()}). That is a defect of whorl, or of a network of yours. "
+        f"{DEBUG}=1 before the command shows the traceback; please report it with that."
+    )
+
+
+def _reworded(message: str) -> str:
+    """What is wrong with an option, without the words of the library that reads it.
+
+    >>> _reworded("Invalid value for '--steps': Input should be a valid integer, unable to parse string as an integer")
+    "Invalid value for '--steps': expected a whole number."
+    """
+    for theirs, ours in _WORDS.items():
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 app = typer.Typer(

@@ -14,6 +14,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, table
 from whorl.cli.options import DataSet, Device, Seed, split_models
 from whorl.errors import WhorlError
+from whorl.evaluation import wilson
 from whorl.interop import find_estimator
 from whorl.runs.black_box import build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
@@ -198,7 +199,9 @@ def _show(done: runs.AttackResult) -> None:
     console.print("White-box success on the saved images, as they are", style="bold")
     console.print(summary)
     if done.reached is not None:
-        console.print(f"{done.reached} images are taken for the target.")
+        low, high = wilson(done.reached, len(done.ids))
+        share = f"{done.reached / len(done.ids):.1%}, 95% interval {low:.1%} to {high:.1%}"
+        console.print(f"Hit rate: {done.reached} of {len(done.ids)} images are taken for the target ({share}).")
     _show_folder(len(done.ids), done.kept, done.folder)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
@@ -209,7 +212,8 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
     headings = ("target", "images", "success", "success rate", "mean queries", "of successes", "most", "in all")
     summary = table(*headings, numbers=True)
     means = ["-" if mean is None else f"{mean:.1f}" for mean in (row.mean_queries_all, row.mean_queries)]
-    rate = "-" if row.asr is None else f"{row.asr:.1%}"
+    low, high = wilson(row.n_success, row.n)
+    rate = "-" if row.asr is None else f"{row.asr:.1%} ({low:.1%} to {high:.1%})"
     most = str(max(done.queries.values(), default=0))
     summary.add_row(done.source, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
     console = output()

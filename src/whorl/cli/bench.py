@@ -13,7 +13,7 @@ from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench, size_for
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, split_names
-from whorl.files import write_file
+from whorl.files import check_writable, write_file
 from whorl.models.zoo import find_device
 
 _EXAMPLES = """
@@ -47,6 +47,8 @@ def bench_command(
     Every figure is a ratio in one run: time over that of ours, so above 1 ours is faster. Libraries that are not
     installed are named and left out; the extra interop brings them.
     """
+    if out is not None:
+        check_writable(out)
     where = find_device(device)
     size = size_for(where, quick=quick, network=network, side=side, batch=batch, repeats=repeats)
     with progress_bar() as progress:
@@ -57,12 +59,12 @@ def bench_command(
             attacks=split_names(attacks),
             progress=progress,
         )
-    if out is not None:
-        write_file(out, json.dumps(made, indent=2) + "\n")
     if as_json:
         show_json(made)
     else:
         _show(made)
+    if out is not None:  # last: whatever becomes of the file, the figures have been shown
+        write_file(out, json.dumps(made, indent=2) + "\n")
 
 
 def _show(made: dict[str, Any]) -> None:

@@ -11,13 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from whorl.errors import printable
+
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
+    from whorl.evaluation import Outcomes
     from whorl.progress import Progress
     from whorl.runs.experiment import Done
 
@@ -39,7 +43,34 @@ def messages() -> Console:
 
 def _console(**settings: Any) -> Console:
     # Nothing in the text is an instruction: "python:cow:net" has no cow in it, and a path may hold brackets.
-    return Console(highlight=False, markup=False, emoji=False, **settings)
+    console = _Console(highlight=False, markup=False, emoji=False, **settings)
+    console.push_render_hook(_AsText())
+    return console
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has gone, as in ``whorl models | head -1``: nothing more to say, and no gate has failed."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit as error:
+            raise SystemExit(2) from error
+
+
+class _AsText(RenderHook):
+    """Names may hold anything, also what a terminal would obey: only what rich itself adds gets there."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Plain(one) for one in renderables]
+
+
+class _Plain:
+    def __init__(self, content: RenderableType) -> None:
+        self.content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.content, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def show_json(content: object) -> None:
@@ -73,40 +104,49 @@ def progress_bar() -> Iterator[Progress]:
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(printable(stage), total=total)
             bars.update(tasks[stage], completed=done)
 
         yield show
 
 
 def _lines(console: Console) -> Progress:
-    last: tuple[str, float] = ("", 0.0)
+    seen: set[str] = set()
+    last = 0.0
 
     def show(stage: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if stage != last[0] or done == total or now - last[1] >= _SECONDS_BETWEEN_LINES:
+        # A batch's own progress comes between that of the batches: neither is news because of the other.
+        if stage not in seen or done == total or now - last >= _SECONDS_BETWEEN_LINES:
             console.print(f"{stage}: {done}/{total}")
-            last = (stage, now)
+            seen.add(stage)
+            last = now
 
     return show
 
 
-def show_means(done: Done) -> None:
-    """Print the mean success rate of an experiment over its poses, a row an attack and a column a target."""
+def show_rates(done: Done) -> None:
+    """Print the headline rates of an experiment, a row an attack and a column a target, and its headline."""
+    from whorl.report.experiment import headline_of
+
     declared, console = done.declaration, output()
-    sources = list(dict.fromkeys(source for _, source in declared.versions()))
-    for source in sources:
+    for source in dict.fromkeys(source for _, source in declared.versions()):
         targets = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
-        shown = table("attack", *targets, numbers=True)
-        for spec in (spec for spec, crafted_on in declared.versions() if crafted_on == source):
-            shown.add_row(spec.title, *(_percent(done, spec.title, source, target) for target in declared.targets))
+        shown, found = table("attack", *targets, numbers=True), done.outcomes(source)
+        for name in found.attacks:
+            shown.add_row(name, *(_rate(found, name, target) for target in declared.targets))
         poses = len(done.plan.poses)
         heading = (
-            f"Crafted on {source}: mean success rate (%) over {poses} pose{'s' * (poses != 1)}, n = {len(done.ids)}"
+            f"Crafted on {source}: success rate (%), pooled over {poses} pose{'s' * (poses != 1)}, with its 95% "
+            f"interval over images; {len(done.ids)} images, n transformed ones recognised clean"
         )
-        console.print(Text(heading, style="bold"))
+        console.print(Text(heading, style="bold"), soft_wrap=True)
         console.print(shown)
+    said = headline_of(done)
+    console.print(Text(said.statement), soft_wrap=True)
+    for detail in said.details:
+        console.print(Text(detail, style="dim"), soft_wrap=True)
     for name, reason in done.left_out:
         messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
 
@@ -117,11 +157,12 @@ def show_files(files: Mapping[str, Path]) -> None:
         output().print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
 
 
-def _percent(done: Done, attack: str, source: str, target: str) -> str:
-    from whorl.runs.networks import split_target
-    from whorl.runs.results import mean_rate
+def _rate(found: Outcomes, attack: str, target: str) -> str:
+    from whorl.evaluation import headline
 
-    model, layers = split_target(target)
-    wanted = (attack, source, model, "+".join(layers) or "none")
-    rate = mean_rate(cell for cell in done.cells if (cell.attack, cell.source, cell.target, cell.defense) == wanted)
-    return "–" if math.isnan(rate) else f"{100 * rate:.1f}"
+    one = headline(found.counted(attack, target))
+    if math.isnan(one.value):
+        return "–"
+    low, high = one.interval
+    few = ", few" if one.few else ""
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{few})"

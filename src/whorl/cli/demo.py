@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_means
+from whorl.cli.console import output, progress_bar, show_files, show_rates
 from whorl.cli.options import Device, Figures, Seed
 from whorl.demo import demo as run_demo
 
@@ -19,7 +19,6 @@ Try next:
   whorl paper table1 --limit 8 --quick                                a table of the paper, ours beside the printed
   whorl attacks                                                       all attacks
   whorl models                                                        all networks"""
-_FEW = 50
 
 
 @app.command(epilog="Example: whorl demo --images 4")
@@ -39,14 +38,8 @@ def demo(
     with progress_bar() as progress:
         made = run_demo(out, images=images, seed=seed, device=device, command=typed(ctx), progress=progress)
         files = report_experiment(made.done, device=device, figures=figures, progress=progress)
-    show_means(made.done)
-    n, console = len(made.done.ids), output()
-    if n < _FEW:
-        console.print(
-            f"n = {n}. That is few: each photograph counts for {100 / n:.0f} points or more, so read directions, not "
-            "digits.",
-            style="dim",
-        )
+    show_rates(made.done)
+    console = output()
     console.print()
     show_files({"figure": made.figure, **files, "rates": made.done.results, "run folder": made.done.folder})
     console.print(Text(f"took {made.done.seconds:.0f} s\n"))

@@ -13,7 +13,7 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, show_json, table
 from whorl.installation import Finding, examine, healthy
 
-BROKEN = 1
+BROKEN = 2  # 1 is a gate that failed
 _STYLES = {"ok": "green", "missing": "yellow", "note": "cyan", "broken": "red"}
 _EXAMPLES = """
 Example: whorl doctor
@@ -29,7 +29,7 @@ def doctor(
 ) -> None:
     """Say what is installed, what the cache holds, and how to put right what is missing.
 
-    Nothing is changed. The exit code is 1 if something is broken that whorl cannot do without, else 0.
+    Nothing is changed. The exit code is 2 if something is broken that whorl cannot do without, else 0.
     """
     findings = examine()
     well = healthy(findings)

@@ -14,10 +14,11 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Comparison, Pose, poses
+from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
 from whorl.evaluation.pose_search import BUDGET
-from whorl.files import defined
+from whorl.files import check_writable, defined
 from whorl.models.zoo import find_device
+from whorl.runs.kept_outcomes import forget_kept, kept_beside
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import records, write_results
@@ -27,7 +28,8 @@ from whorl.transforms import RandomAffine
 ABOVE_LIMIT = 1
 _LEGEND = (
     "Success rate: pooled over the poses, of n transformed images that are recognised clean; its interval is over "
-    "resampled images (BCa). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
+    f"resampled images (BCa). Poses with fewer than {FEWEST} such images are left out; where there are no others, the "
+    "rate is marked (few). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
     "in some pose, those that some pose fools."
 )
 _SEARCHED = (
@@ -101,6 +103,8 @@ def evaluate(
 ) -> None:
     """Rotate, scale and translate clean and adversarial images alike, and count how often networks err.
 
+    With --out, an evaluation that was interrupted goes on where it stopped when the same command is given again.
+
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """
     plain = {"angles": angles, "scales": scales, "shears": shears, "contrasts": contrasts, "blurs": blurs}
@@ -110,22 +114,28 @@ def evaluate(
         raise WhorlError(f"--fail-above must lie in [0, 100], a percentage; got {fail_above:g}.")
     if out is not None and out.is_dir():
         raise WhorlError(f"expected the path of a CSV file to write, got the folder {out}.")
+    if out is not None:
+        check_writable(out)
     where = find_device(device)
     # What can be wrong with the folders is found before a network is loaded, or even downloaded.
     images = PairedImages(
         clean, adversarial, device=where, batch_size=batch_size, limit=limit, size=size, skip_bad=skip_bad
     )
     targets = load_targets(split_models(model), split_names(defense), device=where, seed=seed)
+    keep = None if out is None else kept_beside(out)
     with progress_bar() as progress:
-        done = evaluate_folders(
-            images, targets, poses=chosen, box=RandomAffine() if worst_case else None, progress=progress
-        )
-    if out is not None:
-        write_results(out, done.cells)
+        box = RandomAffine() if worst_case else None
+        done = evaluate_folders(images, targets, poses=chosen, box=box, keep=keep, progress=progress)
+    # Shown before it is written: whatever becomes of the file, the work is not lost.
     if as_json:
         show_json(_content(done))
     else:
-        _show(done, out)
+        _show(done)
+    if out is not None and keep is not None:
+        write_results(out, done.cells)
+        forget_kept(keep)
+        if not as_json:
+            output().print(Text(f"counts of each pose: {out}"), soft_wrap=True)
     for bad in done.left_out:
         messages().print(Text(f"left out: {bad.reason}", style="yellow"))
     failed = [] if fail_above is None else done.above(fail_above)
@@ -146,7 +156,7 @@ def _poses(plain: Mapping[str, str | None], paired: Mapping[str, str | None], na
     return poses(**grid) if grid else PAPER_POSES
 
 
-def _show(done: Evaluated, out: Path | None) -> None:
+def _show(done: Evaluated) -> None:
     several = any(summary.versus_first for summary in done.summaries)
     headings = ["attack", "target", "clean right", "n", "success rate", "95% interval", "mean over poses", "any pose"]
     headings += ["lowest", "highest", "L∞ mean", "L∞ max"]
@@ -155,7 +165,10 @@ def _show(done: Evaluated, out: Path | None) -> None:
         low, high = summary.rate.interval
         distance = summary.distance
         cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
-        cells += [_percent(summary.rate.value), "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells += [
+            _percent(summary.rate.value) + " (few)" * summary.rate.few,
+            "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}",
+        ]
         cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
         cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
@@ -167,8 +180,6 @@ def _show(done: Evaluated, out: Path | None) -> None:
     console.print(Text(_LEGEND, style="dim"), soft_wrap=True)
     if done.worst_cases:
         _show_worst_cases(done)
-    if out is not None:
-        console.print(Text(f"counts of each pose: {out}"), soft_wrap=True)
 
 
 def _show_worst_cases(done: Evaluated) -> None:
@@ -243,6 +254,8 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "interval": rate.interval,
         "n_clean_correct": rate.n,
         "images": rate.images,
+        "few": rate.few,
+        "poses_left_out": rate.left_out,
         "mean": mean.value,
         "mean_interval": mean.interval,
         "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},

@@ -35,11 +35,6 @@ def merge(
     Nothing is computed but the examples of the report. A shard that is missing, there twice, of other settings or not
     finished is an error that names it. The device must be of the kind that the shards ran on.
     """
-    files: dict[str, Path] = {}
     with progress_bar() as progress:
         done = runs.merge(folders, out, device=device, command=typed(ctx), progress=progress)
-        if report or figures:
-            from whorl.report import report_experiment
-
-            files = report_experiment(done, device=device, figures=figures, progress=progress)
-    show_experiment(done, files, as_json=as_json)
+    show_experiment(done, report=report, figures=figures, device=device, as_json=as_json)

@@ -16,7 +16,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
 from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Seed, Workers, split_names
 from whorl.errors import WhorlError
-from whorl.files import write_file
+from whorl.files import check_writable, write_file
 from whorl.paper.comparison import Compared, ComparedTable
 from whorl.paper.declaration import rows_of_each
 from whorl.paper.export import (
@@ -91,6 +91,9 @@ def paper(
         return _list(as_json_)
     items = [suite.load(name) for name in names]
     # Everything that can be wrong with the command is said before the first table has taken its hour.
+    for file in (markdown_file, csv_file):
+        if file is not None:
+            check_writable(file)
     suite.load_profile(profile)
     chosen = rows_of_each(items, split_names(attacks), split_names(without))
     options = suite.PaperOptions(
@@ -115,11 +118,13 @@ def paper(
         done.append(made.compared)
         if not as_json_:
             _show(made)
+    if as_json_:
+        show_json([as_json(one) for one in done])
     if markdown_file is not None:
         write_file(markdown_file, "\n".join(markdown(one, command=shlex.join(typed(ctx))) for one in done))
     if csv_file is not None:
         write_csv(csv_file, done)
-    return show_json([as_json(one) for one in done]) if as_json_ else None
+    return None
 
 
 def _list(as_json_: bool) -> None:

@@ -13,6 +13,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names
 from whorl.errors import WhorlError
+from whorl.evaluation import rate
 from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
 from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
@@ -26,7 +27,7 @@ from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
 from whorl.runs.networks import UNDEFENDED, load_targets
 
-SOME_UNREAD = 1
+SOME_UNREAD = 2  # 1 is a gate that failed
 
 commands = typer.Typer(no_args_is_help=True, help="Print images, photograph them, score the photographs.")
 app.add_typer(commands, name="physical", epilog="Example: whorl physical print runs/mine --page A4 --out sheet.pdf")
@@ -126,8 +127,8 @@ def score_(
 ) -> None:
     """Find printed images in photographs, and evaluate networks on them.
 
-    Exits with 0, with 1 if a photograph could not be read (the others still count), and with 2 if something is wrong
-    with the input.
+    Exits with 0, and with 2 if something is wrong with the input, or if a photograph could not be read (the others
+    still count).
     """
     settings = ViewSettings(
         views=_views(view),
@@ -152,11 +153,12 @@ def score_(
             folder=folder,
             progress=progress,
         )
+    if not as_json:
+        _show(done)
     files = write_all(done, folder, targets, command=typed(ctx))
     if as_json:
         show_json(scored_json(done) | {"report": str(files.report), "results": str(next(iter(files.results.values())))})
     else:
-        _show(done)
         for path in (*files.results.values(), files.captures, files.contact, files.report):
             if path is not None:
                 output().print(Text(str(path)), soft_wrap=True)
@@ -226,11 +228,13 @@ def _show(done: Scored) -> None:
         console.print(Text(f"no patch strip to be seen, so colours are as they were: {name}"))
     if not done.captures:
         return
-    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval")
+    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval over prints", "of")
     for line in summarise(done):
         counts = line.counts
-        low, high = counts.interval(poses=line.repeats)
+        found = rate(line.images)
+        low, high = found.interval
         defined = line.version != CLEAN and not math.isnan(counts.rate)
-        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}") if defined else ("–", "–")
+        of = f"{found.n} captures of {found.images} prints{', few' * found.few}"
+        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}", of) if defined else ("–", "–", "–")
         shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)
     console.print(shown)

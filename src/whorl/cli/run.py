@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_json, show_means
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_rates
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
 from whorl.runs.results import records
 from whorl.tracker import TensorBoard
@@ -52,7 +52,6 @@ def run(
         declared = declared.model_copy(update={"seed": seed})
     share = None if shard is None else runs.Shard.parse(shard)
     name = declared.name if share is None else f"{declared.name}-{share.number}-of-{share.count}"
-    files: dict[str, Path] = {}
     with progress_bar() as progress:
         done = runs.run(
             declared,
@@ -65,23 +64,31 @@ def run(
             progress=progress,
             track=None if tensorboard is None else TensorBoard(tensorboard),
         )
-        if share is None and (report or figures):
-            from whorl.report import report_experiment
+    if share is not None:
+        report = figures = False
+        if not as_json:
+            output().print(
+                f"shard {share}: {len(done.ids)} images done. `whorl merge` puts all {share.count} together."
+            )
+            return show_files({"run folder": done.folder})
+    return show_experiment(done, report=report, figures=figures, device=device, as_json=as_json)
 
-            files = report_experiment(done, device=device, figures=figures, progress=progress)
-    if share is not None and not as_json:
-        output().print(f"shard {share}: {len(done.ids)} images done. `whorl merge` puts all {share.count} together.")
-        return show_files({"run folder": done.folder})
-    return show_experiment(done, files, as_json=as_json)
 
-
-def show_experiment(done: runs.Done, files: dict[str, Path], *, as_json: bool) -> None:
-    """Print what came of an experiment, and where it lies."""
+def show_experiment(done: runs.Done, *, report: bool, figures: bool, device: str, as_json: bool) -> None:
+    """Print what came of an experiment, then write its report: whatever becomes of that, the rates have been shown."""
     if as_json:
-        return show_json(_content(done))
-    show_means(done)
-    show_files({**files, "rates": done.results, "run folder": done.folder})
-    return output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
+        show_json(_content(done))
+    else:
+        show_rates(done)
+    files: dict[str, Path] = {}
+    if report or figures:
+        from whorl.report import report_experiment
+
+        with progress_bar() as progress:
+            files = report_experiment(done, device=device, figures=figures, progress=progress)
+    if not as_json:
+        show_files({**files, "rates": done.results, "run folder": done.folder})
+        output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
 
 
 def _content(done: runs.Done) -> dict[str, Any]:

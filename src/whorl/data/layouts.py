@@ -6,6 +6,7 @@ Listing opens no image, so it is cheap, and an id does not depend on how many im
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path, PurePath
 
 from whorl.artifacts import Artifact, fetch
 from whorl.data.image_files import SUFFIXES
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, printable, quoted
 
 _EXPECTED = (
     "Expected images.csv (ImageId, TrueLabel) with images/, or one folder per class, "
@@ -24,6 +25,7 @@ _EXPECTED = (
 )
 _SYNSET = re.compile(r"n\d{8}")
 _NIPS17_CLASSES = 1000
+_LONGEST_PART = 250  # bytes of a part of a path, which file systems let have 255, and ".png" may be added
 
 SAMPLES = Path("samples")
 """Stands for the bundled photographs where a folder is asked for."""
@@ -135,7 +137,9 @@ def _from_csv(table: Path) -> list[ListedImage]:
                 return list(_path_rows(reader, table))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WhorlError(f"{table}: cannot be read as a CSV file ({error}).") from error
-    raise WhorlError(f"{table}: expected the columns ImageId and TrueLabel, or path and label; got {sorted(columns)}.")
+    raise WhorlError(
+        f"{table}: expected the columns ImageId and TrueLabel, or path and label; got {quoted(sorted(columns))}."
+    )
 
 
 def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage]:
@@ -159,7 +163,9 @@ def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage
 def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
     name = (row[column] or "").strip()
     if "\0" in name or PurePath(name).name in ("", ".."):
-        raise WhorlError(f"{table}, line {line}: expected the name of an image in column {column!r}, got {name!r}.")
+        raise WhorlError(
+            f"{table}, line {line}: expected the name of an image in column {column!r}, got {quoted(name)}."
+        )
     return name
 
 
@@ -235,14 +241,35 @@ def imagenet_synsets() -> dict[str, int]:
     return {synset: label for label, synset in enumerate(text.split())}
 
 
-def unique_ids(names: Sequence[PurePath], source: object) -> list[str]:
-    """Name each image by its path without suffix; with suffix where two would share a name."""
-    # Ids become file names in run folders, so no root and no '..' may get into them.
-    safe = [PurePath(*(part for part in name.parts if part not in (name.anchor, ".."))) for name in names]
+def ids_of(names: Sequence[PurePath]) -> list[str]:
+    r"""Name images by their paths without suffix, and with it where two would share a name.
+
+    An id becomes a file's name in run folders, a cell of tables and a word of messages. So no root and no ".." gets
+    into it, what a terminal would obey or what is no text is written as ``printable`` has it, and a part that leaves no
+    room for another suffix is cut, and told apart by a hash.
+
+    >>> ids_of([PurePath("cat/a.png"), PurePath("cat/b.png"), PurePath("cat/b.jpg"), PurePath("../c\x1b.png")])
+    ['cat/a', 'cat/b.png', 'cat/b.jpg', 'c%1B']
+    """
+    safe = [PurePath(*(_safe(part) for part in name.parts if part not in (name.anchor, ".."))) for name in names]
     stems = [name.with_suffix("").as_posix() for name in safe]
     seen = Counter(stems)
-    ids = [name.as_posix() if seen[stem] > 1 else stem for name, stem in zip(safe, stems, strict=True)]
+    return [name.as_posix() if seen[stem] > 1 else stem for name, stem in zip(safe, stems, strict=True)]
+
+
+def _safe(part: str) -> str:
+    plain = printable(part).replace("\n", "%0A").replace("\t", "%09")
+    if len(plain.encode()) <= _LONGEST_PART:
+        return plain
+    digest = hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
+    kept = plain.encode()[: _LONGEST_PART - 40].decode(errors="ignore")
+    return f"{kept}-{digest}{PurePath(plain).suffix[:8]}"
+
+
+def unique_ids(names: Sequence[PurePath], source: object) -> list[str]:
+    """Name each image as ``ids_of`` does, and see that no two share a name."""
+    ids = ids_of(names)
     twice = [name for name, count in Counter(ids).items() if count > 1]
     if twice:
-        raise WhorlError(f"{source} lists {twice[0]!r} more than once. Keep one row for each image.")
+        raise WhorlError(f"{source} lists {quoted(twice[0])} more than once. Keep one row for each image.")
     return ids

@@ -10,23 +10,22 @@ from pathlib import Path
 
 from whorl.data.layouts import SAMPLE_FILES
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose
+from whorl.evaluation import Pose, Rate
 from whorl.progress import Progress, silent
 from whorl.report.experiment import run_gallery, telling_target
 from whorl.report.export import save_gallery
-from whorl.report.gallery import telling
+from whorl.report.gallery import RULE, recognised_first
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, run
-from whorl.runs.results import mean_rate
 
 POSES = {
     "as it is": Pose(),
     "rotated left 30°": Pose(angle=-30),
     "rotated right 30°": Pose(angle=30),
-    "30°, scale 0.7, shifted": Pose(angle=30, scale=0.7, shift=(20, 20)),
-    "30°, scale 1.5, shifted": Pose(angle=30, scale=1.5, shift=(20, 20)),
+    "30°, scale 0.7": Pose(angle=30, scale=0.7),
+    "30°, scale 1.5": Pose(angle=30, scale=1.5),
 }
-"""Five of the paper's poses, by what is written above them."""
+"""Five of the demo's poses, by what is written above them."""
 PHOTOGRAPHS = 2
 
 
@@ -42,9 +41,10 @@ class Demo:
     done: Done
     figure: Path
 
-    def mean(self, attack: str, target: str) -> float:
-        """Mean success rate over all poses, in [0, 1]."""
-        return mean_rate(cell for cell in self.done.cells if (cell.attack, cell.target) == (attack, target))
+    def rate(self, attack: str, target: str) -> Rate:
+        """Success rate, pooled over the poses that have enough images; see ``whorl.evaluation.headline``."""
+        [source] = self.done.declaration.sources
+        return self.done.outcomes(source).headline(attack, target)
 
 
 def demo_declaration(*, images: int | None = None, seed: int = 0) -> Declaration:
@@ -91,8 +91,8 @@ def demo(
 def draw_figure(done: Done, *, device: str = "auto") -> Path:
     """Draw what a network that was not attacked makes of two photographs, clean and attacked, in five poses.
 
-    Shown are the photographs whose clean version it recognises in most of these poses, and of those the ones on which
-    the two attacks differ most, as far as the experiment knows: nothing is evaluated to choose them.
+    Shown are the first photographs whose clean version it recognises in each of these poses, whatever the attacks make
+    of them.
 
     Args:
         done: what came of the demo's experiment.
@@ -103,10 +103,10 @@ def draw_figure(done: Done, *, device: str = "auto") -> Path:
     """
     declared, [source] = done.declaration, done.declaration.sources
     target = telling_target(declared.targets, source)
-    chosen = telling(done.outcomes(source), target, poses=tuple(POSES.values()))[:PHOTOGRAPHS]
+    chosen = recognised_first(done.outcomes(source), target, tuple(POSES.values()))[:PHOTOGRAPHS]
     made = run_gallery(done, source, target, chosen, poses=POSES, device=device)
     eps = next(cell.eps for cell in done.cells) or 1.0
     title = f"Made to fool {source}; shown to {target}, which the attacks never saw"
-    about = f"No pixel changes by more than {eps * 255:g} of 255 levels. Shown where the two attacks differ most."
+    about = f"No pixel changes by more than {eps * 255:g} of 255 levels. Photographs: {RULE.format(target)}"
     [path] = save_gallery(done.folder / "demo", replace(made, title=title, about=about), ["png"])
     return path

@@ -1,12 +1,22 @@
 """How often attacks succeed when the image is rotated, scaled and translated."""
 
-from whorl.evaluation.attacked_images import AttackedImages, outcomes, success_rates, to_8_bits
+from whorl.evaluation.attacked_images import AttackedImages, BatchEvaluator, outcomes, success_rates, to_8_bits
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, weighted_rates
 from whorl.evaluation.outcomes import Outcomes, check_recognised
 from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
-from whorl.evaluation.statistics import Comparison, Rate, compare, holm, rate, wilson
+from whorl.evaluation.statistics import (
+    Comparison,
+    Rate,
+    compare,
+    for_headline,
+    headline,
+    holm,
+    mean_interval,
+    rate,
+    wilson,
+)
 from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
@@ -15,6 +25,7 @@ __all__ = [
     "PAPER_POSES",
     "RESAMPLES",
     "AttackedImages",
+    "BatchEvaluator",
     "Comparison",
     "Distance",
     "ImageCounts",
@@ -29,7 +40,10 @@ __all__ = [
     "WorstPoses",
     "check_recognised",
     "compare",
+    "for_headline",
+    "headline",
     "holm",
+    "mean_interval",
     "mean_rate",
     "outcomes",
     "poses",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
@@ -38,12 +39,14 @@ class AttackedImages(NamedTuple):
         >>> AttackedImages.of((x, x, y), first=6).ids
         ['6', '7']
         """
-        if not 3 <= len(batch) <= 5:
-            raise WhorlError(
-                f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {len(batch)} parts."
-            )
+        if not isinstance(batch, tuple | list) or not 3 <= len(batch) <= 5:
+            came = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
+            raise WhorlError(f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {came}.")
         x, adversarial, y, *rest = batch
-        named = {"adversarial": adversarial} if isinstance(adversarial, Tensor) else adversarial
+        named = adversarial if isinstance(adversarial, Mapping) else {"adversarial": adversarial}
+        for what, part in (("images", x), *(("adversarial images", made) for made in named.values()), ("labels", y)):
+            if not isinstance(part, Tensor):
+                raise WhorlError(f"{what} must be a tensor; got {type(part).__name__}.")
         return cls(x, named, y, *(rest or [[str(place) for place in range(first, first + len(x))]]))
 
 
@@ -97,42 +100,60 @@ def outcomes(  # long: half of it says what it takes and gives
     >>> outcomes([(x, x, y)], {"mine": net}, [Pose()]).counts["adversarial", "mine", Pose()].n_success
     0
     """
-    poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
-    predictor, everywhere = Predictor(targets, precision=precision), dict.fromkeys(targets, poses)
-    shape = (len(targets), len(poses))
+    evaluate, parts, seen = BatchEvaluator(targets, poses, precision=precision), list[Outcomes](), 0
+    for given in batches:
+        batch = AttackedImages.of(given, first=seen)
+        seen += len(batch.x)
+        parts.append(evaluate(batch))
+    return Outcomes.joined(parts)
 
-    def labels(images: Tensor, checked: Tensor, ids: Sequence[str]) -> Tensor:
-        cells = predictor.labels(images, everywhere, y=checked, ids=ids)
-        rows = [cells[name, pose] for name in targets for pose in poses]
+
+class BatchEvaluator:
+    """Evaluates one batch after the other: what :func:`outcomes` does with each.
+
+    Args:
+        targets: name to network.
+        poses: transforms to apply, each counted once.
+        precision: see :class:`whorl.evaluation.Predictor`.
+    """
+
+    def __init__(self, targets: Targets, poses: Sequence[Pose] = PAPER_POSES, *, precision: Precision = "full") -> None:
+        self.targets = tuple(targets)
+        self.poses = tuple(dict.fromkeys(poses))  # a pose given twice would count its images twice
+        self._predictor = Predictor(targets, precision=precision)
+        self._attacks: tuple[str, ...] | None = None
+
+    def __call__(self, batch: AttackedImages) -> Outcomes:
+        """Evaluate a batch, which has the attacks that the first one had.
+
+        Raises:
+            WhorlError: as ``outcomes``.
+        """
+        self._attacks = tuple(batch.adversarial) if self._attacks is None else self._attacks
+        _check(batch, self._attacks)
+        y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
+        clean, made, distances = self._labels(batch.x, y, batch.ids) == y, [], {}
+        for name, images in batch.adversarial.items():
+            rounded = to_8_bits(check_images(images))  # rounding would make anything an image
+            made.append(self._labels(rounded, y if wanted is None else wanted, batch.ids))
+            distances[name] = Distance.of(batch.x, rounded)
+        attacked = torch.stack(made) if made else torch.empty(0, *clean.shape, dtype=torch.int64)
+        return Outcomes(
+            ids=tuple(batch.ids),
+            attacks=self._attacks,
+            targets=self.targets,
+            poses=self.poses,
+            clean=clean,
+            adversarial=attacked == y,
+            distances=distances,
+            reached=None if wanted is None else attacked == wanted,
+        )
+
+    def _labels(self, images: Tensor, checked: Tensor, ids: Sequence[str]) -> Tensor:
+        everywhere, shape = dict.fromkeys(self.targets, self.poses), (len(self.targets), len(self.poses))
+        cells = self._predictor.labels(images, everywhere, y=checked, ids=ids)
+        rows = [cells[name, pose] for name in self.targets for pose in self.poses]
         return torch.stack(rows).unflatten(0, shape) if rows else torch.empty(*shape, len(images), dtype=torch.int64)
-
-    def evaluated() -> Iterator[Outcomes]:
-        attacks: tuple[str, ...] | None = None
-        seen = 0
-        for given in batches:
-            batch = AttackedImages.of(given, first=seen)
-            seen += len(batch.x)
-            attacks = tuple(batch.adversarial) if attacks is None else attacks
-            _check(batch, attacks)
-            y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
-            clean, made, distances = labels(batch.x, y, batch.ids) == y, [], {}
-            for name, images in batch.adversarial.items():
-                rounded = to_8_bits(images)
-                made.append(labels(rounded, y if wanted is None else wanted, batch.ids))
-                distances[name] = Distance.of(batch.x, rounded)
-            attacked = torch.stack(made) if made else torch.empty(0, *clean.shape, dtype=torch.int64)
-            yield Outcomes(
-                ids=tuple(batch.ids),
-                attacks=attacks,
-                targets=tuple(targets),
-                poses=poses,
-                clean=clean,
-                adversarial=attacked == y,
-                distances=distances,
-                reached=None if wanted is None else attacked == wanted,
-            )
-
-    return Outcomes.joined(list(evaluated()))
 
 
 def success_rates(

@@ -25,7 +25,7 @@ mean of the poses' rates, as in the paper's tables."""
 
 FEWEST = 10
 """A pose in which a target recognises fewer clean images is marked, and has no part in a headline."""
-RESAMPLES, SEED = 2000, 0
+RESAMPLES, SEED, LEVEL = 2000, 0, 0.95
 ENDS = (0.025, 0.975)
 """Where a 95% interval ends, as shares."""
 UNKNOWN: Interval = (math.nan, math.nan)
@@ -54,7 +54,8 @@ class ImageCounts:
 
     def __post_init__(self) -> None:
         for name in ("eligible", "success"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float32))
+            given = np.asarray(getattr(self, name))
+            object.__setattr__(self, name, given.astype(np.int8 if given.dtype == bool else np.float32, copy=False))
         if self.eligible.shape != self.success.shape or self.eligible.ndim != 2:
             raise WhorlError(
                 f"counts must be (poses, images), twice the same; got {self.eligible.shape} and {self.success.shape}."
@@ -69,14 +70,38 @@ class ImageCounts:
         return cls(clean.numpy(), (clean & ~still).numpy())
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """Put counts of the same images, in other poses or on other targets, one below the other."""
-        return cls(np.concatenate([part.eligible for part in parts]), np.concatenate([part.success for part in parts]))
+    def joined(cls, parts: Sequence[ImageCounts]) -> ImageCounts:
+        """Put counts of the same images, in other poses or on other targets, one below the other.
 
-    def enough(self, least: int = FEWEST) -> Self:
-        """Keep the poses in which so many images at least are eligible."""
-        kept = (self.eligible > 0).sum(1) >= least
-        return self if kept.all() else type(self)(self.eligible[kept], self.success[kept])
+        Raises:
+            WhorlError: they are of other images, or of none at all.
+        """
+        if len({part.eligible.shape[1] for part in parts}) != 1:
+            raise WhorlError(f"expected counts of the same images; got {[part.eligible.shape for part in parts]}.")
+        first, *rest = parts
+        if not rest:
+            return first
+        known: dict[tuple[int, ...], tuple[Sequence[ImageCounts], ImageCounts]] = first.__dict__.setdefault("_all", {})
+        key = tuple(map(id, rest))
+        if key not in known:  # kept with its parts, for every table and figure needs its resamples again
+            whole = cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("eligible", "success")))
+            known[key] = (rest, whole)
+        return known[key][1]
+
+    @property
+    def enough(self) -> Array:
+        """(P,) bool: the poses in which ``FEWEST`` images at least are eligible."""
+        found: Array = (self.eligible > 0).sum(1) >= FEWEST
+        return found
+
+    def at(self, poses: Array) -> Self:
+        """Keep some of the poses."""
+        return self if poses.all() else type(self)(self.eligible[poses], self.success[poses])
+
+    def any_pose(self) -> Self:
+        """The worst case: an image counts if it does in some pose, and is fooled if some pose fools it."""
+        eligible, success = (np.any(part > 0, axis=0)[None] for part in (self.eligible, self.success))
+        return type(self)(eligible, success)
 
     @property
     def images(self) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import ImageCounts, Over
-from whorl.evaluation.statistics import Comparison, Rate, compare, rate
+from whorl.evaluation.statistics import Comparison, Rate, compare, for_headline, headline, rate
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose
 
@@ -120,9 +120,7 @@ class Outcomes:
         eligible = clean if of == "targeted" else torch.ones_like(clean)
         return ImageCounts(eligible.numpy(), (eligible & self.reached[a, t, rows]).numpy())
 
-    def rate(
-        self, attack: str, target: str, poses: Over = "pooled", *, of: Measure = "success", least: int = 1
-    ) -> Rate:
+    def rate(self, attack: str, target: str, poses: Over = "pooled", *, of: Measure = "success") -> Rate:
         """Give a rate over all poses with its interval over images; see ``whorl.evaluation.rate``.
 
         Args:
@@ -131,14 +129,24 @@ class Outcomes:
             poses: ``"pooled"``: all successes by all images recognised clean. ``"mean"``: the unweighted mean of the
                 poses' rates, as in the paper's tables; a pose in which no clean image is recognised is left out.
             of: what is counted; see ``counted``.
-            least: leave out poses in which fewer images are eligible: ``FEWEST`` for a headline.
 
         Raises:
             WhorlError: no such attack or target, or the target recognises no clean image in any pose.
         """
+        return rate(self._defined(attack, target, of), poses)
+
+    def headline(self, attack: str, target: str, *, of: Measure = "success") -> Rate:
+        """Give the rate that a headline states: pooled, without poses of too few images; see ``whorl.evaluation``.
+
+        Raises:
+            WhorlError: as of ``rate``.
+        """
+        return headline(self._defined(attack, target, of))
+
+    def _defined(self, attack: str, target: str, of: Measure) -> ImageCounts:
         counts = self.counted(attack, target, of=of)
         check_recognised(target, counts.images)
-        return rate(counts.enough(least), poses)
+        return counts
 
     def worst_case(self, attack: str, target: str) -> SuccessRate:
         """Count images over all poses: one is fooled if any pose fools it, and robust if none does.
@@ -153,7 +161,7 @@ class Outcomes:
         return SuccessRate(len(self.ids), int(some.sum()), int(fooled.sum()), int(robust.sum()))
 
     def compare(
-        self, first: str, second: str, target: str, pose: Pose | None = None, *, poses: Over = "pooled", least: int = 1
+        self, first: str, second: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
     ) -> Comparison:
         """Compare two attacks on one target, image by image, in one pose or over all; see ``whorl.evaluation.compare``.
 
@@ -162,15 +170,15 @@ class Outcomes:
             second: another's.
             target: its name.
             pose: None for all.
-            poses: how poses are put together, as of ``rate``.
-            least: leave out poses in which fewer images are eligible.
+            poses: how they are put together, as of ``rate``; None compares what ``headline`` gives.
 
         Raises:
             WhorlError: no such attack, target or pose.
         """
-        chosen = None if pose is None else [pose]
-        one, other = (self.counted(name, target, chosen).enough(least) for name in (first, second))
-        return compare(one, other, poses)
+        one, other = (self.counted(name, target, None if pose is None else [pose]) for name in (first, second))
+        if poses is None:
+            one, other = for_headline(one, other)
+        return compare(one, other, poses or "pooled")
 
     def beside(self, other: Outcomes) -> Outcomes:
         """Put other attacks beside these, on the images that both have, paired by id, so that they can be compared.

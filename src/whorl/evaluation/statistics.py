@@ -16,7 +16,7 @@ import numpy as np
 from whorl.errors import WhorlError
 from whorl.evaluation.image_counts import (
     ENDS,
-    FEWEST,
+    LEVEL,
     NORMAL,
     RESAMPLES,
     SEED,
@@ -47,6 +47,8 @@ class Rate:
         poses: in which some image counts.
         over: how poses are put together.
         method: of the interval.
+        few: whether no pose has ``FEWEST`` eligible images, so that it is no figure for a headline.
+        left_out: poses that were left out because they have fewer, while others have more.
     """
 
     value: float
@@ -57,11 +59,8 @@ class Rate:
     poses: int
     over: Over = "pooled"
     method: Literal["BCa", "Wilson"] = "BCa"
-
-    @property
-    def few(self) -> bool:
-        """Whether too few images count for a headline."""
-        return self.images < FEWEST
+    few: bool = False
+    left_out: int = 0
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -102,7 +101,28 @@ def rate(counts: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPL
         poses=int((counts.eligible.sum(1) > 0).sum()),
         over=over,
         method=method,
+        few=not counts.enough.any(),
     )
+
+
+def headline(counts: ImageCounts) -> Rate:
+    """Give the rate that a headline states: pooled over the poses in which ``FEWEST`` images at least are eligible.
+
+    Where there is no such pose, all are pooled, and the rate is marked as one of too few images.
+
+    >>> eligible = np.array([[1] * 12, [1] * 3 + [0] * 9])
+    >>> found = headline(ImageCounts(eligible, eligible))
+    >>> found.n, found.left_out, found.few
+    (12, 1, False)
+    """
+    (kept,) = for_headline(counts)
+    return replace(rate(kept), left_out=len(counts.eligible) - len(kept.eligible))
+
+
+def for_headline(*several: ImageCounts) -> tuple[ImageCounts, ...]:
+    """Keep the poses in which each of some counts has ``FEWEST`` eligible images; all poses, if there is none."""
+    poses = np.logical_and.reduce([counts.enough for counts in several])
+    return tuple(counts.at(poses) for counts in several) if poses.any() else several
 
 
 def wilson(successes: float, trials: float, z: float = NORMAL.inv_cdf(ENDS[1])) -> Interval:
@@ -128,7 +148,7 @@ class Comparison:
         b: of those, the first did better on: it succeeded where the second did not, or in more poses.
         c: of those, the second did better on.
         difference: the first's rate less the second's, in [-1, 1]; NaN where there is none, as of votes.
-        interval: of the difference, 95%, BCa over resampled images.
+        interval: of the difference, 95%, BCa over resampled images; it holds 0 where ``p`` is not below 5%.
         p: of the test; None takes the exact sign test of ``b`` against ``c``, which for one pose is McNemar's.
         adjusted: the same, corrected for the other comparisons of its table; None if it stands alone. See ``holm``.
 
@@ -180,7 +200,7 @@ def compare(
     The test is the paired randomisation test: if neither is better, swapping the two on any of the images changes
     nothing, so the difference is held against those of all swaps. It is exact up to 2,000 images that differ, beyond
     which the normal distribution stands for it. With one pose it is McNemar's exact test. The interval is the paired
-    bootstrap's over images (BCa).
+    bootstrap's over images (BCa), and holds 0 where the test does not exclude it.
 
     Args:
         first: counts of one.
@@ -202,27 +222,49 @@ def compare(
             "two rates can be compared only on the same images and poses; got (poses, images) "
             f"{first.eligible.shape} and {second.eligible.shape}."
         )
-    lead = (first.success - second.success).sum(0)
+    lead = first.success.sum(0) - second.success.sum(0)
     n, difference = (
         int(((first.eligible > 0) | (second.eligible > 0)).any(0).sum()),
         first.value(over) - second.value(over),
     )
     if math.isnan(difference):
         return Comparison(n=n, b=int((lead > 0).sum()), c=int((lead < 0).sum()), p=1.0)
-    apart = first.drawn(over, resamples, seed) - second.drawn(over, resamples, seed)
-    without = first.without_each(over) - second.without_each(over)
-    interval = bca_interval(apart, difference, without)
+    if len(first.eligible) == 1 and (first.eligible == second.eligible).all() and first.eligible.max() <= 1:
+        interval = mean_interval(lead[first.eligible[0] > 0], resamples=resamples, seed=seed)
+    else:
+        apart = first.drawn(over, resamples, seed) - second.drawn(over, resamples, seed)
+        interval = bca_interval(apart, difference, first.without_each(over) - second.without_each(over))
     if interval[0] == interval[1]:  # no resample could tell it from certainty: as wide as that of images without a case
         beyond = wilson(0, n)[1]
         interval = max(-1.0, difference - beyond), min(1.0, difference + beyond)
+    p = swap_test(_leads(first, second, over))
+    if p >= 1 - LEVEL:  # resamples of a handful of images that differ would exclude what the exact test does not
+        interval = min(interval[0], 0.0), max(interval[1], 0.0)
     return Comparison(
         n=n,
         b=int((lead > 0).sum()),
         c=int((lead < 0).sum()),
         difference=difference,
         interval=interval,
-        p=swap_test(_leads(first, second, over)),
+        p=p,
     )
+
+
+def mean_interval(values: Array, *, resamples: int = RESAMPLES, seed: int = SEED) -> Interval:
+    """95% interval of the mean of (N,) numbers, one of each image: BCa over resampled images; NaN without any.
+
+    Images with the same number are drawn together, so a few different numbers take no time, however many images.
+
+    >>> tuple(round(end, 1) for end in mean_interval(np.array([0.0, 1.0] * 50)))
+    (0.4, 0.6)
+    """
+    if not len(values):
+        return UNKNOWN
+    different, counts = np.unique(np.asarray(values, np.float64), return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(len(values), counts / len(values), size=resamples)
+    total = float(different @ counts)
+    without = np.repeat((total - different) / max(1, len(values) - 1), counts)
+    return bca_interval(drawn @ different / len(values), total / len(values), without)
 
 
 def holm(comparisons: Mapping[Name, Comparison]) -> dict[Name, Comparison]:

@@ -103,7 +103,7 @@ class SuccessRate:
         """Whether too few images count for a headline."""
         return self.n_clean_correct < FEWEST
 
-    def interval(self, *, poses: int = 1) -> Interval:
+    def interval(self) -> Interval:
         """Wilson's interval of the success rate, 95%: for counts in which each image counts once.
 
         Over several poses an image counts several times: see :meth:`whorl.evaluation.Outcomes.rate`.
@@ -111,7 +111,7 @@ class SuccessRate:
         >>> [round(v, 3) for v in SuccessRate(100, 100, 100, 0).interval()]
         [0.963, 1.0]
         """
-        return wilson(self.n_success / poses, self.n_clean_correct / poses)
+        return wilson(self.n_success, self.n_clean_correct)
 
 
 def mean_rate(counts: Iterable[SuccessRate]) -> float:

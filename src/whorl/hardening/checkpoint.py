@@ -5,6 +5,8 @@ Randomness is a function of seed, epoch, step and image, so there is no generato
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +15,12 @@ from typing import Any
 import torch
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, writing
+from whorl.files import read_back, write_file
 from whorl.models.weights import StateDict
 
 FILE = "checkpoint.pt"
-_FORMAT = 1
+_MAGIC = b"whorl checkpoint 2\n"  # then the SHA-256 of the rest, 64 digits, and what torch wrote
+_DIGITS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +50,11 @@ class Checkpoint:
 
     def save(self, path: Path) -> None:
         """Write to ``path``; the file appears whole or not at all."""
-        content = {"format": _FORMAT, **vars(self)}
-        with writing(path), atomic_write(path) as file:
-            torch.save(content, file)
+        written = io.BytesIO()
+        torch.save(vars(self), written)
+        content = written.getvalue()
+        # torch does not notice a flipped bit in a tensor.
+        write_file(path, _MAGIC + hashlib.sha256(content).hexdigest().encode() + content)
 
 
 def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:
@@ -65,15 +70,9 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:
     Raises:
         WhorlError: the file is damaged, or it belongs to a run of another recipe, settings, network or data.
     """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    found = read_back(path, _unpacked, remedy="to start anew")
+    if found is None:
         return None
-    except Exception as error:  # the unpickler and the archive reader raise all sorts
-        raise WhorlError(f"{path} is no sound checkpoint ({error}). Remove it to start anew.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-        raise WhorlError(f"{path} is no checkpoint of this version. Remove it to start anew.")
-    found = Checkpoint(**content)
     for what, expected in about.items():
         got = found.about.get(what)
         if got != expected:
@@ -82,3 +81,12 @@ def load_checkpoint(path: Path, about: Mapping[str, str]) -> Checkpoint | None:
                 "Choose another folder, or remove the checkpoint to start anew."
             )
     return found
+
+
+def _unpacked(text: bytes) -> Checkpoint:
+    if not text.startswith(_MAGIC):
+        raise ValueError("it is no checkpoint of this version")
+    digest, content = text[len(_MAGIC) :][:_DIGITS], text[len(_MAGIC) + _DIGITS :]
+    if digest != hashlib.sha256(content).hexdigest().encode():
+        raise ValueError("its SHA-256 is not the one that it was written with")
+    return Checkpoint(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))

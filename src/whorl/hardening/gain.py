@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,18 @@ from torch import Tensor
 from whorl.attacks import attack
 from whorl.data import ImageData, iter_images, open_images
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, mean_rate, outcomes
+from whorl.evaluation import (
+    PAPER_POSES,
+    Comparison,
+    Outcomes,
+    Pose,
+    Rate,
+    compare,
+    for_headline,
+    holm,
+    outcomes,
+    rate,
+)
 from whorl.files import defined, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
@@ -27,13 +38,22 @@ Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGain:
-    """One attack: how often it fools the original and the hardened network, in [0, 1]; NaN where undefined."""
+    """One attack: how often it fools the original and the hardened network; NaN where undefined.
+
+    Attributes:
+        attack: its name.
+        identity: success rates at identity, (original, hardened).
+        pooled: the same over all poses that have enough images of both; see ``whorl.evaluation.headline``.
+        means: the same as unweighted means over all poses, as in the paper's tables.
+        change: of the pooled rate from the original to the hardened network, paired by image and corrected for the
+            number of attacks (Holm): negative is a gain.
+    """
 
     attack: str
-    identity: tuple[float, float]
-    """At identity: (original, hardened)."""
-    posed: tuple[float, float]
-    """Mean over all poses: (original, hardened)."""
+    identity: tuple[Rate, Rate]
+    pooled: tuple[Rate, Rate]
+    means: tuple[Rate, Rate]
+    change: Comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +65,7 @@ class HardeningGain:
         hardened: name of its hardened version.
         source: name of the network that the images were crafted on.
         n: images.
-        poses: how many poses the means are over.
+        poses: how many poses the rates are over.
         clean: accuracy on clean images as they are, (original, hardened), in [0, 1].
         rows: one an attack.
     """
@@ -64,6 +84,17 @@ class HardeningGain:
         def pair(values: tuple[float, float]) -> dict[str, float]:
             return dict(zip(("original", "hardened"), values, strict=True))
 
+        def rates(both: tuple[Rate, Rate]) -> dict[str, Any]:
+            known = (("n", "n"), ("interval", "interval"), ("few", "few"))
+            details = {key: [getattr(one, name) for one in both] for key, name in known}
+            return {**pair((both[0].value, both[1].value)), **details}
+
+        def row(one: AttackGain) -> dict[str, Any]:
+            change = one.change
+            tested = {"difference": change.difference, "interval": change.interval, "p_value": change.p_value}
+            kinds = {"identity": one.identity, "pooled": one.pooled, "mean": one.means}
+            return {**{name: rates(both) for name, both in kinds.items()}, "change": tested}
+
         content = {
             "original": self.original,
             "hardened": self.hardened,
@@ -71,7 +102,7 @@ class HardeningGain:
             "n": self.n,
             "poses": self.poses,
             "clean_accuracy": pair(self.clean),
-            "attacks": {row.attack: {"identity": pair(row.identity), "mean": pair(row.posed)} for row in self.rows},
+            "attacks": {one.attack: row(one) for one in self.rows},
         }
         made: dict[str, Any] = defined(content)
         return made
@@ -95,7 +126,7 @@ def measure_gain(  # long: half of it says what it takes and gives
         source: network to craft on; all three on one device.
         batches: (x, y, ids) on that device.
         attacks: names of gradient attacks.
-        poses: to take the mean over; the identity is evaluated in any case.
+        poses: to take the rates over; the identity is evaluated in any case.
         eps: radius of the ball.
         seed: of the attacks.
         progress: called with how many images are done; how many there are is not known here.
@@ -114,30 +145,32 @@ def measure_gain(  # long: half of it says what it takes and gives
             done += len(x)
             progress("crafting and evaluating", done, done)
 
-    counts = outcomes(crafted(), {"original": original, "hardened": hardened}, evaluated).counts
-
-    def mean(name: str, target: str) -> float:
-        return mean_rate(counts[name, target, pose] for pose in poses)
-
-    def at(name: str, target: str) -> SuccessRate:
-        return counts[name, target, Pose()]
-
-    first = next(iter(chosen))
+    found = outcomes(crafted(), {"original": original, "hardened": hardened}, evaluated)
+    clean = [found.counts[next(iter(chosen)), name, Pose()].clean_accuracy for name in found.targets]
+    rows = [_attack_gain(found, name, poses) for name in chosen]
+    changes = holm({row.attack: row.change for row in rows})
     return HardeningGain(
         original=original.name,
         hardened=hardened.name,
         source=source.name,
-        n=at(first, "original").n,
+        n=len(found.ids),
         poses=len(poses),
-        clean=(at(first, "original").clean_accuracy, at(first, "hardened").clean_accuracy),
-        rows=tuple(
-            AttackGain(
-                attack=name,
-                identity=(at(name, "original").rate, at(name, "hardened").rate),
-                posed=(mean(name, "original"), mean(name, "hardened")),
-            )
-            for name in chosen
-        ),
+        clean=(clean[0], clean[1]),
+        rows=tuple(replace(row, change=changes[row.attack]) for row in rows),
+    )
+
+
+def _attack_gain(found: Outcomes, name: str, poses: Sequence[Pose]) -> AttackGain:
+    at_identity, posed = (
+        tuple(found.counted(name, target, where) for target in found.targets) for where in ([Pose()], poses)
+    )
+    kept = for_headline(*posed)
+    return AttackGain(
+        attack=name,
+        identity=(rate(at_identity[0]), rate(at_identity[1])),
+        pooled=(rate(kept[0]), rate(kept[1])),
+        means=(rate(posed[0], "mean"), rate(posed[1], "mean")),
+        change=compare(kept[1], kept[0]),
     )
 
 
@@ -207,16 +240,19 @@ def draw(gain: HardeningGain, path: Path) -> None:
     """
     from whorl.report import Drawing, bars, write_chart  # needs packages that a training does not
 
-    def pair(rates: tuple[float, float]) -> dict[str, float]:
+    def pair(rates: tuple[Rate | float, Rate | float]) -> dict[str, Rate | float]:
         return dict(zip((gain.original, gain.hardened), rates, strict=True))
 
     groups = {
         "clean accuracy": {"as they are": pair(gain.clean)},
         "fooled, as they are": {row.attack: pair(row.identity) for row in gain.rows},
-        f"fooled, mean over {gain.poses} poses": {row.attack: pair(row.posed) for row in gain.rows},
+        f"fooled, pooled over {gain.poses} poses": {row.attack: pair(row.pooled) for row in gain.rows},
     }
     title = f"The gain of hardening: {gain.hardened}"
-    about = f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better."
+    about = (
+        f"{gain.n} images; attacks crafted on {gain.source}. Fooled: success rate, lower is better, with its 95% "
+        "interval over images."
+    )
     alt = "Bars in pairs, before and after: accuracy on clean images, and the success rate of each attack."
     chart = Drawing(name="comparison", title="Before and after", alt=alt, figure=bars(groups))
     write_chart(path, chart, title=title, about=about)

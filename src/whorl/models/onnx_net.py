@@ -61,6 +61,11 @@ class OnnxNet(nn.Module):
         self.channels = channels
         self.size = (height, width) if height and width else None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> OnnxNet:
+        # A session cannot be copied, and holds nothing that a copy could change: so that whoever prepares a network for
+        # its gradients gets as far as hearing that it has none.
+        return self
+
     def forward(self, x: Tensor) -> Tensor:
         """Run the graph on normalised images (B, C, H, W); returns its first output (B, classes) on their device."""
         if x.requires_grad and torch.is_grad_enabled():

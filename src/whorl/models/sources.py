@@ -153,7 +153,7 @@ def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
         place: the part after ``python:``.
 
     Raises:
-        WhorlError: it names no factory, or none that can be imported.
+        WhorlError: it names no factory, none that can be imported, or one that fails.
     """
     module, _, attribute = place.partition(":")
     if not attribute:
@@ -162,9 +162,18 @@ def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
         factory: Any = importlib.import_module(module)
         for part in attribute.split("."):
             factory = getattr(factory, part)
-    except (ImportError, AttributeError) as error:
-        raise WhorlError(f"{text!r} cannot be imported ({error}). Is it installed, or on PYTHONPATH?") from error
-    return factory, factory()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise WhorlError(
+            f"{text!r} cannot be imported ({error}). Is it installed, in this folder, or on PYTHONPATH?"
+        ) from error
+    except Exception as error:  # whatever a module of somebody's own does as it is imported
+        raise WhorlError(f"{text!r} cannot be imported: {type(error).__name__}: {error}.") from error
+    try:
+        return factory, factory()
+    except WhorlError:
+        raise
+    except Exception as error:  # likewise
+        raise WhorlError(f"{attribute} of {text!r} raised {type(error).__name__}: {error}.") from error
 
 
 def load(address: Address) -> Classifier:

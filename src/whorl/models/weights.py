@@ -6,7 +6,8 @@ import hashlib
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +16,11 @@ from torch import Tensor, nn
 
 from whorl.artifacts import cache_home, writing_to_cache
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, exclusive, has_sha256, remove_parts
+from whorl.files import atomic_write, exclusive, has_sha256, regular, remove_parts
 
 StateDict = dict[str, Tensor]
 
+_PARALLEL = "module."  # what nn.DataParallel puts before every name
 _FORMAT = 1  # part of the names of converted files: raise it when a conversion changes, and old files are left alone
 
 
@@ -36,14 +38,20 @@ def read_state_dict(path: Path) -> StateDict:
     Raises:
         WhorlError: there is no such file, it is damaged, or it holds more than tensors.
     """
-    try:
+    with _reading(path):
         content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
-    except FileNotFoundError as error:
-        raise WhorlError(f"there is no weight file {path}.") from error
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
-    return {key.removeprefix("module."): tensor for key, tensor in _checked(content, path).items()}
+    held = _checked(content, path)
+    state = {key.removeprefix(_PARALLEL): tensor for key, tensor in held.items()}
+    if len(state) < len(held):
+        twice = next(key for key in held if f"{_PARALLEL}{key}" in held)
+        raise WhorlError(
+            f"{path} holds both {twice} and {_PARALLEL}{twice}, and only one of them can be the weights. Save the "
+            "state dict of one network alone."
+        )
+    return state
 
 
 def read_pickled_state_dict(path: Path) -> StateDict:
@@ -62,10 +70,8 @@ def read_pickled_state_dict(path: Path) -> StateDict:
         WhorlError: there is no such file, it is damaged, or it names anything else.
     """
     try:
-        with path.open("rb") as file:
+        with _reading(path), path.open("rb") as file:
             return _checked(_TensorUnpickler(file).load(), path)
-    except FileNotFoundError as error:
-        raise WhorlError(f"there is no weight file {path}.") from error
     except WhorlError:
         raise
     except Exception as error:  # a damaged or hostile pickle may raise anything
@@ -94,36 +100,63 @@ def load_strict(net: nn.Module, state: StateDict, origin: str) -> None:
     complaints += sorted(wrong)[:3]
     if complaints:
         raise WhorlError(
-            f"{origin} does not fit {type(net).__name__}: it {'; '.join(complaints)}. Check the architecture."
+            f"{origin} does not fit {type(net).__name__}: it {'; '.join(complaints)}. {_other_head(own, state)}"
         )
+    for name, tensor in state.items():
+        if own[name].is_floating_point() and not tensor.is_floating_point():
+            raise WhorlError(f"{origin}: {name} must be of floating point; got {tensor.dtype}. Dequantise it first.")
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise WhorlError(f"{origin}: {name} holds NaN or infinity, so no answer of the network can be trusted.")
     net.load_state_dict(state)
 
 
-def converted(name: str, source_sha256: str, convert: Callable[[], StateDict]) -> tuple[Path, str]:
+def _other_head(own: StateDict, state: StateDict) -> str:
+    """What to do about weights that do not fit: where only the number of classes differs, say which it is."""
+    differ = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    alike = own.keys() == state.keys() and all(state[name].shape[1:] == own[name].shape[1:] for name in differ)
+    rows = {state[name].shape[0] for name in differ} if alike and all(state[name].ndim for name in differ) else set()
+    if len(rows) != 1:
+        return "Check the architecture."
+    [count] = rows
+    return f"It has a head of {count} classes: say so with num_classes={count}."
+
+
+def converted(name: str, source_sha256: str, convert: Callable[[], StateDict], pinned: str) -> tuple[Path, str]:
     """Return the safetensors version of some weights, converting them on first use.
 
     The file's hash lies beside it, in the format of ``sha256sum``. A file without its hash, or with another, is the
-    work of a killed process or a bad disk, and is converted anew.
+    work of a killed process or a bad disk, and is converted anew. So is one whose tensors are not those that are
+    pinned: whoever replaces a file can replace the hash beside it.
 
     Args:
         name: what to call the file.
         source_sha256: SHA-256 of what is converted.
         convert: reads the source.
+        pinned: :func:`tensors_sha256` of what must come out.
 
     Returns:
         The file in the cache, and its SHA-256.
+
+    Raises:
+        WhorlError: other tensors come out, or the cache cannot be written to.
     """
     path = cache_home() / "weights" / f"{name}-{source_sha256[:16]}-{_FORMAT}" / f"{name}.safetensors"
     record = path.with_name(path.name + ".sha256")
-    if digest := _recorded(path, record):
+    if digest := _recorded(path, record, pinned):
         return path, digest
     with writing_to_cache(), exclusive(path.parent):
         remove_parts(path.parent)
-        if digest := _recorded(path, record):  # another process was faster
+        if digest := _recorded(path, record, pinned):  # another process was faster
             return path, digest
         from safetensors.torch import save
 
-        data = save({key: tensor.contiguous() for key, tensor in convert().items()})
+        state = {key: tensor.contiguous() for key, tensor in convert().items()}
+        if (got := tensors_sha256(state)) != pinned:
+            raise WhorlError(
+                f"the weights of {name} do not come out as published: expected tensors of SHA-256 {pinned}, got "
+                f"{got}. Nothing was kept. Check the installed torch, and report it."
+            )
+        data = save(state)
         digest = hashlib.sha256(data).hexdigest()
         with atomic_write(path) as file:
             file.write(data)
@@ -138,19 +171,37 @@ def state_dict_sha256(net: nn.Module) -> str:
     >>> state_dict_sha256(nn.Identity())[:12]
     'e3b0c44298fc'
     """
+    return tensors_sha256(net.state_dict())
+
+
+def tensors_sha256(state: Mapping[str, Tensor]) -> str:
+    """Hash tensors by name, dtype, shape and value."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(net.state_dict().items()):
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _recorded(path: Path, record: Path) -> str | None:
+def _recorded(path: Path, record: Path, pinned: str) -> str | None:
     try:
-        digest = record.read_text(encoding="ascii").split()[0]
+        digest = regular(record).read_text(encoding="ascii").split()[0]
+        sound = has_sha256(path, digest) and tensors_sha256(read_state_dict(path)) == pinned
     except (OSError, ValueError, IndexError):
         return None
-    return digest if has_sha256(path, digest) else None
+    return digest if sound else None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """The operating system's errors in our words; what is no regular file is not waited for."""
+    try:
+        regular(path)
+        yield
+    except FileNotFoundError as error:
+        raise WhorlError(f"there is no weight file {path}.") from error
+    except OSError as error:
+        raise WhorlError(f"the weight file {path} cannot be read ({error}).") from error
 
 
 def _read_safetensors(path: Path) -> Any:
@@ -166,7 +217,7 @@ def _read_safetensors(path: Path) -> Any:
 def _read_checkpoint(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    except OSError:
         raise
     except Exception as error:  # the unpickler and the archive reader raise all sorts
         raise _refused(path, error) from error

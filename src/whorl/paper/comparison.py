@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from whorl.evaluation import Comparison
+from whorl.evaluation import Comparison, holm
 from whorl.paper.item import Item
 
 Verdict = Literal["agrees", "differs", "level", "unprinted", "undefined"]
@@ -16,7 +16,7 @@ MARKS: dict[Verdict, str] = {"agrees": "✓", "differs": "✗", "level": "~", "u
 Figures = tuple[float | None, float | None]
 """Of two rows; None where there is none."""
 LEVEL_ABOVE = 0.05
-"""Two attacks are distinguished if the paired test's p-value is below this."""
+"""Two attacks differ significantly if the paired test's p-value, corrected for all of an item (Holm), is below this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +67,8 @@ class Ordering:
 
     @property
     def direction(self) -> int:
-        """1 if our first row is above the second, -1 if below, 0 if the two are not distinguished."""
-        if self.comparison is None or not self.comparison.differs(LEVEL_ABOVE):
-            return 0
-        return 1 if self.comparison.b > self.comparison.c else -1
+        """1 if our first row is above the second, -1 if below, 0 if the difference is not significant."""
+        return 0 if self.comparison is None else self.comparison.ahead
 
     def __str__(self) -> str:
         printed = "" if self.printed is None else f", the paper {self.printed:+.1f}"
@@ -86,7 +84,7 @@ class Value:
     Attributes:
         ours: percent, or mean queries; None if there is no rate.
         printed: the paper's; None if it printed none.
-        interval: Wilson's of ours, 95%, percent; None for a mean over poses.
+        interval: of ours, 95%: Wilson's of one pose, over resampled images of a mean over poses; None if there is none.
         n: clean images that the target recognised, over all poses that the figure is about.
         marks: one of ``verdicts.MARKS`` for each pair of rows in which this row is the first.
     """
@@ -220,8 +218,8 @@ def judge(printed: float | None, comparison: Comparison | None) -> Verdict:
         comparison: of ours.
 
     Returns:
-        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours are not
-        distinguished: ``agrees`` where the paper printed the same figure twice, else ``level``. If they are: ``agrees``
+        ``undefined`` if there is nothing to compare, ``unprinted`` if the paper gives no figures. If ours do not differ
+        significantly: ``agrees`` where the paper printed the same figure twice, else ``level``. If they do: ``agrees``
         or ``differs``, by direction.
 
     >>> judge(16.1, Comparison(n=100, b=20, c=2)), judge(16.1, Comparison(n=100, b=2, c=20))
@@ -235,7 +233,17 @@ def judge(printed: float | None, comparison: Comparison | None) -> Verdict:
         return "unprinted"
     if not comparison.differs(LEVEL_ABOVE):
         return "agrees" if printed == 0 else "level"
-    return "agrees" if (comparison.b - comparison.c) * printed > 0 else "differs"
+    return "agrees" if comparison.ahead * printed > 0 else "differs"
+
+
+def corrected(orderings: Iterable[Ordering]) -> tuple[Ordering, ...]:
+    """Correct the p-values of all orderings of an item for their number (Holm), and judge them again."""
+    listed = list(orderings)
+    found = holm({place: one.comparison for place, one in enumerate(listed) if one.comparison is not None})
+    return tuple(
+        replace(one, comparison=found[place], verdict=judge(one.printed, found[place])) if place in found else one
+        for place, one in enumerate(listed)
+    )
 
 
 def summarise(orderings: Iterable[Ordering]) -> str:
@@ -247,7 +255,7 @@ def summarise(orderings: Iterable[Ordering]) -> str:
         count = {verdict: sum(one.verdict == verdict for one in printed) for verdict in MARKS}
         lines.append(
             f"{count['agrees']} of {len(printed)} orderings agree with the paper, {count['differs']} differ, "
-            f"{count['level']} are not distinguished (paired test, p ≥ {LEVEL_ABOVE:g})"
+            f"{count['level']} are not significant (paired test, Holm, p ≥ {LEVEL_ABOVE:g})"
             + (f", {count['undefined']} have no rate" if count["undefined"] else "")
             + "."
         )
@@ -257,7 +265,7 @@ def summarise(orderings: Iterable[Ordering]) -> str:
         undefined = len(own) - len(signs)
         lines.append(
             f"{first} is above {second} in {signs.count(1)} of {len(own)} poses, below in {signs.count(-1)}, "
-            f"and not distinguished in {signs.count(0)} (paired test, p ≥ {LEVEL_ABOVE:g})"
+            f"and not significantly apart in {signs.count(0)} (paired test, Holm, p ≥ {LEVEL_ABOVE:g})"
             + (f"; {undefined} have no rate" if undefined else "")
             + ". The paper printed no figures."
         )

@@ -13,9 +13,10 @@ from whorl.paper.item import spaced
 from whorl.report.content import Table
 
 LEGEND = (
-    f"Ours / the paper's, in percent. {MARKS['agrees']} the row stands to the one it is held against as in the paper, "
-    f"{MARKS['differs']} the other way round, {MARKS['level']} ours are not distinguished (paired test, "
-    f"p ≥ {LEVEL_ABOVE:g}), {MARKS['undefined']} no rate."
+    "Ours / the paper's, in percent; means over poses are unweighted, as the paper's. "
+    f"{MARKS['agrees']} the row stands to the one it is held against as in the paper, "
+    f"{MARKS['differs']} the other way round, {MARKS['level']} ours do not differ significantly (paired by "
+    f"image, Holm's correction, p ≥ {LEVEL_ABOVE:g}), {MARKS['undefined']} no rate."
 )
 CSV_COLUMNS = (
     *("item", "profile", "source", "target", "column", "attack", "ours", "printed"),
@@ -168,7 +169,7 @@ def _note(line: ComparedRow) -> str:
     marks = "".join(value.marks for value in line.values)
     wrong, level = marks.count(MARKS["differs"]), marks.count(MARKS["level"])
     parts = [f"{wrong} of {len(marks)} the other way round"] if wrong else []
-    parts += [f"{level} not distinguished"] if level else []
+    parts += [f"{level} not significant"] if level else []
     return ", ".join(parts)
 
 

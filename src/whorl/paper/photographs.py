@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whorl.evaluation import SuccessRate
+from whorl.evaluation import SuccessRate, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, marks_of
+from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, corrected, marks_of
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
@@ -133,7 +133,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}
-    orderings = tuple(_orderings(item, done, versions, who))
+    orderings = corrected(_orderings(item, done, versions, who))
     marks, printed = marks_of(orderings), item.printed[part.role]
 
     def value(row: str, place: int, target: str) -> Value:
@@ -205,8 +205,8 @@ def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) ->
 
 
 def _accuracy_interval(counts: SuccessRate) -> tuple[float, float] | None:
-    """Wilson's interval of the accuracy, in percent: that of a rate whose trials are all images."""
+    """Wilson's interval of the accuracy, in percent: each print is photographed once in a setting."""
     if not counts.n:
         return None
-    low, high = SuccessRate(counts.n, counts.n, counts.n_adversarial_correct).interval()
+    low, high = wilson(counts.n_adversarial_correct, counts.n)
     return 100 * low, 100 * high

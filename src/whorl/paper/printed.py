@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from whorl.evaluation import Comparison, Pose
+from whorl.evaluation import Comparison, Over, Pose, rate
+from whorl.evaluation.image_counts import UNKNOWN
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedTable, Cost, Ordering, Value
+from whorl.paper.comparison import MARKS, Compared, ComparedTable, Cost, Ordering, Value, corrected
 from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, PaperNetwork, SurfaceCut
 from whorl.report.series import target_name
 from whorl.runs.declaration import Declaration
-from whorl.runs.results import Cell, mean_rate
+from whorl.runs.results import Cell, joined_images, mean_rate
 
 _FEW = 100
 _PAPER_IMAGES = 1000
@@ -34,7 +35,9 @@ class MeasuredRun(Protocol):
         """One for each attack, source, target and pose."""
         ...
 
-    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
+    def compare(
+        self, first: str, second: str, source: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
+    ) -> Comparison:
         """Compare two attacks on the same images, in one pose or over all."""
         ...
 
@@ -85,6 +88,11 @@ class _Column:
     where: str = ""
     extra: bool = False
 
+    @property
+    def cell(self) -> tuple[object, ...]:
+        """What it is about, whatever it is called."""
+        return (self.source, self.target, self.poses)
+
 
 class _Lookup:
     """Looks up a run's cells by the paper's rows and columns."""
@@ -94,7 +102,14 @@ class _Lookup:
         self.labels = {row_of(spec.title): spec.title for spec in done.declaration.attacks}
         self.cells = {(cell.attack, cell.source, target_name(cell), cell.pose): cell for cell in done.cells}
         self.columns = list(self._columns())
-        self._known: dict[tuple[str, str, _Column], Ordering] = {}
+        pairs = [
+            (first, second, column)
+            for column in self.columns
+            for first, second in item.orderings
+            if first in self.labels and second in self.labels
+        ]
+        judged = corrected(self._ordering(*pair) for pair in pairs)
+        self._judged = {(a, b, column.cell): one for (a, b, column), one in zip(pairs, judged, strict=True)}
 
     def _columns(self) -> Iterator[_Column]:
         """Every column that the paper has, or would have if it printed figures."""
@@ -158,10 +173,7 @@ class _Lookup:
 
     def orderings(self) -> Iterator[Ordering]:
         """Every pair of rows that the paper orders, in every column in which both were run."""
-        for column in self.columns:
-            for first, second in self.item.orderings:
-                if first in self.labels and second in self.labels:
-                    yield self._ordering(first, second, column)
+        yield from self._judged.values()
 
     def costs(self) -> Iterator[Cost]:
         """What each attack's images cost."""
@@ -186,12 +198,12 @@ class _Lookup:
 
     def _value(self, row: str, column: _Column) -> Value:
         cells = self._found(row, column)
-        rate = 100 * mean_rate(cells)
-        low, high = cells[0].counts.interval() if len(cells) == 1 else (math.nan, math.nan)
+        images, ours = joined_images(cells), 100 * mean_rate(cells)
+        low, high = UNKNOWN if images is None else rate(images, "mean").interval
         held = [second for first, second in self.item.orderings if first == row and second in self.labels]
-        marks = "" if column.extra else "".join(MARKS[self._ordering(row, one, column).verdict] for one in held)
+        marks = "" if column.extra else "".join(MARKS[self._judged[row, one, column.cell].verdict] for one in held)
         return Value(
-            ours=None if math.isnan(rate) else rate,
+            ours=None if math.isnan(ours) else ours,
             printed=self._printed(row, column),
             interval=None if math.isnan(low) else (100 * low, 100 * high),
             n=sum(cell.counts.n_clean_correct for cell in cells),
@@ -199,18 +211,12 @@ class _Lookup:
         )
 
     def _ordering(self, first: str, second: str, column: _Column) -> Ordering:
-        key = (first, second, column)
-        if key not in self._known:
-            self._known[key] = self._judged(*key)
-        return self._known[key]
-
-    def _judged(self, first: str, second: str, column: _Column) -> Ordering:
         pair = self.labels[first], self.labels[second]
         ours = 100 * mean_rate(self._found(first, column)), 100 * mean_rate(self._found(second, column))
         comparison = None
         if not any(map(math.isnan, ours)):
             pose = column.poses[0] if len(column.poses) == 1 else None
-            comparison = self.done.compare(*pair, column.source[1], column.target[1], pose)
+            comparison = self.done.compare(*pair, column.source[1], column.target[1], pose, poses="mean")
         printed = self._printed(first, column), self._printed(second, column)
         return Ordering.of(pair, column.where, ours=ours, printed=printed, comparison=comparison)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from whorl.data import Images, load_images, load_samples
-from whorl.evaluation import Comparison
+from whorl.evaluation import Comparison, mean_interval, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, marks_of
+from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, corrected, marks_of
 from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
 from whorl.progress import Progress, silent
@@ -88,20 +91,26 @@ def compare_queries(
     """
     ours = {(row.label, row.target): row for row in rows}
     labels = [row for row in item.rows if any(label == row for label, _ in ours)]
-    orderings = tuple(_orderings(item, ours, spent, who))
+    orderings = corrected(_orderings(item, ours, spent, who))
     marks, [(network, surrogates)] = marks_of(orderings), who.sources
 
     def rate(label: str, place: int) -> Value:
         part, name = who.targets[place]
         row, printed = ours.get((label, name)), item.printed[network.role][label][0][_column(item, part)]
         share = None if row is None or row.asr is None else 100 * row.asr
-        return Value(ours=share, printed=printed, n=row.n if row else 0)
+        low, high = (math.nan, math.nan) if row is None else wilson(row.n_success, row.n)
+        interval = None if math.isnan(low) else (100 * low, 100 * high)
+        return Value(ours=share, printed=printed, interval=interval, n=row.n if row else 0)
 
     def queries(label: str, place: int) -> Value:
         part, name = who.targets[place]
         row, printed = ours.get((label, name)), item.printed_queries[label][0][_column(item, part)]
         spent_on = (None, 0) if row is None else (row.mean_queries, row.n_success)
-        return Value(ours=spent_on[0], printed=printed, n=spent_on[1], marks=marks.get((label, name), ""))
+        won = np.array([one for one in spent.get(f"{label} {name}", {}).values() if one <= budget], np.float64)
+        low, high = mean_interval(won)
+        interval = None if math.isnan(low) else (low, high)
+        mark = marks.get((label, name), "")
+        return Value(ours=spent_on[0], printed=printed, interval=interval, n=spent_on[1], marks=mark)
 
     crafted = f"starts crafted on {network.heading} → {surrogates}"
     columns = [(f"{part.heading} → {name}", name) for part, name in who.targets]
@@ -148,7 +157,7 @@ def _fewer(first: Mapping[str, int], second: Mapping[str, int]) -> Comparison:
     """Let each image vote for the attack that took fewer queries.
 
     >>> _fewer({"a": 1, "b": 5, "c": 9}, {"a": 3, "b": 5, "d": 1})
-    Comparison(n=2, b=1, c=0)
+    Comparison(n=2, b=1, c=0, difference=nan, interval=(nan, nan), p=None, adjusted=None)
     """
     shared = first.keys() & second.keys()
     leads = [first[name] - second[name] for name in shared]

@@ -20,6 +20,7 @@ from whorl.paper.queries import reproduce_queries
 from whorl.progress import Progress, silent
 from whorl.report.experiment import experiment_content, run_gallery
 from whorl.report.export import save_figures, save_gallery
+from whorl.report.gallery import RULE, recognised_first
 from whorl.report.page import write_report
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import write_results
@@ -158,12 +159,10 @@ def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto", ex
         The ids of the images that are shown.
     """
     [source], [target] = done.declaration.sources, done.declaration.targets
-    recognised = done.outcomes(source).clean[0].sum(0).tolist()  # the one target's
-    # A stable sort, so the order of the data set holds.
-    chosen = sorted(range(len(recognised)), key=lambda place: -recognised[place])[:examples]
     poses = {shown.label: shown.pose for shown in item.poses}
+    chosen = recognised_first(done.outcomes(source), target, tuple(poses.values()))[:examples]
     made = run_gallery(done, source, target, chosen, poses=poses, device=device)
     title = f"{item.title}: crafted on {source}, shown to {target}"
-    about = "The first images that it recognises clean in every pose, or in most."
+    about = f"Images: {RULE.format(target)}"
     save_gallery(path.with_suffix(""), replace(made, title=title, about=about), ["png"])
     return [done.ids[place] for place in chosen]

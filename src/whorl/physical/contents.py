@@ -12,6 +12,7 @@ from PIL import Image
 from whorl.data.image_files import decode, to_tensor
 from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
+from whorl.files import regular
 from whorl.physical.sheet import Print
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.folder import RunFolder, pixels_sha256
@@ -72,7 +73,7 @@ def _from_run(folder: Path, clean: str | Path | None, attacks: Sequence[str], li
 
 
 def _where_crafted(entries: Sequence[Mapping[str, Any]]) -> dict[str, ListedImage]:
-    [place, *others] = dict.fromkeys(str(entry["data"]["folder"]) for entry in entries)
+    [place, *others] = dict.fromkeys(str(entry.get("data", {}).get("folder")) for entry in entries)
     if others:
         raise WhorlError(
             f"the attacks of this run were crafted from different images, {place} and {others[0]}. "
@@ -111,12 +112,13 @@ def _group(entry: ListedImage, adversarial: Sequence[AdversarialFolder]) -> Grou
         clean = replace(clean, label=crafted[0]["label"], class_name="")
     versions = []
     for folder in adversarial:
-        file, facts = folder.files[entry.id], folder.crafted.get(entry.id, {})
+        file, facts = folder.file(entry.id), folder.crafted.get(entry.id, {})
         if _size_of(file) != size:
             raise WhorlError(
                 f"{file}: expected (height, width) {size}, as other versions of it have; got {_size_of(file)}."
             )
-        if facts and pixels_sha256(to_tensor(decode(entry.path, size=size))) != facts["clean_sha256"]:
+        crafted_from = facts.get("clean_sha256")
+        if crafted_from and pixels_sha256(to_tensor(decode(entry.path, size=size))) != crafted_from:
             raise WhorlError(
                 f"{entry.path} is not the image that {file} was made from. Say where the clean images are (clean)."
             )
@@ -134,7 +136,7 @@ def _clean_print(entry: ListedImage, size: tuple[int, int]) -> Print:
 
 def _size_of(file: Path) -> tuple[int, int]:
     try:
-        with Image.open(file) as image:
+        with Image.open(regular(file)) as image:
             return image.height, image.width
     except OSError as error:
         raise WhorlError(f"{file}: cannot be read as an image ({error}). Repair or remove it.") from error

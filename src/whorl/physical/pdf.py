@@ -13,7 +13,7 @@ from PIL import Image
 
 from whorl.data.image_files import Pixels, decode
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, writing
+from whorl.files import atomic_write, check_writable, writing
 from whorl.physical.codes import MODULES, Code, modules_of
 from whorl.physical.contents import collect
 from whorl.physical.layout import PATCHES, Box, PageLayout
@@ -76,6 +76,8 @@ def print_sheet(
         raise WhorlError(f"expected a path that ends in .pdf, got {str(out)!r}.")
     if not folder.is_dir():
         raise WhorlError(f"{folder}: no such folder. Expected a run folder, or a folder of labelled images.")
+    for place in (out, folder / FILE):
+        check_writable(place)
     groups = collect(folder, clean=clean, attacks=attacks, limit=limit, size=size)
     sheet = arrange(groups, layout or PageLayout())
     write_pdf(sheet, out, progress=progress)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whorl.data.image_files import MAX_PIXELS, Pixels, decode
 from whorl.errors import WhorlError
-from whorl.files import write_file
+from whorl.files import regular, write_file
 from whorl.physical.detection import Findings
 from whorl.physical.libraries import library, opencv
 from whorl.physical.sheet import CLEAN
@@ -55,7 +55,7 @@ def read_photo(path: Path) -> Pixels:
         WhorlError: it cannot be read, or is too large.
     """
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             head = file.read(12)
     except OSError as error:
         raise WhorlError(f"{path}: cannot be read ({error}).") from error

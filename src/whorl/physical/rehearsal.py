@@ -126,7 +126,10 @@ def table5(
     # The first pages are photographed again: a contact sheet shows images of them, and images are not stored.
     shown = list(dict.fromkeys(item.id for item in sheet.prints))[:SHOWN]
     again = {item.page for item in sheet.prints if item.id in shown}
-    with nullcontext() if folder is None else Store.open(folder) as store, _pool(workers) as spread:
+    with (
+        nullcontext() if folder is None else Store.open(folder, ["whorl", "paper", "table5"]) as store,
+        _pool(workers) as spread,
+    ):
         scorers = {name: Scorer([sheet], targets, rehearsal.views, store=store) for name in rehearsal.settings}
         origins = [{} if store is None else _origins(sheet, rehearsal, page) for page in range(sheet.pages)]
         stored = [{} if page in again else _stored(sheet, page, scorers, origins[page]) for page in range(sheet.pages)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 import whorl
-from whorl.evaluation import Comparison, SuccessRate
+from whorl.evaluation import Comparison, ImageCounts, SuccessRate, holm, rate
 from whorl.files import defined, write_csv
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
@@ -26,7 +26,8 @@ from whorl.runs.results import Cell, write_results
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
 _RATES = (
     "Success rate: of the images whose clean version in the same photograph is recognised, the share whose attacked "
-    "version is not. Accuracy: of all images, the share that is recognised."
+    "version is not. Accuracy: of all images, the share that is recognised. Intervals resample prints: one print in "
+    "three photographs is not three prints."
 )
 _COLUMNS = (
     *("photo", "sheet", "page", "cell", "id", "label", "attack", "source"),
@@ -157,7 +158,7 @@ def photographs(
             if lines
         ),
         repeats=max((line.repeats for line in lines), default=1),
-        comparisons=dict(_comparisons(scored)),
+        comparisons=holm(dict(_comparisons(scored))),
         galleries=(contact_sheet(scored, targets[0]),) if scored.shown else (),
         unread=tuple((unread.photo, unread.reason) for unread in scored.unread),
     )
@@ -218,23 +219,26 @@ def _plain(line: VersionSummary) -> dict[str, Any]:
         "view": line.view,
         "images": line.version,
         "target": line.target,
-        **_rates(line.counts, line.repeats),
+        **_rates(line.counts, line.images),
         "compared_across_photos": line.across,
         **{
-            f"by_{name}": [{name: step, **_rates(counts, line.repeats)} for step, counts in groups.items()]
+            f"by_{name}": [{name: step, **_rates(*counted)} for step, counted in groups.items()]
             for name, groups in line.by.items()
         },
     }
 
 
-def _rates(counts: SuccessRate, repeats: int) -> dict[str, Any]:
+def _rates(counts: SuccessRate, images: ImageCounts) -> dict[str, Any]:
+    found = rate(images)
     return {
         "n": counts.n,
         "n_clean_correct": counts.n_clean_correct,
         "n_success": counts.n_success,
         "accuracy": counts.accuracy,
         "asr": counts.rate,
-        "interval": counts.interval(poses=repeats),
+        "interval": found.interval,
+        "prints": found.images,
+        "few": found.few,
     }
 
 
@@ -257,17 +261,17 @@ def _scale_one(setting: str | float) -> str:
 
 
 def _cut_out(view: View, lines: Sequence[VersionSummary], targets: dict[str, Target]) -> CutOut:
-    def cell(line: VersionSummary, counts: SuccessRate) -> Cell:
-        return cell_of(line.item, targets[line.target], counts)
+    def cell(line: VersionSummary, counts: SuccessRate, images: ImageCounts) -> Cell:
+        return replace(cell_of(line.item, targets[line.target], counts), images=images)
 
     groups = []
     for name, unit in UNITS.items():
         steps = sorted({step for line in lines for step in line.by[name]})
         found = {
-            step: tuple(cell(line, line.by[name][step]) for line in lines if step in line.by[name]) for step in steps
+            step: tuple(cell(line, *line.by[name][step]) for line in lines if step in line.by[name]) for step in steps
         }
         groups.append(Grouped(by=name, unit=unit, steps=found))
-    return CutOut(way=view, cells=tuple(cell(line, line.counts) for line in lines), groups=tuple(groups))
+    return CutOut(way=view, cells=tuple(cell(line, line.counts, line.images) for line in lines), groups=tuple(groups))
 
 
 def _comparisons(scored: Scored) -> Iterator[tuple[tuple[str, str, str, str], Comparison]]:

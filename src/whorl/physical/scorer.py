@@ -247,7 +247,7 @@ def score(
         WhorlError: nothing to score.
     """
     paths, known = list_photos(photos), dict[str, str]()
-    with nullcontext() if folder is None else Store.open(folder) as store:
+    with nullcontext() if folder is None else Store.open(folder, ["whorl", "physical", "score"]) as store:
         scorer = Scorer(sheets, targets, settings, save=save, store=store)
         for done, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
             progress("scoring photographs", done, len(paths))

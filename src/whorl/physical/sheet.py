@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
-from whorl.files import write_file
+from whorl.files import exclusive, read_back, write_file, writing
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
+from whorl.runs.folder import checked
 
 FORMAT = 1
 _NAMES = {"picture": "image"}  # what format 1, and so the hash in markers on paper, says for a length of PageLayout
@@ -167,10 +168,11 @@ def write_sheets(path: Path, sheets: Sequence[PrintedSheet]) -> None:
     Raises:
         WhorlError: something else is there, or the file cannot be written.
     """
-    held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.is_file() else ())}
-    held |= {sheet.fingerprint: sheet for sheet in sheets}
-    content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
-    write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    with writing(path), exclusive(path.with_name(f".{path.name}")):  # or of two prints at once, one would be lost
+        held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.exists() else ())}
+        held |= {sheet.fingerprint: sheet for sheet in sheets}
+        content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
+        write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:
@@ -184,18 +186,16 @@ def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:
     """
     path = Path(path)
     file = path / FILE if path.is_dir() else path
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise WhorlError(f"{path} holds no {FILE}. Print it first with `whorl physical print`.") from error
-    except (OSError, ValueError) as error:
-        raise WhorlError(f"{file} cannot be read ({error}). Print the images again to make a new one.") from error
-    try:
-        if content["format"] != FORMAT:
-            raise WhorlError(f"{file} is of format {content['format']!r}; expected {FORMAT}. Print the images again.")
-        return tuple(_from_json(sheet, file.parent) for sheet in content["sheets"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise WhorlError(f"{file} is not a sheet of whorl ({error!r}). Print the images again.") from error
+    sheets = read_back(file, lambda text: _sheets(json.loads(text), file.parent), remedy="and print the images again")
+    if sheets is None:
+        raise WhorlError(f"{path} holds no {FILE}. Print it first with `whorl physical print`.")
+    return sheets
+
+
+def _sheets(content: Any, folder: Path) -> tuple[PrintedSheet, ...]:
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']!r}, expected {FORMAT}")
+    return tuple(_from_json(sheet, folder) for sheet in content["sheets"])
 
 
 def _to_json(sheet: PrintedSheet, folder: Path) -> dict[str, Any]:
@@ -221,10 +221,16 @@ def _from_json(content: dict[str, Any], folder: Path) -> PrintedSheet:
     def read(item: dict[str, Any]) -> Print:
         height, width = item["size"]
         kept = {name: value for name, value in item.items() if name in known}
-        return Print(**(kept | {"file": folder / item["file"], "size": (height, width)}))
+        kept |= {"file": folder / item["file"], "size": (height, width)}
+        checked(Print, kept)
+        return Print(**kept)  # as it was: 8 and 8.0 would give other fingerprints
 
     lengths = {_NAMES.get(name, name): length for name, length in content["layout_mm"].items()}
-    return PrintedSheet(PageLayout(**lengths), tuple(read(item) for item in content["prints"]))
+    checked(PageLayout, lengths)
+    sheet = PrintedSheet(PageLayout(**lengths), tuple(read(item) for item in content["prints"]))
+    if sheet.name != content["fingerprint"]:  # which is a hash of all that matters, and on the paper
+        raise ValueError(f"its prints are not those of sheet {content['fingerprint']}")
+    return sheet
 
 
 def _lengths(layout: PageLayout) -> dict[str, float]:

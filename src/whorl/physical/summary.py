@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, compare
@@ -33,18 +34,20 @@ class VersionSummary:
         item: one of its prints, which says how all were attacked.
         target: the network.
         counts: of all captures. A capture whose clean version was not photographed counts towards accuracy alone.
+        images: the same print by print, all prints of the sheet in order: one print in three photographs is one print.
         across: how many were compared with a clean version from another photograph, for want of one in the same.
-        repeats: how often each print was captured, rounded up. One print in three photographs is not three prints.
-        by: the same counts by rotation, scale and tilt, each rounded to a step.
+        repeats: how often each print was captured, rounded up.
+        by: both counts by rotation, scale and tilt, each rounded to a step.
     """
 
     view: View
     item: Print
     target: str
     counts: SuccessRate
+    images: ImageCounts
     across: int
     repeats: int
-    by: dict[str, dict[float, SuccessRate]]
+    by: dict[str, dict[float, tuple[SuccessRate, ImageCounts]]]
 
     @property
     def version(self) -> str:
@@ -54,9 +57,9 @@ class VersionSummary:
 
 def summarise(scored: Scored) -> list[VersionSummary]:
     """Count every version under every view and target; clean ones first."""
-    partners = _partners(scored.captures)
+    partners, prints = _partners(scored.captures), _prints(scored)
     return [
-        _summary(view, target, captures, partners)
+        _summary(view, target, captures, partners, prints)
         for view in scored.settings.views
         for captures in by_version(scored.captures).values()
         for target in scored.targets
@@ -77,6 +80,7 @@ def cells(scored: Scored, view: View, targets: Sequence[Target] = ()) -> list[Ce
         targets: the networks; without them each is taken for a model without a defence.
     """
     partners, known = _partners(scored.captures), {target.name: target for target in targets}
+    prints = _prints(scored)
     rows: list[Cell] = []
     for captures in by_version(scored.captures).values():
         poses: dict[Pose, list[Capture]] = {}
@@ -85,8 +89,9 @@ def cells(scored: Scored, view: View, targets: Sequence[Target] = ()) -> list[Ce
         spent = _spent(captures)
         for target in scored.targets:
             for pose in sorted(poses, key=lambda pose: (pose.angle, pose.scale)):
-                counts = _count(view, target, poses[pose], partners)
-                rows.append(cell_of(captures[0].item, known.get(target, target), counts, pose, spent))
+                counts, images = _count(view, target, poses[pose], partners, prints)
+                of = known.get(target, target)
+                rows.append(replace(cell_of(captures[0].item, of, counts, pose, spent), images=images))
     return rows
 
 
@@ -131,9 +136,9 @@ def by_version(captures: Sequence[Capture]) -> dict[str, list[Capture]]:
 
 
 def compared(scored: Scored, view: View, first: str, second: str, target: str) -> Comparison:
-    """Compare two versions on the photographs that show both and the clean one: McNemar's test, exact.
+    """Compare two versions on the photographs that show both and the clean one, print by print.
 
-    An image that was photographed several times has one vote; see ``whorl.evaluation.compare``.
+    The rates are pooled over the photographs; see ``whorl.evaluation.compare``.
     """
     known: dict[str, dict[tuple[str, tuple[str, str]], bool]] = {CLEAN: {}, first: {}, second: {}}
     for capture in scored.captures:
@@ -155,7 +160,11 @@ def compared(scored: Scored, view: View, first: str, second: str, target: str) -
 
 
 def _summary(
-    view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]
+    view: View,
+    target: str,
+    captures: Sequence[Capture],
+    partners: dict[int, Capture | None],
+    places: Mapping[tuple[str, str], int],
 ) -> VersionSummary:
     groups: dict[str, dict[float, list[Capture]]] = {name: {} for name in BY}
     for name, step in BY.items():
@@ -163,24 +172,44 @@ def _summary(
             groups[name].setdefault(step(capture), []).append(capture)
     across = [capture for capture in captures if (other := partners[id(capture)]) and other.photo != capture.photo]
     prints = {(capture.sheet, capture.item.id) for capture in captures}
+    counts, images = _count(view, target, captures, partners, places)
     return VersionSummary(
         view=view,
         item=captures[0].item,
         target=target,
-        counts=_count(view, target, captures, partners),
+        counts=counts,
+        images=images,
         across=len(across),
         repeats=math.ceil(len(captures) / len(prints)),
         by={
-            name: {step: _count(view, target, group[step], partners) for step in sorted(group)}
+            name: {step: _count(view, target, group[step], partners, places) for step in sorted(group)}
             for name, group in groups.items()
         },
     )
 
 
-def _count(view: View, target: str, captures: Sequence[Capture], partners: dict[int, Capture | None]) -> SuccessRate:
-    pairs = [(partners[id(capture)], capture) for capture in captures]
-    clean = [partner is not None and partner.correct(view, target) for partner, _ in pairs]
-    return SuccessRate.counted(torch.tensor(clean), torch.tensor([own.correct(view, target) for _, own in pairs]))
+def _prints(scored: Scored) -> dict[tuple[str, str], int]:
+    """A place for each image that was printed."""
+    return {key: place for place, key in enumerate(dict.fromkeys((one.sheet, one.item.id) for one in scored.captures))}
+
+
+def _count(
+    view: View,
+    target: str,
+    captures: Sequence[Capture],
+    partners: dict[int, Capture | None],
+    places: Mapping[tuple[str, str], int],
+) -> tuple[SuccessRate, ImageCounts]:
+    """Count captures, all together and print by print."""
+    eligible, success = np.zeros((1, len(places))), np.zeros((1, len(places)))
+    clean, right = [], []
+    for capture in captures:
+        partner, at = partners[id(capture)], places[capture.sheet, capture.item.id]
+        clean.append(partner is not None and partner.correct(view, target))
+        right.append(capture.correct(view, target))
+        eligible[0, at] += clean[-1]
+        success[0, at] += clean[-1] and not right[-1]
+    return SuccessRate.counted(torch.tensor(clean), torch.tensor(right)), ImageCounts(eligible, success)
 
 
 def _partners(captures: Sequence[Capture]) -> dict[int, Capture | None]:

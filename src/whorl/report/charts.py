@@ -7,6 +7,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from whorl.evaluation import Rate
+from whorl.evaluation.image_counts import UNKNOWN
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
@@ -117,12 +120,12 @@ def mixed(colour: str, share: float) -> str:
     return "#" + "".join(f"{round(255 - share * (255 - part)):02x}" for part in parts)
 
 
-def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
+def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figure:
     """Shares as bars: a panel for each group, side by side, with a row for each name and a bar for each series.
 
     Args:
-        groups: by title, name and series: a share in [0, 1]; NaN draws nothing. The first series is what the others
-            are compared with, and is drawn pale.
+        groups: by title, name and series: a share in [0, 1], or a rate, which has its interval drawn and n on hover;
+            NaN draws nothing. The first series is what the others are compared with, and is drawn pale.
 
     >>> figure = bars({"clean accuracy": {"as they are": {"original": 0.9, "hardened": 0.85}}})
     >>> [(trace.name, trace.x) for trace in figure.data]
@@ -138,7 +141,10 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
     figure = panels(1, len(groups), titles=list(groups), height=height, **spacing)
     for column, rows in enumerate(groups.values(), start=1):
         for place, name in enumerate(series):
-            values = [row.get(name, math.nan) for row in rows.values()]
+            given = [row.get(name, math.nan) for row in rows.values()]
+            values = [one.value if isinstance(one, Rate) else one for one in given]
+            intervals = [one.interval if isinstance(one, Rate) else UNKNOWN for one in given]
+            of = [f", n = {one.n}" if isinstance(one, Rate) else "" for one in given]
             figure.add_bar(
                 x=[percent(value) for value in values],
                 y=[figure_text(row) for row in rows],
@@ -150,7 +156,9 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Figure:
                 showlegend=column == 1,
                 orientation="h",
                 marker={"color": COLOURS[place - 1] if place else BASELINE},
-                hovertemplate="%{y}: %{x:.1f}%<extra>" + figure_text(name) + "</extra>",
+                error_x=error_bars(values, intervals),
+                customdata=of,
+                hovertemplate="%{y}: %{x:.1f}%%{customdata}<extra>" + figure_text(name) + "</extra>",
                 row=1,
                 col=column,
             )

@@ -139,8 +139,8 @@ class Content:
         finding: what was found, where there are no cells that say it.
         command: the words that make the report again.
         cells: what was measured. Words, tables and figures follow from it.
-        comparisons: paired comparisons over all poses, by (attack, other, source, target); a target behind a defence
-            is called as in ``resnet18+jpeg``.
+        comparisons: paired comparisons over the poses, corrected for their number (``whorl.evaluation.holm``), by
+            (attack, other, source, target); a target behind a defence is called as in ``resnet18+jpeg``.
         charts: further figures, shown one below the other.
         galleries: examples.
         settings: what was wanted, nested as in JSON.

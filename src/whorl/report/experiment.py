@@ -8,12 +8,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whorl.evaluation import Comparison, Pose
+from whorl.evaluation import Comparison, Pose, holm
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
 from whorl.report.export import save_figures
-from whorl.report.gallery import POSES, Gallery, described, examples, reach, telling
+from whorl.report.gallery import POSES, Gallery, described, examples, reach, recognised_first
+from whorl.report.headline import Headline, headline
 from whorl.report.page import write_report
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
@@ -72,7 +73,7 @@ def experiment_content(
         about=declared.about,
         command=tuple(manifest.get("command", ())),
         cells=done.cells,
-        comparisons=dict(_comparisons(done)),
+        comparisons=holm(dict(_comparisons(done))),
         galleries=tuple(_galleries(done, device)),
         settings=manifest["experiment"],
         provenance=_provenance(done, manifest),
@@ -80,6 +81,11 @@ def experiment_content(
         paper=tuple(tables),
         photographs=photographs,
     )
+
+
+def headline_of(done: Done) -> Headline:
+    """What was found, in a few sentences, without the rest of a report."""
+    return headline(Content(title="", cells=done.cells, comparisons=holm(dict(_comparisons(done)))))
 
 
 def plain_names(attacks: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -103,11 +109,22 @@ def _comparisons(done: Done) -> Iterator[tuple[tuple[str, str, str, str], Compar
 
 def _galleries(done: Done, device: str) -> Iterator[Gallery]:
     for source, labels in _by_source(done).items():
-        family = (list(plain_names(labels).values()) or [tuple(labels[:_SHOWN_ATTACKS])])[-1]
+        family = list(plain_names(labels).values())[-1:] or [tuple(labels[:_SHOWN_ATTACKS])]
+        shown = tuple(dict.fromkeys((*family[0], *(name for name in labels if name == "ai-best"))))
         target = telling_target(done.declaration.targets, source)
-        chosen = telling(done.outcomes(source), target, family)[:_SHOWN_IMAGES]
-        made = run_gallery(done, source, target, chosen, attacks=family, device=device)
+        poses = _shown_poses(done.plan.poses)
+        chosen = recognised_first(done.outcomes(source), target, tuple(poses.values()))[:_SHOWN_IMAGES]
+        made = run_gallery(done, source, target, chosen, attacks=shown, poses=poses, device=device)
         yield described(made, target, len(done.ids), source=source)
+
+
+def _shown_poses(evaluated: Sequence[Pose]) -> dict[str, Pose]:
+    """The poses of the examples, by heading: of the usual ones those that were evaluated, or else the first that were.
+
+    So it is known in which of them each clean image is recognised.
+    """
+    usual = {heading: pose for heading, pose in POSES.items() if pose in evaluated}
+    return usual if len(usual) > 1 else {str(pose): pose for pose in evaluated[: len(POSES)]}
 
 
 def run_gallery(
@@ -127,7 +144,7 @@ def run_gallery(
         source: network that the attacks were crafted on.
         target: as the declaration names it.
         chosen: which images, by their place in ``done.ids``. What was recognised is known without evaluating again;
-            see ``Done.outcomes`` and :func:`whorl.report.gallery.telling`.
+            see ``Done.outcomes`` and :func:`whorl.report.gallery.recognised_first`.
         attacks: labels; all that were crafted on ``source`` if empty.
         poses: heading to pose.
         device: "auto", "cpu", "cuda" or "cuda:1".

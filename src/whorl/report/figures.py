@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whorl.errors import WhorlError
-from whorl.evaluation import SuccessRate
+from whorl.evaluation import Rate, SuccessRate
 from whorl.report.charts import (
     COLOURS,
     DASHES,
@@ -30,13 +30,14 @@ from whorl.report.series import (
     angle_scale_grid,
     attacks,
     costs,
+    headline_rate,
     of_angle_and_scale,
-    overall,
     pairs,
     series,
     sweeps,
     transfers,
 )
+from whorl.report.tables import FEW
 from whorl.runs.results import Cell
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def drawings(cells: Iterable[Cell]) -> list[Drawing]:
 
 
 def _overviews(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
-    if any(not math.isnan(overall(own).mean) for own in found.values()):
+    if any(not math.isnan(headline_rate(own).value) for own in found.values()):
         yield Drawing(
             kind="overview",
             name="overview",
-            title="Mean success rate of each attack on each target",
-            alt="Points with intervals: mean success rate of each attack on each target. The tables hold the same.",
+            title="Success rate of each attack on each target, pooled over the poses",
+            alt="Points with intervals: success rate of each attack on each target. The tables hold the same.",
             figure=overview(found),
         )
 
@@ -104,7 +105,7 @@ def _cost_figures(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
             kind="cost",
             name="cost",
             title="Success rate against cost",
-            alt="Points: mean success rate of each attack against the input gradients that an image costs.",
+            alt="Points: success rate of each attack against the input gradients that an image costs.",
             figure=cost(spent),
         )
 
@@ -129,26 +130,23 @@ def _file_name(kind: str, number: int, *words: str) -> str:
 
 
 def overview(found: Mapping[Series, Sequence[Cell]]) -> Figure:
-    """Mean success rate over the poses, a point with its interval for each attack and transfer."""
+    """Success rate pooled over the poses, a point with its interval for each attack and transfer."""
     seen, names = transfers(found), attacks(found)
     plain = _one_source(seen)
     figure = blank(height=420)
     for name in names:
         shown = [transfer for transfer in seen if Series(name, transfer) in found]
-        summed = [overall(found[Series(name, transfer)]) for transfer in shown]
+        summed = [headline_rate(found[Series(name, transfer)]) for transfer in shown]
         colour, symbol, _ = _style(name, names)
         figure.add_scatter(
             x=[figure_text(transfer.target if plain else str(transfer)) for transfer in shown],
-            y=[percent(one.mean) for one in summed],
+            y=[percent(one.value) for one in summed],
             name=figure_text(name),
             mode="markers",
             offsetgroup=str(names.index(name)),
             marker={"color": colour, "size": 10, "symbol": symbol},
-            error_y=error_bars([one.mean for one in summed], [one.interval for one in summed]),
-            text=[
-                _hover(name, str(transfer), _interval_words(one.mean, one.interval))
-                for transfer, one in zip(shown, summed, strict=True)
-            ],
+            error_y=error_bars([one.value for one in summed], [one.interval for one in summed]),
+            text=[_hover(name, str(transfer), *_rate_words(one)) for transfer, one in zip(shown, summed, strict=True)],
             hovertemplate="%{text}<extra></extra>",
         )
     figure.update_layout(scattermode="group", scattergap=0.4)
@@ -233,7 +231,7 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
     return figure
 
 
-def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
+def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
     """Success rate against input gradients an image, on a logarithmic axis; see ``costs``."""
     figure = blank(height=420)
     names = [name for name, _, _ in rows]
@@ -241,14 +239,15 @@ def cost(rows: Sequence[tuple[str, float, float]]) -> Figure:
         colour, symbol, _ = _style(name, names)
         figure.add_scatter(
             x=[gradients],
-            y=[percent(rate)],
+            y=[percent(rate.value)],
+            error_y=error_bars([rate.value], [rate.interval]),
             name=figure_text(name),
             mode="markers+text",
             text=[f" {figure_text(name)}"],
             textposition="middle right",
             cliponaxis=False,
             marker={"color": colour, "symbol": symbol, "size": 12},
-            hovertext=[_hover(name, f"{100 * rate:.1f}% for {gradients:g} input gradients an image")],
+            hovertext=[_hover(name, *_rate_words(rate), f"for {gradients:g} input gradients an image")],
             hoverinfo="text",
         )
     figure.update_layout(showlegend=False, margin={"t": 16})
@@ -302,12 +301,21 @@ def _cell_words(cell: Cell) -> tuple[str, str]:
     if not counts.n_clean_correct:
         return str(cell.pose), "no clean image recognised"
     rate = _interval_words(counts.rate, counts.interval())
-    return str(cell.pose), f"{rate}, {counts.n_success} of {counts.n_clean_correct} recognised"
+    few = f"; {FEW}" if counts.few else ""
+    return str(cell.pose), f"{rate}, {counts.n_success} of {counts.n_clean_correct} recognised{few}"
+
+
+def _rate_words(one: Rate) -> tuple[str, ...]:
+    """A rate with what it rests on."""
+    words = _interval_words(one.value, one.interval)
+    return (words, f"n = {one.n} over {one.poses} poses, {one.images} images" + (f"; {FEW}" if one.few else ""))
 
 
 def _interval_words(rate: float, interval: tuple[float, float]) -> str:
     if math.isnan(rate):
         return "no rate"
+    if math.isnan(interval[0]):
+        return f"{100 * rate:.1f}%"
     return f"{100 * rate:.1f}% (95% interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}%)"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -28,6 +28,9 @@ SIDE = 320
 """In a page, images are shrunk to so many pixels at most, and never enlarged."""
 ZOOM = 3
 """The close-up shows the middle third of the perturbation."""
+
+RULE = "the first that {} recognises clean in every pose shown, or else in most, whatever the attacks make of them."
+"""How examples are chosen; the network's name is to be put in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +131,13 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
 ) -> Gallery:
     """Show what a network makes of a few images, clean and attacked, in several poses.
 
-    Shown are the images whose clean version the network recognises in most poses, and of those the ones on which the
-    first and the last attack differ most. Adversarial images are rounded to 8 bits first.
+    Shown are the first images whose clean version the network recognises in every pose, or else in most; what the
+    attacks make of them has no part in it. Adversarial images are rounded to 8 bits first.
 
     Args:
         model: the network that is evaluated.
         x: (N, 3, H, W) clean images in [0, 1], on the network's device.
-        adversarial: attack's name to (N, 3, H, W), from the weaker to the stronger.
+        adversarial: attack's name to (N, 3, H, W), in the order of the rows.
         y: (N,) true labels.
         ids: N names.
         poses: heading to pose.
@@ -151,7 +154,7 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
     parts = [slice(i, i + batch_size) for i in range(0, len(x), batch_size)]
     batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
     shown_in = tuple(poses.values())
-    chosen = telling(outcomes(batches, {model.name: model}, shown_in), model.name, poses=shown_in)[:count]
+    chosen = recognised_first(outcomes(batches, {model.name: model}, shown_in), model.name, shown_in)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
     bound = eps or reach(x, adversarial)
     made = examples(model, x[chosen], shown, y[chosen], [ids[i] for i in chosen], poses=poses, eps=bound)
@@ -187,26 +190,19 @@ def examples(
     return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
 
 
-def telling(
-    found: Outcomes, target: str, attacks: Sequence[str] = (), poses: Collection[Pose] = tuple(POSES.values())
-) -> list[int]:
-    """All images, by index, those most worth showing first.
+def recognised_first(found: Outcomes, target: str, poses: Collection[Pose] = tuple(POSES.values())) -> list[int]:
+    """All images, by index: first those whose clean version is recognised in every pose, then those in most.
 
-    These are the images whose clean version is recognised in most poses, and of those the ones on which the first and
-    the last attack differ most, or on which the only one succeeds most.
+    Among equals the order of the data set holds. What the attacks make of an image has no part in it.
 
     Args:
         found: what became of each image.
         target: name of the network whose answers are shown.
-        attacks: from the weaker to the stronger; all if empty.
         poses: those that are shown; of the others only if none of these was evaluated.
     """
-    at, names = found.targets.index(target), list(attacks or found.attacks)
     rows = [place for place, pose in enumerate(found.poses) if pose in poses] or slice(None)
-    first, last = (found.adversarial[found.attacks.index(name), at, rows].int() for name in (names[0], names[-1]))
-    lead = (first - last if len(names) > 1 else 1 - last).sum(0).tolist()
-    recognised = found.clean[at, rows].sum(0).tolist()
-    return sorted(range(len(found.ids)), key=lambda i: (-recognised[i], -lead[i], i))
+    recognised = found.clean[found.targets.index(target), rows].sum(0).tolist()
+    return sorted(range(len(found.ids)), key=lambda i: -recognised[i])
 
 
 def to_image(pixels: Tensor) -> Image.Image:
@@ -244,7 +240,7 @@ def data_uri(image: Image.Image, *, side: int | None = SIDE) -> str:
 
 
 def described(made: Gallery, model: str, total: int, *, source: str = "") -> Gallery:
-    """Say of a gallery of telling images what it shows, and that it is no fair sample.
+    """Say of a gallery what it shows, and by what rule its images were chosen.
 
     Args:
         made: the gallery.
@@ -252,16 +248,9 @@ def described(made: Gallery, model: str, total: int, *, source: str = "") -> Gal
         total: of how many images they were chosen.
         source: the network that the attacks were crafted on; "" if unknown.
     """
-    alone = len(made.examples[0].rows) == 2
-    why = "on which the attack succeeds most." if alone else "on which the first and the last attack differ most."
     opening = f"Made to fool {source}, shown" if source and source != model else "Shown"
-    return Gallery(
-        title=f"{opening} to {model}",
-        about=f"{len(made.examples)} of {total} images: those that {model} recognises in most poses while clean, "
-        f"and of those the ones {why} They are no fair sample.",
-        columns=made.columns,
-        magnified=made.magnified,
-        examples=made.examples,
+    return replace(
+        made, title=f"{opening} to {model}", about=f"{len(made.examples)} of {total} images: {RULE.format(model)}"
     )
 
 

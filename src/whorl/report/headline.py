@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from whorl.evaluation import Comparison
+from whorl.evaluation import FEWEST, Comparison, Rate, compare, for_headline, holm
 from whorl.report.content import Content
 from whorl.report.gallery import CLEAN
-from whorl.report.series import Series, Transfer, attacks, mean, pairs, series, target_name, transfers
-from whorl.runs.results import Cell, mean_rate
+from whorl.report.series import Series, Transfer, attacks, headline_rate, pairs, series, target_name, transfers
+from whorl.runs.results import Cell, joined_images
 
 FEW = 100
 """Below so many images, an interval is some twenty points wide, and the words say so."""
@@ -28,9 +29,10 @@ class Headline:
 def headline(content: Content) -> Headline:
     """Say which attack does best on networks that it never saw, by how much, and how sure that is.
 
-    Attacks are ranked by their mean success rate over the poses and targets that all of them were measured on. Targets
-    that an attack was crafted on count only where there are no others. A report that has nothing but photographs is
-    about the first way in which images were cut out of them.
+    Attacks are ranked by their success rate, pooled over the poses and targets that all of them were measured on; cells
+    of fewer than ``whorl.evaluation.FEWEST`` eligible images have no part in it. One is called ahead only if the paired
+    test, corrected for all pairs of attacks, says so. Targets that an attack was crafted on count only where there are
+    no others. A report that has nothing but photographs is about the first way in which images were cut out of them.
     """
     shown = content.photographs
     if content.finding and not content.cells:
@@ -62,37 +64,76 @@ def _ranked(
     scope, chosen = _scope(measured)
     shared = _shared(chosen)
     few = _few(cells, repeats)
-    notes = (*_undefined(cells), *few)
+    notes = (*_undefined(cells), *_left_out(shared or chosen), *few)
     names = attacks(chosen)
     if not shared:
-        means = ", ".join(f"{name} {_percent(_mean(chosen, name), cells)}" for name in names)
-        statement = f"The attacks were measured on different targets or poses, so none is called the best: {means}."
+        rates = ", ".join(f"{name} {_rate(_pooled(chosen, name), cells)}" for name in names)
+        statement = f"The attacks were measured on different targets or poses, so none is called the best: {rates}."
         return Headline(statement=statement, details=notes)
-    means_by_name = {name: _mean(shared, name) for name in names}
-    if all(math.isnan(mean) for mean in means_by_name.values()):
+    rates_by_name = {name: _pooled(shared, name) for name in names}
+    if all(math.isnan(one.value) for one in rates_by_name.values()):
         statement = "No target recognised any clean image, so there is no success rate to report."
         return Headline(statement=statement, details=few)
-    where = _where(scope, shared, place)
-    ranked = sorted(names, key=lambda name: -means_by_name[name])
-    best, first = ranked[0], means_by_name[ranked[0]]
+    if all(one.few for one in rates_by_name.values()):
+        statement = f"Too few images for a headline: no target recognises {FEWEST} of them clean in any pose."
+        said = ", ".join(f"{name} {one.successes} of {one.n}" for name, one in rates_by_name.items())
+        counted = f"Counted, on {scope.replace('it was', 'they were')}, {_where(scope, shared, place)}: {said}."
+        return Headline(statement=statement, details=(counted, *notes))
+    where, ranked = _where(scope, shared, place), sorted(names, key=lambda name: -rates_by_name[name].value)
+    best = ranked[0]
     if len(ranked) == 1:
-        statement = f"{best} fools {scope} in {_percent(first, cells)} of cases, {where}."
+        statement = f"{best} fools {scope} in {_rate(rates_by_name[best], cells)} of cases, {where}."
         return Headline(statement=statement, details=notes)
-    second, behind = ranked[1], means_by_name[ranked[1]]
-    lead = _points(first - behind, cells)
-    tested = _tested(best, second, transfers(shared), comparisons)
-    level = [name for name in ranked if not float(_points(first - means_by_name[name], cells))]
-    if len(level) > 1:
-        on = scope.replace("that it was", "that they were")
-        statement = f"{_listed(level)} are level on {on}: {_percent(first, cells)}, {where}."
-        tested = tested if len(level) == 2 else ()
-    else:
-        statement = (
-            f"{best} fools {scope} most often: in {_percent(first, cells)} of cases, {where}; "
-            f"{_counted(lead, 'point')} more than {second}."
-        )
-    gains = _gains({best, second, *level}, means_by_name, transfers(shared), cells, comparisons)
+    pairs_tested = _all_pairs(shared, ranked)
+    statement = _leading(ranked, rates_by_name, pairs_tested, scope, where, cells)
+    tested = _tested(best, ranked[1], transfers(shared), comparisons)
+    gains = _gains(set(ranked[:2]), rates_by_name, transfers(shared), cells, comparisons)
     return Headline(statement=statement, details=(*tested, *gains, *notes))
+
+
+def _all_pairs(shared: Mapping[Series, tuple[Cell, ...]], names: Sequence[str]) -> dict[tuple[str, str], Comparison]:
+    """Every two attacks over all that they share, corrected for their number; nothing without counts image by image."""
+    images = {name: joined_images(_cells_of(shared, name)) for name in names}
+    found: dict[tuple[str, str], Comparison] = {}
+    for one, other in combinations(names, 2):
+        first, second = images[one], images[other]
+        if first is None or second is None or first.eligible.shape != second.eligible.shape:
+            return {}
+        kept = for_headline(first, second)
+        found[one, other] = compare(kept[0], kept[1])
+    return holm(found)
+
+
+def _leading(
+    ranked: Sequence[str],
+    rates: Mapping[str, Rate],
+    tested: Mapping[tuple[str, str], Comparison],
+    scope: str,
+    where: str,
+    cells: Sequence[Cell],
+) -> str:
+    """Which attack is first, and whether it is ahead of the others."""
+    best, second = ranked[:2]
+    rate, behind = _rate(rates[best], cells), _rate(rates[second], cells)
+    if not tested:
+        apart = _counted(_points(rates[best].value - rates[second].value, cells), "point")
+        return (
+            f"{best} has the highest success rate on {scope}: {rate}, {where}; {second} has {behind}, {apart} less. "
+            "Whether that is more than chance was not tested."
+        )
+    found = tested[best, second]
+    apart = _difference(found, cells)
+    if found.ahead > 0:
+        said = f"{best} fools {scope} most often: in {rate} of cases, {where}; {second} in {behind}"
+        return f"{said}. {apart[0].upper()}{apart[1:]}."
+    level = [name for name in ranked[1:] if tested[best, name].ahead <= 0]
+    if len(level) > 1:
+        return (
+            f"{best} has the highest success rate on {scope}, {rate}, {where}, but is not significantly ahead of "
+            f"{_listed(level)}; {second} has {behind}, {apart}."
+        )
+    on = scope.replace("that it was", "that they were")
+    return f"{best} and {second} do not differ significantly on {on}: {rate} and {behind}, {where}; {apart}."
 
 
 def _scope(measured: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, dict[Series, tuple[Cell, ...]]]:
@@ -117,19 +158,23 @@ def _shared(chosen: Mapping[Series, tuple[Cell, ...]]) -> dict[Series, tuple[Cel
     return {key: own for key, own in kept.items() if own}
 
 
-def _mean(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> float:
-    """An attack's mean over transfers of the mean over poses."""
-    return mean(mean_rate(own) for key, own in chosen.items() if key.attack == name)
+def _cells_of(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> list[Cell]:
+    return [cell for key, own in chosen.items() if key.attack == name for cell in own]
+
+
+def _pooled(chosen: Mapping[Series, tuple[Cell, ...]], name: str) -> Rate:
+    """An attack's rate, over transfers and poses together."""
+    return headline_rate(_cells_of(chosen, name))
 
 
 def _where(scope: str, shared: Mapping[Series, tuple[Cell, ...]], place: str) -> str:
     """Over what the mean was taken; ``place`` says it where poses do not."""
     poses = {cell.pose for own in shared.values() for cell in own}
     seen, sources = transfers(shared), {transfer.source for transfer in transfers(shared)}
-    over_poses = f"the mean over {len(poses)} poses" if len(poses) > 1 else place or f"at {next(iter(poses))}"
+    over_poses = f"pooled over {len(poses)} poses" if len(poses) > 1 else place or f"at {next(iter(poses))}"
     targets = sorted({transfer.target for transfer in seen})
     if len(targets) > 1:
-        link = "and" if len(poses) > 1 else "as the mean over"
+        link = "and" if len(poses) > 1 else "pooled over"
         over_poses += f" {link} {len(targets)} targets"
     elif "crafted on" in scope:
         over_poses += f" of {targets[0]}" if len(poses) > 1 else f" on {targets[0]}"
@@ -139,24 +184,21 @@ def _where(scope: str, shared: Mapping[Series, tuple[Cell, ...]], place: str) ->
 def _tested(
     best: str, second: str, seen: Sequence[Transfer], comparisons: Mapping[tuple[str, str, str, str], Comparison]
 ) -> tuple[str, ...]:
-    """Whether a paired test tells the two apart, target by target."""
+    """Whether a paired test says that the two differ, target by target."""
     several = len({transfer.source for transfer in seen}) > 1
-    real: list[str] = []
-    against: list[str] = []
-    open_: list[str] = []
+    groups: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for transfer, found in _compared(best, second, seen, comparisons):
-        group = open_ if not found.differs() else real if found.b > found.c else against
-        group.append(f"{transfer if several else transfer.target} (p {_p_value(found.p_value)})")
-    parts = []
-    if real:
-        parts.append(f"{best} is ahead beyond chance on {_named(real)}")
-    if open_:
-        parts.append(f"the two cannot be distinguished on {_named(open_)}")
-    if against:
-        parts.append(f"{second} is ahead beyond chance on {_named(against)}")
-    if not parts:
-        return ("Whether the two differ by more than chance was not tested.",)
-    return (f"Compared image by image (McNemar's exact test, 5%), {'; '.join(parts)}.",)
+        shown = f"{transfer if several else transfer.target}"
+        groups[found.ahead].append(f"{shown} (p {_p_value(found.p_value)})")
+    said = {
+        1: f"{best} is significantly ahead on",
+        0: "the two do not differ significantly on",
+        -1: f"{second} is significantly ahead on",
+    }
+    parts = [f"{words} {_named(groups[sign])}" for sign, words in said.items() if groups[sign]]
+    if not parts or (len(seen) == 1 and not groups[-1]):
+        return ()  # the statement says it
+    return (f"Target by target, compared image by image (exact paired test, Holm, 5%): {'; '.join(parts)}.",)
 
 
 def _compared(
@@ -169,33 +211,42 @@ def _compared(
         if found is not None:
             yield transfer, found
         elif reverse is not None:
-            yield transfer, Comparison(n=reverse.n, b=reverse.c, c=reverse.b)
+            yield transfer, reverse.swapped()
 
 
 def _gains(
     said: set[str],
-    means: Mapping[str, float],
+    rates: Mapping[str, Rate],
     seen: Sequence[Transfer],
     cells: Sequence[Cell],
     comparisons: Mapping[tuple[str, str, str, str], Comparison],
 ) -> tuple[str, ...]:
-    """What the affine-invariant gradient adds to each attack, losses included, and on how many targets that is real."""
+    """How each attack's affine-invariant version stands to it, and on how many targets significantly."""
     parts = []
-    for plain, invariant in pairs(list(means)):
-        change = means[invariant] - means[plain]
+    for plain, invariant in pairs(list(rates)):
+        change = rates[invariant].value - rates[plain].value
         if math.isnan(change) or {plain, invariant} <= said:
             continue
         size = _points(abs(change), cells)
-        if not float(size):
-            parts.append(f"{invariant} is level with {plain}")
-            continue
         ahead, behind = (invariant, plain) if change > 0 else (plain, invariant)
         found = [one for _, one in _compared(ahead, behind, seen, comparisons)]
-        real = sum(1 for one in found if one.differs() and one.b > one.c)
-        beyond = f" (beyond chance on {real} of {_counted(str(len(found)), 'target')})" if found else ""
-        verb = "gains" if change > 0 else "loses"
-        parts.append(f"{invariant} {verb} {_counted(size, 'point')} against {plain}{beyond}")
+        real = sum(1 for one in found if one.ahead > 0)
+        beyond = f"significantly on {real} of {_counted(str(len(found)), 'target')}" if found else "not tested"
+        way = "level" if not float(size) else f"{_counted(size, 'point')} {'above' if change > 0 else 'below'}"
+        parts.append(f"{invariant} is {way}{' with' * (way == 'level')} {plain} ({beyond})")
     return (f"On the same targets and poses, {'; '.join(parts)}.",) if parts else ()
+
+
+def _left_out(chosen: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, ...]:
+    """How many cells have too few images for the headline."""
+    places = {(key.transfer, cell.pose): cell.counts.few for key, own in chosen.items() for cell in own}
+    few = sum(places.values())
+    if not few or few == len(places):
+        return ()
+    return (
+        f"{few} of {len(places)} poses and targets are left out of this, for fewer than {FEWEST} clean images are "
+        "recognised there; the tables mark them.",
+    )
 
 
 def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -204,7 +255,7 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
         return ()
     return (
         f"In {without} of {len(cells)} cells the target recognised no clean image: they have no success rate "
-        "and no part in a mean.",
+        "and no part in a rate over poses.",
     )
 
 
@@ -232,6 +283,21 @@ def _percent(share: float, cells: Sequence[Cell]) -> str:
     if share < 1 and round(100 * share, digits) == 100:
         return f"more than {100 - 10**-digits:.{digits}f}%"
     return f"{100 * share:.{digits}f}%"
+
+
+def _rate(one: Rate, cells: Sequence[Cell]) -> str:
+    """A rate with its interval."""
+    if math.isnan(one.value) or math.isnan(one.interval[0]):
+        return _percent(one.value, cells)
+    low, high = (f"{100 * end:.{_digits(cells)}f}" for end in one.interval)
+    return f"{_percent(one.value, cells)} (95% interval {low} to {high}%)"
+
+
+def _difference(found: Comparison, cells: Sequence[Cell]) -> str:
+    digits = _digits(cells)
+    low, high = (f"{100 * end:+.{digits}f}" for end in found.interval)
+    interval = f"95% interval {low} to {high}, p {_p_value(found.p_value)}"
+    return f"the difference is {100 * found.difference:+.{digits}f} points ({interval})"
 
 
 def _points(share: float, cells: Sequence[Cell]) -> str:

@@ -177,7 +177,7 @@ def _cut_out(photographs: Photographs | None) -> list[tuple[str, list[MeanTable]
     return [
         (
             cut.way,
-            cut_out_tables(cut, repeats=photographs.repeats),
+            cut_out_tables(cut),
             [table for group in cut.groups for table in group_tables(group)],
         )
         for cut in photographs.cut_out

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from whorl.evaluation import Pose, SuccessRate
+from whorl.evaluation import Over, Pose, Rate, SuccessRate, headline, rate
+from whorl.evaluation.image_counts import UNKNOWN
 from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS
 from whorl.runs.networks import UNDEFENDED
-from whorl.runs.results import Cell, mean_rate
+from whorl.runs.results import Cell, joined_images, mean_rate
 
 AFFINE_INVARIANT = "ai-"
 # The paper's profiles; the nearest that were measured are drawn.
@@ -45,14 +46,17 @@ class Overall:
     """One series over all its poses.
 
     Attributes:
-        mean: success rate, each pose counting the same; NaN if no clean image was recognised in any.
-        interval: Wilson's, 95%, of the pooled counts; as wide as the images alone make it, however many the poses.
+        rate: success rate, pooled over the poses that have enough images; see ``whorl.evaluation.headline``. NaN if no
+            clean image was recognised in any. Without counts image by image its interval is NaN.
+        mean: the unweighted mean over all poses, as in the paper's tables, likewise.
+        worst_case: of the images recognised in some pose, those that some pose fools; None without counts by image.
         accuracy: share of all images that are still recognised, each pose counting the same; NaN without images.
         clean_accuracy: the same of the clean images.
     """
 
-    mean: float
-    interval: tuple[float, float]
+    rate: Rate
+    mean: Rate
+    worst_case: Rate | None
     accuracy: float
     clean_accuracy: float
 
@@ -93,15 +97,41 @@ def bound(eps: float | None) -> str:
     return f"{levels}/255" if levels and math.isclose(levels / 255, eps, rel_tol=1e-9) else f"{eps:g}"
 
 
-def overall(cells: Sequence[Cell], *, repeats: int = 1) -> Overall:
-    """Sum up one series; ``repeats`` is how often each image was counted within a cell."""
-    with_rate = sum(1 for cell in cells if cell.counts.n_clean_correct)
-    pooled = sum((cell.counts for cell in cells), SuccessRate())
+def overall(cells: Sequence[Cell]) -> Overall:
+    """Sum up one series."""
+    images = joined_images(cells)
     return Overall(
-        mean=mean_rate(cells),
-        interval=pooled.interval(poses=repeats * max(1, with_rate)),
+        rate=headline_rate(cells),
+        mean=_from_counts(cells, "mean") if images is None else rate(images, "mean"),
+        worst_case=None if images is None else rate(images.any_pose()),
         accuracy=mean(cell.counts.accuracy for cell in cells),
         clean_accuracy=mean(cell.counts.clean_accuracy for cell in cells),
+    )
+
+
+def headline_rate(cells: Sequence[Cell]) -> Rate:
+    """The pooled rate of some cells that have enough images, with its interval if they have counts image by image."""
+    images = joined_images(cells)
+    if images is not None:
+        return headline(images)
+    kept = [cell for cell in cells if not cell.counts.few]
+    found = _from_counts(kept or cells, "pooled")
+    return replace(found, few=not kept, left_out=len(cells) - len(kept) if kept else 0)
+
+
+def _from_counts(cells: Sequence[Cell], over: Over) -> Rate:
+    """A rate without its images: of one cell the interval is Wilson's, of several there is none."""
+    pooled = sum((cell.counts for cell in cells), SuccessRate())
+    return Rate(
+        value=pooled.rate if over == "pooled" else mean_rate(cells),
+        interval=cells[0].counts.interval() if len(cells) == 1 else UNKNOWN,
+        images=max((cell.counts.n_clean_correct for cell in cells), default=0),
+        n=pooled.n_clean_correct,
+        successes=pooled.n_success,
+        poses=sum(1 for cell in cells if cell.counts.n_clean_correct),
+        over=over,
+        method="Wilson",
+        few=all(cell.counts.few for cell in cells),
     )
 
 
@@ -124,20 +154,20 @@ def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, AFFINE_INVARIANT + name) for name in names if AFFINE_INVARIANT + name in names]
 
 
-def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, float]]:
-    """What each attack costs and brings: (name, input gradients an image, mean success rate in [0, 1]).
+def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, Rate]]:
+    """What each attack costs and brings: (name, input gradients an image, success rate).
 
-    The rate is the mean over targets that the attack was not crafted on, or over all where there are no others.
+    The rate is pooled over poses and over targets that the attack was not crafted on, or all where there are no others.
     Attacks without gradients, or whose cost nobody recorded, are left out.
     """
     unseen = {key for key in found if not key.transfer.white_box} or set(found)
     rows = []
     for name in attacks(found):
         own = [cells for key, cells in found.items() if key.attack == name and key in unseen]
-        rate = mean(overall(cells).mean for cells in own)
+        pooled = headline_rate([cell for cells in own for cell in cells])
         spent = mean(cell.grad_evals / cell.counts.n for cells in own for cell in cells if cell.counts.n)
-        if spent > 0 and not math.isnan(rate):
-            rows.append((name, spent, rate))
+        if spent > 0 and not math.isnan(pooled.value):
+            rows.append((name, spent, pooled))
     return rows
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whorl.evaluation import Comparison, Pose
+from whorl.evaluation import FEWEST, Comparison, Pose, Rate
 from whorl.geometry.pose import FURTHER_NUMBERS, PoseNumber
 from whorl.report.content import CutOut, Grouped
 from whorl.report.gallery import CLEAN
-from whorl.report.series import Series, Transfer, attacks, overall, series, target_name, transfers
+from whorl.report.series import Overall, Series, Transfer, attacks, overall, series, target_name, transfers
 from whorl.runs.results import Cell
 
 UNDEFINED = "–"
+FEW = f"fewer than {FEWEST} images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,9 @@ class MeanTable:
         source: what the attacks were crafted on; "" if unknown.
         columns: the targets.
         over: what the figures are over, in words.
-        success: rows of success rates, of the images whose clean version is recognised.
+        success: rows of success rates, pooled, of the images whose clean version is recognised.
+        means: the same as unweighted means over the poses, as in the paper's tables.
+        worst: rows of shares of images that some pose fools, of those recognised in some pose.
         accuracy: rows of accuracies, of all images.
         clean: the accuracies of clean images.
     """
@@ -50,6 +53,8 @@ class MeanTable:
     columns: tuple[Transfer, ...]
     over: str
     success: tuple[tuple[str, tuple[TableEntry, ...]], ...]
+    means: tuple[tuple[str, tuple[TableEntry, ...]], ...] = ()
+    worst: tuple[tuple[str, tuple[TableEntry, ...]], ...] = ()
     accuracy: tuple[tuple[str, tuple[TableEntry, ...]], ...]
     clean: tuple[TableEntry, ...]
 
@@ -83,57 +88,60 @@ class ComparisonRow:
     other: str
     transfer: str
     n: int
+    difference: str
     ahead: int
     behind: int
     p_value: str
     verdict: str
 
 
-def mean_tables(cells: Sequence[Cell], *, repeats: int = 1) -> list[MeanTable]:
-    """A table for each source; ``repeats`` is how often each image was counted within a cell."""
+def mean_tables(cells: Sequence[Cell]) -> list[MeanTable]:
+    """A table for each source."""
     found = series(cells)
-    return [
-        _mean_table(found, source, repeats)
-        for source in dict.fromkeys(transfer.source for transfer in transfers(found))
-    ]
+    return [_mean_table(found, source) for source in dict.fromkeys(transfer.source for transfer in transfers(found))]
 
 
-def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str, repeats: int) -> MeanTable:
+def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTable:
     own = {key: cells for key, cells in found.items() if key.transfer.source == source}
     columns, names = tuple(transfers(own)), attacks(own)
     counts = sorted({len(cells) for cells in own.values()})
-    summed = {key: overall(cells, repeats=repeats) for key, cells in own.items()}
-    success: list[tuple[str, tuple[TableEntry, ...]]] = []
-    accuracy: list[tuple[str, tuple[TableEntry, ...]]] = []
+    summed = {key: overall(cells) for key, cells in own.items()}
     tops = {
-        transfer: _top([one.mean for key, one in summed.items() if key.transfer == transfer]) for transfer in columns
-    }
-    for name in names:
-        rates, shares = [], []
-        for transfer in columns:
-            one = summed.get(Series(name, transfer))
-            if one is None:
-                rates.append(_entry(math.nan))
-                shares.append(_entry(math.nan))
-                continue
-            best = one.mean == tops[transfer]
-            rates.append(_entry(one.mean, note=interval_text(one.interval), best=best))
-            shares.append(_entry(one.accuracy))
-        success.append((name, tuple(rates)))
-        accuracy.append((name, tuple(shares)))
-    clean = tuple(
-        _entry(next(one.clean_accuracy for key, one in summed.items() if key.transfer == transfer))
+        transfer: _top([one.rate.value for key, one in summed.items() if key.transfer == transfer])
         for transfer in columns
-    )
+    }
+
+    def rows(entry: Callable[[Overall, Transfer], TableEntry]) -> tuple[tuple[str, tuple[TableEntry, ...]], ...]:
+        made = []
+        for name in names:
+            known = [(summed.get(Series(name, transfer)), transfer) for transfer in columns]
+            made.append((name, tuple(_entry(math.nan) if one is None else entry(one, at) for one, at in known)))
+        return tuple(made)
+
     many = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    clean = [next(one for key, one in summed.items() if key.transfer == transfer) for transfer in columns]
+    several = many != "1"
     return MeanTable(
         source=source,
         columns=columns,
-        over="mean over one pose" if many == "1" else f"mean over {many} poses",
-        success=tuple(success),
-        accuracy=tuple(accuracy),
-        clean=clean,
+        over=f"pooled over {many} poses" if several else "in one pose",
+        success=rows(lambda one, at: rate_entry(one.rate, best=one.rate.value == tops[at])),
+        means=rows(lambda one, _: rate_entry(one.mean)) if several else (),
+        worst=rows(lambda one, _: _entry(math.nan) if one.worst_case is None else rate_entry(one.worst_case))
+        if several
+        else (),
+        accuracy=rows(lambda one, _: _entry(one.accuracy)),
+        clean=tuple(_entry(one.clean_accuracy) for one in clean),
     )
+
+
+def rate_entry(one: Rate, *, best: bool = False) -> TableEntry:
+    """A rate with its interval, and how many transformed images it is of; marked where those are too few."""
+    if math.isnan(one.value):
+        return _entry(one.value)
+    parts = [interval_text(one.interval), f"n = {one.n}", f"{one.left_out} poses of few images left out"]
+    note = ", ".join(part for part in parts[: 3 if one.left_out else 2] if part)
+    return _entry(one.value, note=f"{note}; {FEW}" if one.few else note, best=best and not one.few)
 
 
 def pose_tables(cells: Sequence[Cell]) -> list[DetailTable]:
@@ -166,7 +174,7 @@ def _pose_keys(pose: Pose, further: Sequence[PoseNumber]) -> tuple[TableEntry, .
     )
 
 
-def cut_out_tables(cut: CutOut, *, repeats: int = 1) -> list[MeanTable]:
+def cut_out_tables(cut: CutOut) -> list[MeanTable]:
     """Over all photographs: a table for each source, or one of clean images alone."""
     clean = _clean_shares(cut.cells)
     attacked = [cell for cell in cut.cells if cell.attack != CLEAN]
@@ -179,7 +187,7 @@ def cut_out_tables(cut: CutOut, *, repeats: int = 1) -> list[MeanTable]:
         replace(
             table, over=over, clean=tuple(_entry(clean.get(transfer.target, math.nan)) for transfer in table.columns)
         )
-        for table in mean_tables(attacked, repeats=repeats)
+        for table in mean_tables(attacked)
     ]
 
 
@@ -227,7 +235,8 @@ def _detail_table(
             if cell is None or not cell.counts.n_clean_correct
             else _entry(
                 cell.counts.rate,
-                note=f"{cell.counts.n_success} of {cell.counts.n_clean_correct}",
+                note=f"{cell.counts.n_success} of {cell.counts.n_clean_correct}"
+                + (f"; {FEW}" if cell.counts.few else ""),
                 best=cell.counts.rate == top,
             )
             for cell in cells
@@ -241,23 +250,34 @@ def _detail_table(
 def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> list[ComparisonRow]:
     """A row for each comparison, the better attack first."""
     rows = []
-    for (attack, other, source, target), found in comparisons.items():
-        first, second, b, c = (
-            (attack, other, found.b, found.c) if found.b >= found.c else (other, attack, found.c, found.b)
-        )
+    for (attack, other, source, target), made in comparisons.items():
+        first, second, found = (attack, other, made) if made.leads else (other, attack, made.swapped())
         rows.append(
             ComparisonRow(
                 attack=first,
                 other=second,
                 transfer=str(Transfer(source, target, white_box=False)),
                 n=found.n,
-                ahead=b,
-                behind=c,
+                difference=points_text(found),
+                ahead=found.b,
+                behind=found.c,
                 p_value="< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
-                verdict=f"{first} is ahead" if found.differs() else "cannot be distinguished",
+                verdict=f"{first} is ahead" if found.ahead > 0 else "not significant",
             )
         )
     return rows
+
+
+def points_text(found: Comparison) -> str:
+    """A difference in points, with its interval.
+
+    >>> points_text(Comparison(n=100, b=9, c=1, difference=0.08, interval=(0.02, 0.141)))
+    '8.0 (2.0 to 14.1)'
+    """
+    if math.isnan(found.difference):
+        return UNDEFINED
+    low, high = found.interval
+    return f"{100 * found.difference:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def percent(share: float) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whorl.data.image_files import SUFFIXES
-from whorl.data.layouts import list_images
-from whorl.errors import WhorlError
-from whorl.runs.folder import Json, RunFolder, folder_name
+from whorl.data.layouts import ids_of, list_images
+from whorl.errors import WhorlError, printable
+from whorl.files import has_sha256
+from whorl.runs.folder import ForeignManifestError, Json, RunFolder, folder_name
 from whorl.runs.store import image_facts
 
 
@@ -25,7 +26,7 @@ class AdversarialFolder:
         attack: its name, if a manifest has it; else the folder's.
         source: network that it was crafted on; empty if unknown.
         eps: radius of the ball; None if unknown, or if nothing bounds the attack.
-        crafted: what is known of each image: label, hash of the clean one, cost; empty without a manifest.
+        crafted: what is known of each image: label, hash of it and of the clean one, cost; empty without a manifest.
     """
 
     path: Path
@@ -39,6 +40,22 @@ class AdversarialFolder:
     def label(self) -> str:
         """What to call it in a table."""
         return f"{self.attack} on {self.source}" if self.source else self.attack
+
+    def file(self, name: str) -> Path:
+        """Give an image's file, by its id, if it is still what was crafted.
+
+        Raises:
+            WhorlError: there is no such image, or a run folder holds another hash of it.
+        """
+        if name not in self.files:
+            raise WhorlError(f"{self.path}: there is no image {name!r}.")
+        path, digest = self.files[name], self.crafted.get(name, {}).get("sha256")
+        if digest is not None and not has_sha256(path, digest):
+            raise WhorlError(
+                f"{path} was changed after it was crafted: its SHA-256 is not the one in the run folder. Craft it "
+                "again with the same command, or copy the images elsewhere if they are to be used as they are."
+            )
+        return path
 
     def spent(self, fact: str, ids: Sequence[str]) -> float | None:
         """Add up what crafting some images took; None unless it is known of all of them."""
@@ -63,7 +80,7 @@ def open_adversarial(path: Path) -> AdversarialFolder:
     files = {entry.id: entry.path for entry in list_images(path)} if tabled else _images(path)
     if not files:
         raise WhorlError(f"{path} holds no images. Expected adversarial ones, named by the clean images' ids.")
-    return _with_manifest(AdversarialFolder(path=path, files=files, attack=path.resolve().name))
+    return _with_manifest(AdversarialFolder(path=path, files=files, attack=printable(path.resolve().name)))
 
 
 def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
@@ -77,18 +94,15 @@ def told_apart(folders: Iterable[AdversarialFolder]) -> list[AdversarialFolder]:
     for folder in listed:
         if paths[folder.path.resolve()] > 1:
             raise WhorlError(f"{folder.path} is given more than once. Name each folder of adversarial images once.")
-    return [replace(folder, attack=str(folder.path)) if labels[folder.label] > 1 else folder for folder in listed]
+    return [
+        replace(folder, attack=printable(str(folder.path))) if labels[folder.label] > 1 else folder for folder in listed
+    ]
 
 
 def _images(folder: Path) -> dict[str, Path]:
     found = (path for path in sorted(folder.rglob("*")) if path.suffix.lower() in SUFFIXES and path.is_file())
-    names = {path.relative_to(folder): path for path in found if not path.name.startswith(".")}
-    stems = Counter(name.with_suffix("").as_posix() for name in names)
-    # As data sets do it: with suffix where two would share an id.
-    return {
-        name.as_posix() if stems[name.with_suffix("").as_posix()] > 1 else name.with_suffix("").as_posix(): path
-        for name, path in names.items()
-    }
+    paths = [path for path in found if not path.name.startswith(".")]
+    return dict(zip(ids_of([path.relative_to(folder) for path in paths]), paths, strict=True))
 
 
 def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
@@ -97,11 +111,11 @@ def _with_manifest(folder: AdversarialFolder) -> AdversarialFolder:
     if len(place.parents) < 3 or place.parents[1].name != "adv":
         return folder
     crafted: Json = {}
-    with suppress(WhorlError):  # somebody else's manifest
+    with suppress(ForeignManifestError):
         crafted = RunFolder(place.parents[2]).read()["crafted"]
     for entry in crafted.values():
         if entry["attack"] == place.parent.name and folder_name(entry["source"]) == place.name:
-            eps = entry["settings"].get("eps")
+            eps = entry.get("settings", {}).get("eps")
             return replace(
                 folder,
                 attack=entry["attack"],

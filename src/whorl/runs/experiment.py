@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Pose, SuccessRate, check_recognised
+from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration
@@ -40,6 +39,7 @@ class Done:
         ids: the images that were used, in order.
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
         distances: of the adversarial images to the clean ones, by (attack, source).
+        whole: what became of each image; attacks are called ``label/source``. See ``outcomes``.
         left_out: images that could not be used: id and reason.
         computed: tasks that were done now.
         seconds: how long it took now.
@@ -50,6 +50,7 @@ class Done:
     ids: list[str]
     cells: tuple[Cell, ...]
     distances: Mapping[tuple[str, str], Distance]
+    whole: Outcomes = field(repr=False)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
@@ -65,19 +66,25 @@ class Done:
         return self.folder / "results.csv"
 
     def outcomes(self, source: str) -> Outcomes:
-        """What became of each image under every attack on one source, by their labels; read from the store once.
+        """What became of each image under every attack on one source, by their labels.
 
         Raises:
-            WhorlError: there is no such source, or a chunk is gone.
+            WhorlError: there is no such source.
         """
+        known: dict[str, Outcomes] = self.__dict__.setdefault("_outcomes", {})  # kept, for its resamples are too
+        if source not in known:
+            known[source] = self._crafted_on(source)
+        return known[source]
+
+    def _crafted_on(self, source: str) -> Outcomes:
         rows = [row for row, variant in enumerate(self._attacked) if variant.source == source]
         if not rows:
             raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
         labels = tuple(self._attacked[row].label for row in rows)
         return replace(
-            self._outcomes,
+            self.whole,
             attacks=labels,
-            adversarial=self._outcomes.adversarial[rows],
+            adversarial=self.whole.adversarial[rows],
             distances={label: self.distances[label, source] for label in labels},
         )
 
@@ -85,11 +92,9 @@ class Done:
     def _attacked(self) -> list[Variant]:
         return [variant for variant in self.plan.variants if variant.attack is not None]
 
-    @cached_property
-    def _outcomes(self) -> Outcomes:
-        return Outcomes.joined([outcomes for outcomes, _ in self.plan.by_chunk()])
-
-    def compare(self, first: str, second: str, source: str, target: str, pose: Pose | None = None) -> Comparison:
+    def compare(
+        self, first: str, second: str, source: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
+    ) -> Comparison:
         """Compare two attacks on one target, in one pose or over all of them; see ``whorl.evaluation.Outcomes``.
 
         Args:
@@ -98,11 +103,12 @@ class Done:
             source: network that both were crafted on.
             target: as the declaration names it.
             pose: None for all.
+            poses: how they are put together; None compares headline rates.
 
         Raises:
             WhorlError: there is no such attack, source, target or pose.
         """
-        return self.outcomes(source).compare(first, second, target, pose)
+        return self.outcomes(source).compare(first, second, target, pose, poses=poses)
 
 
 class ExperimentOptions(TypedDict, total=False):
@@ -334,11 +340,11 @@ def _note(ready: Preparation) -> None:
 
 
 class Tally:
-    """Adds up the chunks of an experiment, one by one; no more than a chunk's answers are held at a time."""
+    """Puts the chunks of an experiment together, one by one."""
 
     def __init__(self) -> None:
+        self.parts: list[Outcomes] = []
         self.counts: dict[tuple[str, str, Pose], SuccessRate] = {}
-        self.distances: dict[str, Distance] = {}
         self.spent: dict[str, tuple[int, float]] = {}
         self.ids: list[str] = []
         self.left_out: list[tuple[str, str]] = []
@@ -346,13 +352,13 @@ class Tally:
     def add(self, outcomes: Outcomes, chunks: Sequence[Chunk]) -> None:
         """Add what became of some images: the clean chunk first."""
         clean, *attacked = chunks
+        self.parts.append(outcomes)
         self.ids += clean.ids
         self.left_out += clean.bad
         self.counts = {cell: self.counts.get(cell, SuccessRate()) + one for cell, one in outcomes.counts.items()}
         for name, chunk in zip(outcomes.attacks, attacked, strict=True):
             gradients, seconds = self.spent.get(name, (0, 0.0))
             self.spent[name] = (gradients + sum(chunk.grad_evals), seconds + chunk.seconds)
-            self.distances[name] = self.distances.get(name, Distance()) + chunk.distance
 
     def rates(self) -> dict[str, float]:
         """Pooled success rates so far, where there are any, by what a tracker calls them."""
@@ -383,13 +389,14 @@ def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
     plan, left_out = ready.plan, tally.left_out
     if not tally.ids:
         raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
-    variants = [variant for variant in plan.variants if variant.attack is not None]
+    variants, whole = [variant for variant in plan.variants if variant.attack is not None], Outcomes.joined(tally.parts)
     return Done(
         declaration=ready.declaration,
         plan=plan,
         ids=tally.ids,
-        cells=tuple(_cells(plan, variants, tally.counts, tally.spent)),
-        distances={(variant.label, variant.source): tally.distances[variant.name] for variant in variants},
+        cells=tuple(_cells(plan, variants, whole, tally.spent)),
+        distances={(variant.label, variant.source): whole.distances[variant.name] for variant in variants},
+        whole=whole,
         left_out=left_out,
         computed=computed,
         seconds=time.perf_counter() - ready.start,
@@ -399,7 +406,7 @@ def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
 def _cells(
     plan: Plan,
     variants: Sequence[Variant],
-    counts: Mapping[tuple[str, str, Pose], SuccessRate],
+    whole: Outcomes,
     spent: Mapping[str, tuple[int, float]],
 ) -> Iterator[Cell]:
     for variant in variants:
@@ -414,7 +421,8 @@ def _cells(
                     defense="+".join(layers) or UNDEFENDED,
                     pose=pose,
                     eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
-                    counts=counts[variant.name, name, pose],
+                    counts=whole.counts[variant.name, name, pose],
                     grad_evals=gradients,
                     seconds=seconds,
+                    images=whole.counted(variant.name, name, [pose]),
                 )

@@ -17,20 +17,27 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 import whorl
 from whorl.data import load_image
 from whorl.errors import WhorlError
+from whorl.files import read_back
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 FORMAT = 1
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow")
 _LONGEST_NAME = 100
+
+
+class ForeignManifestError(WhorlError):
+    """A ``manifest.json`` that another program wrote, or another version of whorl."""
 
 
 class RunFolder:
@@ -65,18 +72,90 @@ class RunFolder:
         return torch.stack([load_image(self.image(attack, source, name)) for name in ids])
 
     def read(self) -> Json:
-        """Read the manifest; an empty one where there is none yet."""
-        try:
-            content = json.loads(self.manifest.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        """Read the manifest; an empty one where there is none yet.
+
+        Raises:
+            ForeignManifestError: it is not ours.
+            WhorlError: it is ours, and damaged.
+        """
+        content = read_back(self.manifest, _parsed, remedy=_RUN_AGAIN)
+        if content is None:
             return {"format": FORMAT, "crafted": {}}
-        except (OSError, ValueError) as error:
-            raise WhorlError(
-                f"{self.manifest} cannot be read ({error}). Remove it, or choose another folder."
-            ) from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT or "crafted" not in content:
-            raise WhorlError(f"{self.manifest} is not a manifest of this version of whorl. Choose another folder.")
+        if not content:
+            raise ForeignManifestError(
+                f"{self.manifest} is not a manifest of this version of whorl. Choose another folder."
+            )
         return content
+
+
+def _parsed(text: bytes) -> Json:
+    """A manifest, or nothing if it is none of ours."""
+    content = json.loads(text)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "crafted" not in content:
+        return {}
+    checked(_Manifest, content)
+    return content
+
+
+_RUN_AGAIN = "and run the same command again, which keeps what was finished; or choose another folder"
+
+
+class _Written(BaseModel):
+    """What is read again of a part of the manifest; what else it says stays."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _ImageFacts(_Written):
+    sha256: str = ""
+    clean_sha256: str = ""
+    grad_evals: int = 0
+    seconds: float = 0.0
+
+
+class _Crafted(_Written):
+    attack: str
+    source: str
+    settings: Json = {}
+    images: dict[str, _ImageFacts] = {}
+    data: Json = {}
+
+
+class _QueryCell(_Written):
+    attack: str
+    start: str
+    target: str
+    cells: str
+
+
+class _QuerySettings(_Written):
+    attacks: dict[str, str]
+
+
+class _QueryTable(_Written):
+    cells: dict[str, _QueryCell]
+    settings: _QuerySettings
+
+
+class _Manifest(_Written):
+    crafted: dict[str, _Crafted]
+    table7: _QueryTable | None = None
+
+
+def checked(kind: type[T], content: Any) -> T:
+    """Make a record of what JSON holds.
+
+    Raises:
+        ValueError: something in it is not what such a record holds; the message says where.
+
+    >>> checked(dict[str, int], {"a": 1})
+    {'a': 1}
+    """
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ValidationError as error:
+        at = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+        raise ValueError(f"{at or 'the whole'} is not as it was written") from error
 
 
 def folder_name(source: str) -> str:
@@ -90,7 +169,8 @@ def folder_name(source: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9._+-]", "_", source).lstrip(".")
     if safe == source and len(safe) <= _LONGEST_NAME:
         return safe
-    return f"{safe[:_LONGEST_NAME]}-{hashlib.blake2b(source.encode(), digest_size=4).hexdigest()}"
+    digest = hashlib.blake2b(source.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{safe[:_LONGEST_NAME]}-{digest}"
 
 
 def attack_label(name: str) -> str:

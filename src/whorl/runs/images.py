@@ -130,7 +130,7 @@ class Data(TomlTable):
 
     def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
         """List them, or those whose places are chosen, and hash each."""
-        return _hashed(self._images, _some(islice(self._entries(), self.limit), chosen))
+        return hashed_images(self._images, _some(islice(self._entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
@@ -193,7 +193,7 @@ class Opened:
     def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
         """List them, or those whose places are chosen, and hash each."""
         images: ImageSet = vars(self)["_images"]
-        return _hashed(images, _some(islice(images.entries(), self.limit), chosen))
+        return hashed_images(images, _some(islice(images.entries(), self.limit), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Read some of them."""
@@ -297,7 +297,8 @@ def _some(items: Iterable[T], chosen: Chosen | None) -> Iterator[T]:
     return (item for place, item in enumerate(items) if chosen is None or chosen(place))
 
 
-def _hashed(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:
+def hashed_images(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:
+    """Hash the content of listed images, all in one pass."""
     if not images.threads:  # each is hashed as it comes, which is all that a stream allows
         return [HashedImage(entry=entry, sha256=_sha256(images, entry)) for entry in entries]
     listed = list(entries)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from whorl.data import BadImage, ImageData, Images, iter_images, load_image, open_images
+from whorl.data import BadImage, ImageData, load_image, open_images
 from whorl.data.classes import labelled
-from whorl.data.layouts import SAMPLES
+from whorl.data.image_files import checked_size
+from whorl.data.images import collect
+from whorl.data.layouts import SAMPLES, ListedImage
 from whorl.errors import WhorlError, some_of
 from whorl.evaluation import AttackedImages
+from whorl.files import sha256_of
 from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
-from whorl.runs.images import SAMPLE_SIDE
+from whorl.runs.images import SAMPLE_SIDE, hashed_images
 from whorl.runs.plan import chunk_size
+
+
+class OtherSizeError(WhorlError):
+    """Clean images of two sizes: no single one is bad, so none can be left out."""
 
 
 class PairedImages:
@@ -38,6 +46,7 @@ class PairedImages:
     Attributes:
         folders: the adversarial ones.
         left_out: images that were left out so far.
+        shape: (3, height, width) of all images; None before one is read.
 
     Raises:
         WhorlError: a bad setting or folder, or an adversarial image without a clean one or the other way round.
@@ -58,12 +67,14 @@ class PairedImages:
         self.device = device or torch.device("cpu")
         if size is None and str(clean) == str(SAMPLES) and not SAMPLES.exists():
             size = SAMPLE_SIDE  # as they are attacked
-        self.size, self.skip_bad = size, skip_bad
+        for what, given in {"limit": limit, "batch_size": batch_size}.items():
+            if given is not None and given < 1:
+                raise WhorlError(f"{what} must be a whole number from 1; got {given}.")
+        self.size, self.skip_bad = checked_size(size), skip_bad
         self.left_out: list[BadImage] = []
-        some = chunk_size(self.device, batch_size)
-        self._images = iter_images(clean, batch_size=some, limit=limit, size=size, skip_bad=skip_bad)
-        self._clean, self._entries = clean, list(open_images(clean).entries())
-        self._labels: dict[str, int | None] = {}
+        self.shape: tuple[int, ...] | None = None
+        self._clean, self._images, self._chunk = clean, open_images(clean), chunk_size(self.device, batch_size)
+        self._entries = list(self._images.entries())
         listed = [entry.id for entry in self._entries]
         self._wanted, known = listed[:limit], frozenset(listed)
         for folder in self.folders:
@@ -87,19 +98,94 @@ class PairedImages:
             WhorlError: networks that do not share their classes, class folders that name none of them, or images that
                 cannot be used.
         """
-        matched = labelled(self._entries, shared_labels(networks or {}), self._clean)
-        self._labels = {entry.id: entry.label for entry in matched}
-        stage, seen, used, total = "evaluating", 0, 0, len(self._wanted)
-        progress(stage, seen, total)
-        for images in self._images:
-            self.left_out += images.bad
-            batch = self._pair(images)
+        for chunk in self.chunks(networks, progress):
+            batch = self.read(chunk)
             if batch.ids:
                 yield batch
-            seen, used = seen + len(images.ids) + len(images.bad), used + len(batch.ids)
-            progress(stage, seen, total)
-        if not used:
+
+    def chunks(
+        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
+    ) -> Iterator[list[ListedImage]]:
+        """Give the clean images as listed, a batch at a time; those that cannot be used are found in ``read``.
+
+        Args:
+            networks: see ``batches``.
+            progress: called with each batch.
+
+        Raises:
+            WhorlError: as ``batches``; at the end, if every image was left out.
+        """
+        stage, total = "evaluating", len(self._wanted)
+        matched = list(labelled(self._entries, shared_labels(networks or {}), self._clean))[:total]
+        progress(stage, 0, total)
+        for start in range(0, total, self._chunk):
+            yield matched[start : start + self._chunk]
+            progress(stage, min(start + self._chunk, total), total)
+        unused = {bad.id for bad in self.left_out}
+        if all(name in unused for name in self._wanted):
             raise WhorlError(f"none of the {total} images can be used. One of them: {self.left_out[-1].reason}")
+
+    def hashes(self, chunk: Sequence[ListedImage]) -> list[list[object]]:
+        """All that the pixels of a chunk depend on: label and hash of each clean file, and hashes of its versions."""
+
+        def version(path: Path | None) -> str:
+            try:
+                return "" if path is None else sha256_of(path)
+            except OSError:  # said when it is read
+                return ""
+
+        return [
+            [
+                entry.id,
+                entry.label,
+                self._digests[entry.id],
+                *(version(one.files.get(entry.id)) for one in self.folders),
+            ]
+            for entry in chunk
+        ]
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """Hash of each clean image, by id; of all at once, for some data sets are streams, which go forward only."""
+        wanted = self._entries[: len(self._wanted)]
+        return {image.entry.id: image.sha256 for image in hashed_images(self._images, wanted)}
+
+    def read(self, chunk: Sequence[ListedImage]) -> AttackedImages:
+        """Decode a chunk with all versions of its images; those that are left out are added to ``left_out``."""
+        clean, labels, ids = [], [], []
+        versions: dict[str, list[Tensor]] = {folder.label: [] for folder in self.folders}
+        for entry in chunk:
+            path = entry.path
+            try:
+                x, y, _ = collect(self._images, [entry], size=self.size)
+                self._check_shape(x[0], path)
+                read = {}
+                for folder in self.folders:
+                    path = folder.files.get(entry.id, folder.path / f"{entry.id}.png")
+                    read[folder.label] = self._read(folder, entry.id, x[0])
+            except WhorlError as error:
+                if not self.skip_bad or isinstance(error, OtherSizeError):
+                    raise
+                self.left_out.append(BadImage(path=path, id=entry.id, reason=str(error)))
+                continue
+            clean.append(x)
+            labels.append(y)
+            ids.append(entry.id)
+            for label, image in read.items():
+                versions[label].append(image)
+        if not ids:
+            return AttackedImages(torch.empty(0), {}, torch.empty(0), [])
+        stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items()}
+        return AttackedImages(torch.cat(clean).to(self.device), stacked, torch.cat(labels).to(self.device), ids)
+
+    def _check_shape(self, image: Tensor, path: Path) -> None:
+        shape = tuple(image.shape)
+        self.shape = self.shape or shape
+        if shape != self.shape:
+            raise OtherSizeError(
+                f"expected images of one size (height, width), got {self.shape[1:]} before and {path} of {shape[1:]}. "
+                "Set size to resize them all."
+            )
 
     def _require_same(self, folder: AdversarialFolder, extra: list[str], clean: ImageData) -> None:
         missing = [name for name in self._wanted if name not in folder.files]
@@ -113,38 +199,8 @@ class PairedImages:
                 f"{folder.path} holds what {clean} does not: {some_of(extra)}. Remove it, or leave it out (skip_bad)."
             )
 
-    def _pair(self, images: Images) -> AttackedImages:
-        versions: dict[str, list[Tensor]] = {folder.label: [] for folder in self.folders}
-        good: list[int] = []
-        for i, name in enumerate(images.ids):
-            read = self._read_all(name, images.x[i])
-            if read is not None:
-                good.append(i)
-                for label, image in read.items():
-                    versions[label].append(image)
-        stacked = {label: torch.stack(column).to(self.device) for label, column in versions.items() if column}
-        ids = [images.ids[i] for i in good]
-        y = torch.tensor([self._labels[name] for name in ids], dtype=torch.int64)
-        return AttackedImages(images.x[good].to(self.device), stacked, y.to(self.device), ids)
-
-    def _read_all(self, name: str, clean: Tensor) -> dict[str, Tensor] | None:
-        """Read an image's adversarial versions by label; None if it is to be left out."""
-        versions = {}
-        for folder in self.folders:
-            try:
-                versions[folder.label] = self._read(folder, name, clean)
-            except WhorlError as error:
-                if not self.skip_bad:
-                    raise
-                path = folder.files.get(name, folder.path / f"{name}.png")
-                self.left_out.append(BadImage(path=path, id=name, reason=str(error)))
-                return None
-        return versions
-
     def _read(self, folder: AdversarialFolder, name: str, clean: Tensor) -> Tensor:
-        if name not in folder.files:
-            raise WhorlError(f"{folder.path}: there is no image {name!r}.")
-        image = load_image(folder.files[name], size=self.size)
+        image = load_image(folder.file(name), size=self.size)
         if image.shape != clean.shape:
             raise WhorlError(
                 f"{folder.files[name]}: expected (height, width) {tuple(clean.shape[1:])}, as the clean image; got "

@@ -126,7 +126,7 @@ def table7(
         "attacks": {name: repr(attack) for name, attack in bare.items()},
         "whorl_version": whorl.__version__,
     }
-    with Store.open(out) as store:
+    with Store.open(out, ["whorl", "paper", "table7"]) as store:
         _claim(store, identity)
         chosen = options.get("start_settings") or {}
         settings = {start: {**chosen.get(start, {}), "eps": eps} for start in starts if start != "none"}

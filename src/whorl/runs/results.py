@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from whorl import evaluation
-from whorl.evaluation import Pose, SuccessRate
+from whorl.evaluation import ImageCounts, Pose, SuccessRate
 from whorl.files import write_csv
 from whorl.geometry.pose import FURTHER_NUMBERS
 
@@ -34,6 +34,8 @@ class Cell:
         grad_evals: input gradients spent on all images, whatever the target and pose.
         seconds: spent on crafting them, likewise.
         recorded: whether these two are known; they stay empty if not.
+        images: the counts image by image, the same images in the same order in every cell; None if they are not known,
+            and then there are no intervals over poses.
     """
 
     attack: str
@@ -46,6 +48,7 @@ class Cell:
     grad_evals: int = 0
     seconds: float = 0.0
     recorded: bool = True
+    images: ImageCounts | None = field(default=None, compare=False, repr=False)
 
     def row(self) -> tuple[str | int | float, ...]:
         """The cell in the order of ``COLUMNS``; what is undefined stays empty. See :func:`rows` for a whole table."""
@@ -102,3 +105,12 @@ def mean_rate(cells: Iterable[Cell]) -> float:
     See ``whorl.evaluation.mean_rate``, which does it.
     """
     return evaluation.mean_rate(cell.counts for cell in cells)
+
+
+def joined_images(cells: Iterable[Cell]) -> ImageCounts | None:
+    """Put the counts image by image of several cells together; None if some are not known, or are of other images."""
+    parts = [cell.images for cell in cells]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts) or len({part.eligible.shape[1] for part in known}) > 1:
+        return None
+    return ImageCounts.joined(known)

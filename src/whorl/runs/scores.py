@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import combinations
-
-from torch import Tensor
+from pathlib import Path
 
 from whorl.data import BadImage
 from whorl.evaluation import (
     PAPER_POSES,
-    AttackedImages,
     Comparison,
     Distance,
     ImageCounts,
@@ -21,18 +20,18 @@ from whorl.evaluation import (
     SuccessRate,
     WorstPoses,
     check_recognised,
+    headline,
     holm,
-    outcomes,
     rate,
-    to_8_bits,
-    worst_pose,
 )
-from whorl.evaluation.prediction import Targets
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
+from whorl.runs.engines import Interrupted
+from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import Cell
+from whorl.runs.store import Store
 from whorl.transforms import RandomAffine
 
 
@@ -43,9 +42,9 @@ class Summary:
     Attributes:
         attack: the folder's label.
         target: the network's name with its defence.
-        rate: success rate over all poses, pooled, with its interval over images; NaN if the target recognised no clean
-            image in any.
-        mean: the unweighted mean over the poses, as in the paper's tables, likewise.
+        rate: success rate, pooled over the poses that have enough images, with its interval over images; see
+            ``whorl.evaluation.headline``. NaN if the target recognised no clean image in any.
+        mean: the unweighted mean over all poses, as in the paper's tables, likewise.
         worst_case: counts of images that some pose fools.
         lowest: the pose with the lowest rate, and that rate; None if there is no rate.
         highest: likewise.
@@ -122,6 +121,7 @@ def evaluate_folders(
     *,
     poses: Sequence[Pose] = PAPER_POSES,
     box: RandomAffine | None = None,
+    keep: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluated:
     """Score folders of adversarial images against the clean ones, in one pass, a batch in memory at a time.
@@ -131,15 +131,26 @@ def evaluate_folders(
         targets: networks to evaluate, on the images' device.
         poses: in which to show the images.
         box: within which to search for the worst pose of each image, by ``whorl.worst_pose``; None searches not.
+        keep: folder that keeps what became of each batch, so that an interrupted evaluation goes on where it stopped;
+            ``kept_outcomes.forget_kept`` removes it. None keeps nothing.
         progress: called with each batch.
 
     Raises:
         WhorlError: an image is unreadable or of another size, and is not to be left out.
+        Interrupted: Ctrl-C. What was finished is kept.
     """
-    folders, asked = images.folders, {target.name: target.net for target in targets}
-    found: dict[tuple[str | None, str], WorstPoses] = {}
-    batches = images.batches(asked, progress)
-    done = outcomes(batches if box is None else _searched(batches, asked, box, found), asked, poses)
+    folders = images.folders
+    parts: list[Outcomes] = []
+    found: WorstByVersion = {}
+    with nullcontext() if keep is None else Store.open(keep, ["whorl", "evaluate"]) as store:
+        try:
+            for chunk in evaluate_chunks(images, targets, poses, box=box, store=store, progress=progress):
+                parts += [] if chunk.outcomes is None else [chunk.outcomes]
+                found |= {key: found[key] + more if key in found else more for key, more in chunk.worst.items()}
+        except KeyboardInterrupt as error:
+            again = "" if keep is None else f"What was finished is in {keep}. Run the same command again to go on."
+            raise Interrupted(again) from error
+    done = Outcomes.joined(parts)
     pairs = [(a.label, b.label, target.name) for a, b in combinations(folders, 2) for target in targets]
     compared = holm({names: done.compare(*names) for names in pairs})
     cells: list[Cell] = []
@@ -160,23 +171,6 @@ def evaluate_folders(
         left_out=images.left_out,
         worst_cases=tuple(_worst_case(found, *names) for names in found),
     )
-
-
-def _searched(
-    batches: Iterable[AttackedImages],
-    targets: Targets,
-    box: RandomAffine,
-    found: dict[tuple[str | None, str], WorstPoses],
-) -> Iterator[AttackedImages]:
-    """Search for the worst pose of all versions of the images, target by target, and pass the batches on."""
-    for batch in batches:
-        versions: dict[str | None, Tensor] = {None: batch.x}
-        versions |= {name: to_8_bits(adv) for name, adv in batch.adversarial.items()}
-        for target, net in targets.items():
-            for name, shown in versions.items():
-                more = worst_pose(net, shown, batch.y, ids=batch.ids, box=box)
-                found[name, target] = found[name, target] + more if (name, target) in found else more
-        yield batch
 
 
 def _worst_case(found: Mapping[tuple[str | None, str], WorstPoses], attack: str | None, target: str) -> WorstCase:
@@ -203,6 +197,7 @@ def _cell(
         grad_evals=int(grad_evals or 0),
         seconds=seconds or 0.0,
         recorded=grad_evals is not None and seconds is not None,
+        images=done.counted(folder.label, target.name, [pose]),
     )
 
 
@@ -213,7 +208,7 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
     return Summary(
         attack=attack,
         target=target,
-        rate=rate(counts),
+        rate=headline(counts),
         mean=rate(counts, "mean"),
         worst_case=done.worst_case(attack, target),
         lowest=min(rates.items(), key=lambda item: item[1], default=None),

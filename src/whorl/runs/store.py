@@ -28,16 +28,16 @@ from typing import Any, Self
 from torch import Tensor
 
 from whorl.data import save_image
-from whorl.errors import WhorlError
 from whorl.evaluation import Distance, Pose
-from whorl.files import exclusive, has_sha256, remove_parts, sha256_of, write_file
+from whorl.files import has_sha256, held, read_back, sha256_of, write_file
 from whorl.geometry.pose import FURTHER_NUMBERS
-from whorl.runs.folder import Json, RunFolder
+from whorl.runs.folder import Json, RunFolder, checked
 
 CLEAN = Path("_clean")
 """Where chunks of clean images lie, below ``cells``."""
 
-_FORMAT, _THREADS = 2, 8
+_FORMAT, _UNHASHED = 3, 2  # what is written now, and what was before cells carried a hash of themselves
+_THREADS = 8
 _DIGITS, _NAME = 20, 32  # of a number of queries, and of a hash in a file's name
 
 
@@ -95,12 +95,15 @@ class Chunk:
     def facts(self) -> Json:
         """What a manifest says of each image: label, hashes, and what it cost."""
         labels = {name: label for name, label, _ in self.images}
+        # adv/<attack>/<source>/<id>.png
+        made = {path.split("/", 3)[3]: digest for path, digest in self.files.items() if path.startswith("adv/")}
         each = round(self.seconds / max(1, len(self.ids)), 4)
         columns: dict[str, Sequence[Any]] = {"clean_sha256": self.clean, "start_sha256": self.starts}
         columns |= {"queries": self.queries, "success": self.success} if self.queries else {}
         return {
             name: {
                 "label": labels[name],
+                **({"sha256": made[f"{name}.png"]} if f"{name}.png" in made else {}),
                 **{fact: values[i] for fact, values in columns.items() if values},
                 "grad_evals": self.grad_evals[i] if self.grad_evals else 0,
                 "seconds": each,
@@ -194,15 +197,8 @@ class Store(RunFolder):
             WhorlError: the folder cannot be written to.
         """
         store = cls(Path(path).absolute())
-        try:
-            with exclusive(store.path / ".run", " ".join(command) or "python"):
-                remove_parts(store.path)  # which a killed process left
-                yield store
-        except OSError as error:
-            raise WhorlError(
-                f"cannot work in {store.path} ({error}). Choose a folder that is writable and has space; "
-                "what was finished is kept."
-            ) from error
+        with held(store.path, " ".join(command) or "python"):
+            yield store
 
     # ------------------------------------------------------------------------------------------------------- chunks
 
@@ -247,8 +243,7 @@ class Store(RunFolder):
                 digests = list(pool.map(_written, (files or {}).items()))
             names = [file.relative_to(self.path).as_posix() for file in files or ()]
             chunk.files |= dict(zip(names, digests, strict=True))
-            content: Json = {"format": _FORMAT, **asdict(chunk)}
-            write_file(path, json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+            _write_cell(path, asdict(chunk))
         except BaseException:
             if not path.exists():
                 for file in files or ():
@@ -256,18 +251,17 @@ class Store(RunFolder):
             raise
 
     def record(self, place: Path, key: str) -> Any:
-        """Read what ``put_record`` wrote; None if there is nothing of this key, or something else by now.
+        """Read what ``put_record`` wrote; None if there is nothing of this key.
 
         Raises:
-            WhorlError: the file is there but cannot be read.
+            WhorlError: the file is there, and is not what was written.
         """
-        found = _read_json(self.cell(place, key)) or {}
-        return found["content"] if found.get("key") == key and found.get("sha256") == hashed(found["content"]) else None
+        found = read_back(self.cell(place, key), _cell, remedy=_MADE_AGAIN) or {}
+        return found["content"] if found.get("key") == key else None
 
     def put_record(self, place: Path, key: str, content: Any) -> None:
         """Write any JSON value under a key that is a hash of everything that it depends on, whole or not at all."""
-        whole = {"format": _FORMAT, "key": key, "sha256": hashed(content), "content": content}
-        write_file(self.cell(place, key), json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
+        _write_cell(self.cell(place, key), {"key": key, "content": content})
 
     def forget(self, place: Path, files: Iterable[Path] = ()) -> None:
         """Remove all chunks of a place, and then all files below some folders."""
@@ -342,23 +336,33 @@ def image_facts(folder: Path, entry: Json, place: Path) -> Json:
     return facts
 
 
-def _read_json(path: Path) -> Json | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise WhorlError(f"{path} cannot be read ({error}). Remove it to have its images made again.") from error
-    return content if isinstance(content, dict) and content.pop("format", None) == _FORMAT else None
+_MADE_AGAIN = "to have what it speaks of made again"
+
+
+def _write_cell(path: Path, content: Json) -> None:
+    """Write a chunk or a record with a hash of all of it: an edited one is never taken for what was measured."""
+    whole = {"format": _FORMAT, "sha256": hashed(content), **content}
+    write_file(path, json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _cell(text: bytes) -> Json | None:
+    """What was written; None if it was by another version."""
+    content = json.loads(text)
+    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+        raise TypeError("it is no cell of a run")
+    version, digest = content.pop("format"), content.pop("sha256", None)
+    if version == _FORMAT and digest != hashed(content):
+        raise ValueError("its SHA-256 is not the one that it was written with")
+    return content if version in (_FORMAT, _UNHASHED) else None
+
+
+def _chunk(text: bytes) -> Chunk | None:
+    content = _cell(text)
+    return None if content is None else checked(Chunk, content)
 
 
 def _read_chunk(path: Path) -> Chunk | None:
-    content = _read_json(path)
-    if content is None:
-        return None
-    content["distance"] = Distance(**content["distance"])
-    content["bad"] = [(name, reason) for name, reason in content["bad"]]
-    return Chunk(**content)
+    return read_back(path, _chunk, remedy=_MADE_AGAIN)
 
 
 def _written(item: tuple[Path, Tensor | str]) -> str:

@@ -6,11 +6,13 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from whorl.errors import Fault, SettingsError, WhorlError, quoted
+from whorl.files import regular
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -60,9 +62,11 @@ def read_toml(place: Traversable, what: str) -> dict[str, Any]:
         WhorlError: it cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = (regular(place) if isinstance(place, Path) else place).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a NUL in the path
         raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
+    try:
+        return tomllib.loads(text)
     except RecursionError as error:
         raise WhorlError(f"{place} is not TOML that can be read: its lists or tables are nested too deep.") from error
     except tomllib.TOMLDecodeError as error:

@@ -112,9 +112,13 @@ def folded(classifier: Classifier) -> Classifier:
     """A copy of a classifier with its normalisations folded: the same answers up to rounding, sooner.
 
     Args:
-        classifier: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes.
+        classifier: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes. One
+            that cannot be copied, such as a network that holds a file or a lock, is given back.
     """
-    copy = alias(classifier)
+    try:
+        copy = alias(classifier)
+    except Exception:  # noqa: BLE001 - it is somebody's own, and may raise anything
+        return classifier
     fold(copy.net, copy.size, len(copy.mean))
     if copy._mean.device.type == "cpu":
         for module in copy.net.modules():
