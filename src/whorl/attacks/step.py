@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attacks.norms import NormName, find_norm, per_image
+from whorl.attacks.norms import NormName, find_norm, mean_size
 from whorl.errors import WhorlError, first_line
 from whorl.estimators import Estimator, at_step, identity
 
@@ -107,12 +107,6 @@ def largest(g: Tensor) -> Tensor:
     flat = g.flatten(1)
     # On a CPU torch finds both ends many times sooner than the infinity norm.
     return torch.maximum(flat.amax(1), -flat.amin(1))
-
-
-def mean_size(g: Tensor) -> Tensor:
-    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
-    total = per_image(lambda one: torch.linalg.vector_norm(one, ord=1, dim=(1, 2, 3), keepdim=True), g)
-    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
 
 
 class Adam:
