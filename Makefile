@@ -6,12 +6,14 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test lint bench clean
 
-$(STAMP): pyproject.toml constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Locked first, so that pip takes what torch and whorl ask for from there, checked by its hash.
+$(STAMP): pyproject.toml constraints.txt requirements-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch torchvision
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# without the old requests that it asks for and never imports
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'torchattacks>=3.5,<4'
+	$(PIP) --no-deps --require-hashes --only-binary :all: -r requirements-dev.txt
+	$(PIP) --no-warn-conflicts -c constraints.txt torch torchvision
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -19,6 +21,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+# a hostile user: settings, TOML, Python, command line, files; the seed that it prints brings the same cases again
+.PHONY: fuzz
+FUZZ_CASES ?= 5000
+FUZZ_SEED ?= $(shell date +%s)
+fuzz: $(STAMP)
+	FUZZ_CASES=$(FUZZ_CASES) FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest tests/fuzz -q -p no:cacheprovider --timeout=0
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -38,6 +47,17 @@ verify-docs: $(STAMP)
 .PHONY: docs-smoke
 docs-smoke: $(STAMP)
 	$(BIN)/python tests/docs_smoke.py
+
+# the wheel, in an environment that has nothing but what it asks for
+.PHONY: wheel-smoke
+wheel-smoke:
+	tests/wheel_smoke.sh $(PYTHON)
+
+# what `make test` installs, all but torch and torchvision; `make lock UPGRADE=--upgrade` takes newer versions
+.PHONY: lock
+lock: $(STAMP)
+	$(PIP) uv
+	echo 'torchattacks>=3.5,<4' | $(BIN)/uv pip compile --quiet $(UPGRADE) -c constraints.txt -o requirements-dev.txt pyproject.toml -
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -40,3 +40,14 @@ def _shown(markdown: str) -> Cell:
         return [float(number.replace(",", "")) for number in NUMBER.findall(rows[row[titles[0]]][column])]
 
     return cell
+
+
+def only_blur_on_mobilenet_is_significant() -> bool:
+    """Whether of all differences from ``dim`` that one alone is significant, and all are 0 at least."""
+    done = families.read(read("families-resnet18.json"))
+    significant, losses = [], 0
+    for target in done.targets:
+        for family, found in families.compared(done, target, "dim").items():
+            significant += [(target, family)] if found.differs() else []
+            losses += found.difference < 0
+    return significant == [("mobilenet_v2", "blur")] and not losses

@@ -146,13 +146,21 @@ def tables(saved: Mapping[str, Any]) -> str:
         titles = [f"{target}, {len(done.ids)} images", *FAMILIES]
         parts.append(markdown(titles, [[attack, *map(interval, of[attack].values())] for attack in of]))
         versus = [attack for attack in of if attack != OURS and OURS in of]
-        compared = holm(
-            {(attack, name): compare(of[OURS][name], of[attack][name]) for attack in versus for name in FAMILIES}
-        )
         titles[0] = f"{OURS} less …, on {target}"
-        lines = [[attack, *(apart(compared[attack, name]) for name in FAMILIES)] for attack in versus]
+        lines = [[attack, *map(apart, compared(done, target, attack).values())] for attack in versus]
         parts.append(markdown(titles, lines))
     return "\n\n".join(parts)
+
+
+def compared(done: Outcomes, target: str, other: str) -> dict[str, Comparison]:
+    """Ours against another attack in every family, corrected for all others that ours is compared with there."""
+    found = {
+        (attack, name): compare(counts(done, OURS, target, name), counts(done, attack, target, name))
+        for attack in done.attacks
+        if attack != OURS
+        for name in FAMILIES
+    }
+    return {name: one for (attack, name), one in holm(found).items() if attack == other}
 
 
 def counts(done: Outcomes, attack: str, target: str, family: str) -> ImageCounts:

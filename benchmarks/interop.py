@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for library, reason in missing.items():
         print(f"{library} left out: {reason}", file=sys.stderr)
     if not there:
-        raise SystemExit("none of the libraries can be imported. pip install 'whorl[interop]'")
+        raise SystemExit("none of the libraries can be imported. pip install 'torchwhorl[interop]'")
     results = []
     for row in there:
         results.append(measure(row, source, targets, data, batch_size=options.batch_size, seed=options.seed))

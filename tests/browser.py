@@ -32,7 +32,9 @@ def chromium() -> str:
 @contextmanager
 def launched() -> Iterator[Any]:
     """Start the browser."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is in whorl[dev]")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed; it is in torchwhorl[dev]"
+    )
     program = chromium()
     with playwright.sync_playwright() as started:
         # Without a graphics card, surfaces are drawn by the processor; in a container there may be no sandbox.

@@ -73,6 +73,19 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exec(code, namespace)  # noqa: S102 - running the examples is the point
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+def test_the_first_example_shows_a_difference_and_what_it_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / name
+    exec(compile(blocks(page, "python")[0].text, str(page), "exec"), {"__name__": "example"})  # noqa: S102 - likewise
+    printed = capsys.readouterr().out
+    assert printed == blocks(page, "text")[0].text
+    clean, attacked = (re.findall(r"True|False|'[^']+'", line) for line in printed.splitlines())
+    assert len(clean) == len(attacked) > 1
+    assert "False" not in clean
+    assert "True" not in attacked
+    assert all(one != other for one, other in zip(clean, attacked, strict=True))
+
+
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
     dead = []

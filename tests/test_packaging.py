@@ -74,7 +74,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: dict[str, Path]) ->
     assert modules <= names
     assert data_files() <= names
     assert {"whorl/py.typed", "whorl/data/imagenet_synsets.txt"} <= names
-    assert {name.partition("/")[0] for name in names} == {"whorl", f"whorl-{whorl.__version__}.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"whorl", f"torchwhorl-{whorl.__version__}.dist-info"}
 
 
 def test_the_archive_builds_the_same_wheel(built: dict[str, Path], tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_the_archive_builds_the_same_wheel(built: dict[str, Path], tmp_path: Pat
 
 def test_the_metadata(built: dict[str, Path]) -> None:
     with zipfile.ZipFile(built["wheel"]) as wheel:
-        text = wheel.read(f"whorl-{whorl.__version__}.dist-info/METADATA").decode()
+        text = wheel.read(f"torchwhorl-{whorl.__version__}.dist-info/METADATA").decode()
     extras = {line.partition(": ")[2] for line in text.splitlines() if line.startswith("Provides-Extra")}
     assert extras >= EXTRAS
     assert "License-Expression: Apache-2.0" in text
@@ -121,6 +121,11 @@ print(whorl.__version__)
     assert call(installed / "python", "-c", code, folder=tmp_path).strip() == whorl.__version__
     listed = json.loads(call(installed / "whorl", "models", "--json", folder=tmp_path))
     assert [entry["name"] for entry in listed] == list(whorl.model_names())
+
+
+def test_samples_are_attacked_there(installed: Path, tmp_path: Path) -> None:
+    asked = ("--model", "resnet18", "--limit", "1", "--steps", "1", "--size", "96", "--out", tmp_path / "run")
+    assert "1 images" in call(installed / "whorl", "attack", "ai-pgd", *asked, folder=tmp_path)
 
 
 def test_the_doctor_is_content_there(installed: Path, tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ LOOK = """() => ({
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
 def test_every_page_fits_the_screen(site: Path, address: str, width: int, height: int) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it is in whorl[dev]")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed; it is in torchwhorl[dev]"
+    )
     program = chromium()
     trouble: list[str] = []
     with playwright.sync_playwright() as started:

@@ -2,7 +2,7 @@
 
     python docs/figures/frontier_figures.py
 
-Needs ``pip install whorl[figures]``.
+Needs ``pip install torchwhorl[figures]``.
 """
 
 from __future__ import annotations

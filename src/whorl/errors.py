@@ -17,6 +17,9 @@ _MOST_LISTED = 20
 _QUOTE = Repr()
 _QUOTE.maxlevel, _QUOTE.maxstring, _QUOTE.maxother, _QUOTE.maxlong = 3, 80, 80, 80
 
+DISTRIBUTION = "torchwhorl"
+"""What pip calls whorl: on the package index, ``whorl`` is somebody else's."""
+
 # Control characters but for tab and newline, and what the bytes of a name become that are no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -133,6 +136,16 @@ def quoted(value: object) -> str:
     return " ".join(_QUOTE.repr(value).split())
 
 
+def first_line(error: BaseException) -> str:
+    r"""What another's error says, in a line: its type, and the beginning of its message.
+
+    >>> first_line(RuntimeError("sizes differ.\nat line 3"))
+    'RuntimeError: sizes differ'
+    """
+    said = (str(error).splitlines() or ["no message"])[0].rstrip(".")
+    return f"{type(error).__name__}: {said:.200}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> WhorlError:
     """Build the error for a name that is not in a registry, quoting the nearest names.
 
@@ -152,6 +165,44 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str) -> Wh
     if not near and all(known_name in hint for known_name in names):
         guess = ""  # the hint lists them
     return WhorlError(f"unknown {kind} {quoted(name)}.{guess} {hint}")
+
+
+def out_of_range(low: float, high: float) -> WhorlError:
+    """Build the error for images whose values do not lie in [0, 1], with the likely reason.
+
+    Args:
+        low: least value.
+        high: greatest value.
+
+    >>> print(out_of_range(0.0, 255.0))
+    images must lie in [0, 1]; got values in [0, 255]. Divide by 255, or load them with whorl.load_images.
+    >>> print(out_of_range(-0.06, 1.02))
+    images must lie in [0, 1]; got values in [-0.06, 1.02]. Clamp what was added to them: clamp(0, 1).
+    >>> print(out_of_range(-2.1179, 2.64))  # doctest: +NORMALIZE_WHITESPACE
+    images must lie in [0, 1]; got values in [-2.118, 2.64], which look normalised: whorl takes [0, 1] and normalises
+    itself. Leave the normalisation out, and give its mean and std to whorl.Classifier.from_module.
+    """
+    if low != low:  # NaN, which is nowhere in the comparisons below
+        return WhorlError("images must lie in [0, 1]; got NaN. Check how they were read or made.")
+    came = f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]"
+    if low > -0.3 and high < 1.3:
+        return WhorlError(f"{came}. Clamp what was added to them: clamp(0, 1).")
+    # Pixels less the mean, in standard deviations: a few at most, on either side of 0.
+    if -8 <= low <= -0.3 and high <= 8:
+        return WhorlError(
+            f"{came}, which look normalised: whorl takes [0, 1] and normalises itself. Leave the normalisation out, "
+            "and give its mean and std to whorl.Classifier.from_module."
+        )
+    return WhorlError(f"{came}. Divide by 255, or load them with whorl.load_images.")
+
+
+def install_line(extra: str) -> str:
+    """Give the command that brings an extra.
+
+    >>> install_line("onnx")
+    "pip install 'torchwhorl[onnx]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def some_of(names: Sequence[str], shown: int = 3) -> str:
@@ -174,10 +225,10 @@ def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") 
         cause: why it cannot be imported, if it is not just absent.
 
     >>> print(missing_extra("an ONNX model", "onnxruntime", extra="onnx"))
-    an ONNX model needs the package onnxruntime, which is not installed. `pip install 'whorl[onnx]'` brings it.
+    an ONNX model needs the package onnxruntime, which is not installed. `pip install 'torchwhorl[onnx]'` brings it.
     >>> print(missing_extra("this model", "timm"))
     this model needs the package timm, which is not installed. `pip install timm` brings it.
     """
     state = f"cannot be imported ({cause})" if cause else "is not installed"
-    wanted = f"'whorl[{extra}]'" if extra else package
-    return WhorlError(f"{what} needs the package {package}, which {state}. `pip install {wanted}` brings it.")
+    line = install_line(extra) if extra else f"pip install {package}"
+    return WhorlError(f"{what} needs the package {package}, which {state}. `{line}` brings it.")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from whorl.artifacts import cache_home
+from whorl.errors import DISTRIBUTION, install_line
 
 State = Literal["ok", "missing", "broken", "note"]
 
@@ -125,6 +126,7 @@ def packages(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
         if not requirement.extra:
             yield _package(requirement)
     yield from _imports()
+    yield from _pair()
 
 
 def extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
@@ -149,7 +151,7 @@ def extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
             name=extra,
             state="missing",
             detail=f"{missing}; with {shown}" if shown else missing,
-            fix=f"pip install 'whorl[{extra}]'",
+            fix=install_line(extra),
         )
 
 
@@ -229,7 +231,7 @@ def figures() -> Iterator[Finding]:
 def _requirements(lines: Iterable[str] | None) -> Iterator[Requirement]:
     if lines is None:
         try:
-            lines = requires("whorl") or ()
+            lines = requires(DISTRIBUTION) or ()
         except PackageNotFoundError:
             lines = ()
     return (Requirement.parse(line) for line in lines)
@@ -240,7 +242,7 @@ def _expanded(
 ) -> Iterator[Requirement]:
     """The packages of an extra, those of the extras that it brings along included."""
     for requirement in wanted.get(extra, ()):
-        if requirement.package.lower() != "whorl":
+        if requirement.package.lower() != DISTRIBUTION:
             yield requirement
             continue
         for other in requirement.brings:
@@ -279,6 +281,32 @@ def _imports() -> Iterator[Finding]:
                 detail=f"does not import: {said}",
                 fix=f"pip install --force-reinstall {name}",
             )
+
+
+def _pair() -> Iterator[Finding]:
+    """Whether torchvision belongs to torch: its operators load beside the build that it was compiled for alone."""
+    torch, vision = _installed("torch"), _installed("torchvision")
+    if torch is None or vision is None:
+        return
+    pinned = re.search(r"==\s*([0-9.]+)", next((r for r in requires("torchvision") or () if _names_torch(r)), ""))
+    built = pinned[1] if pinned else ""
+    try:
+        repaired = import_module("whorl.models._torchvision").is_repaired()
+    except Exception:  # noqa: BLE001 - a broken torch raises anything, and is reported by itself
+        repaired = False
+    if repaired or (built and _numbers(built) != _numbers(torch)):
+        what = f"was built for torch {built}" if built and _numbers(built) != _numbers(torch) else "is of another build"
+        yield Finding(
+            name="torch and torchvision",
+            state="note",
+            detail=f"do not belong together: torchvision {vision} {what}, beside torch {torch}. whorl does without the "
+            "operators that do not load, but `import torchvision` and `import timm` may fail in other programs",
+            fix="pip install --force-reinstall torch torchvision   # both at once and from one index, see pytorch.org",
+        )
+
+
+def _names_torch(line: str) -> bool:
+    return Requirement.parse(line).package == "torch"
 
 
 def _installed(package: str) -> str | None:

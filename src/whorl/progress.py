@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from whorl.errors import printable
 
@@ -19,3 +21,72 @@ def notice(line: str) -> None:
     from rich.console import Console
 
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"whorl: {printable(line)}", markup=False)
+
+
+class _Piece:
+    """Work that is under way, counted in one unit."""
+
+    def __init__(self, tell: Progress, stage: str, total: int, unit: str) -> None:
+        self.tell, self.stage, self.total, self.unit, self.done = tell, stage, total, unit, 0.0
+
+    def add(self, count: float) -> None:
+        before, self.done = int(self.done), min(self.done + count, self.total)
+        # Whoever counts tasks says that the last is done; what is done early goes straight there.
+        if before < int(self.done) < self.total:
+            self.tell(self.stage, int(self.done), self.total)
+
+
+# Who hears of what is done within a task, and the task itself. They belong to the thread that works.
+_LISTENER: ContextVar[Progress] = ContextVar("listener", default=silent)
+_PIECE: ContextVar[_Piece | None] = ContextVar("piece", default=None)
+
+
+@contextmanager
+def listening(progress: Progress) -> Iterator[None]:
+    """Let ``progress`` hear of what is done within tasks while the block runs, in this thread."""
+    token = _LISTENER.set(progress)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+@contextmanager
+def piece_of_work(stage: str, total: int, unit: str) -> Iterator[None]:
+    """Count what :func:`count_work` says of ``unit`` while the block runs, and tell whoever listens.
+
+    Args:
+        stage: what to call it in the progress.
+        total: how much there is at most.
+        unit: of what, such as "gradients".
+
+    >>> with listening(lambda *said: print(*said)), piece_of_work("eot, this batch", 3, "gradients"):
+    ...     count_work(1, "gradients")
+    ...     count_work(1, "queries")
+    ...     count_work(1, "gradients")
+    eot, this batch 1 3
+    eot, this batch 2 3
+    """
+    token = _PIECE.set(_Piece(_LISTENER.get(), stage, total, unit))
+    try:
+        yield
+    finally:
+        _PIECE.reset(token)
+
+
+def count_work(count: float, unit: str) -> None:
+    """Say that so much was spent on each image of the batch in hand; nobody need listen."""
+    piece = _PIECE.get()
+    if piece is not None and piece.unit == unit:
+        piece.add(count)
+
+
+def duration(seconds: float) -> str:
+    """Say about how long something takes.
+
+    >>> duration(8), duration(130), duration(7300)
+    ('about 8 s', 'about 2 min', 'about 2.0 h')
+    """
+    if seconds < 100:
+        return f"about {max(1, round(seconds))} s"
+    return f"about {round(seconds / 60)} min" if seconds < 6000 else f"about {seconds / 3600:.1f} h"

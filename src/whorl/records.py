@@ -149,8 +149,13 @@ class Record:
                 faults.append(Fault((name,), reader.wanted(given), quoted(given)))
             elif read is not given:
                 object.__setattr__(self, name, read)
+        faults += self._faults_between([fault.place[0] for fault in faults])
         if faults:
             raise SettingsError(faults)
+
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:  # noqa: ARG002 - of those that have some
+        """Settings that do not go together; ``wrong`` are wrong by themselves."""
+        return []
 
     def __repr__(self) -> str:
         own = [f for f in fields(self) if f.init]  # type: ignore[arg-type]  # every user of the mixin is a dataclass

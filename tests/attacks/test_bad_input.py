@@ -48,7 +48,11 @@ X, Y = random_images(3), torch.tensor([0, 1, 2])
 CALLS: dict[str, tuple[Callable[[whorl.Attack, nn.Module], object], str]] = {
     "range": (lambda a, n: a(n, X * 255, Y), r"images must lie in \[0, 1\]; got values in .*Divide by 255"),
     "below range": (lambda a, n: a(n, X - 2e-4 - X.min(), Y), r"images must lie in \[0, 1\]"),
-    "nan image": (lambda a, n: a(n, X * torch.nan, Y), r"images must lie in \[0, 1\]; got values in \[nan"),
+    "nan image": (lambda a, n: a(n, X * torch.nan, Y), r"images must lie in \[0, 1\]; got NaN"),
+    "normalised image": (
+        lambda a, n: a(n, (X - 0.45) / 0.22, Y),
+        r"got values in \[-2\.\d+, 2\.\d+\], which look normalised",
+    ),
     "integer image": (lambda a, n: a(n, (X * 255).byte(), Y), "floating point .* got torch.uint8"),
     "shape": (lambda a, n: a(n, X[0], Y), r"\(B, C, H, W\) tensor; got shape \(3, 18, 18\)"),
     "not a tensor": (lambda a, n: a(n, X.numpy(), Y), "tensor; got ndarray"),  # type: ignore[call-overload]

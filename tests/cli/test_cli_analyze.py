@@ -67,7 +67,7 @@ def test_error_from_another_source(data: str, tmp_path: Path) -> None:
 
 
 def test_error_draws_a_figure(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", chromium())
     result = invoke("analyze", "error", FIRST, "--data", data, *SMALL, "--out", str(tmp_path / "o"), "--figures")
     assert result.exit_code == 0, result.stderr

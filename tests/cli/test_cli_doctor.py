@@ -71,17 +71,40 @@ def test_missing_extras_are_no_fault() -> None:
         'no-such-package>=1.2; extra == "mine"',
         'numpy>=1; extra == "mine"',
         'pillow; extra == "other"',
-        'whorl[mine,other]; extra == "both"',
-        'whorl[mine]; extra == "all"',
+        'torchwhorl[mine,other]; extra == "both"',
+        'torchwhorl[mine]; extra == "all"',
     ]
     found = list(installation.extras(lines))
     assert [finding.name for finding in found] == ["both", "mine", "other"]
     mine = named(found, "mine")
-    assert (mine.state, mine.fix) == ("missing", "pip install 'whorl[mine]'")
+    assert (mine.state, mine.fix) == ("missing", "pip install 'torchwhorl[mine]'")
     assert mine.detail.startswith("without no-such-package>=1.2; with numpy ")
     assert named(found, "other").state == "ok"
     assert "no-such-package" in named(found, "both").detail
     assert healthy(found)
+
+
+def test_it_says_when_torchvision_is_of_another_build() -> None:
+    """Whether it is depends on where the tests run; whether the doctor sees it must not."""
+    import_alone = [sys.executable, "-c", "import torchvision"]
+    alone = subprocess.run(import_alone, capture_output=True, text=True, check=False, env=plain_environment())
+    code = "from whorl import installation as i; print(*(f.detail for f in i.packages([]) if ' and ' in f.name))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain_environment()
+    )
+    assert ("do not belong together" in done.stdout) == (alone.returncode != 0)
+
+
+def test_it_says_which_torch_torchvision_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"torch": "2.13.0+cpu", "torchvision": "0.21.0"}
+    monkeypatch.setattr(installation, "version", versions.__getitem__)
+    monkeypatch.setattr(installation, "requires", lambda _: ["numpy", "torch (==2.6.0)", "pillow (>=5.3.0)"])
+    found = named(installation._pair(), "torch and torchvision")
+    assert found.detail.startswith(
+        "do not belong together: torchvision 0.21.0 was built for torch 2.6.0, beside torch 2.1"
+    )
+    assert found.fix.startswith("pip install --force-reinstall torch torchvision")
+    assert healthy([found])  # whorl itself works
 
 
 @pytest.mark.parametrize(
@@ -89,7 +112,10 @@ def test_missing_extras_are_no_fault() -> None:
     [
         ("torch>=2.6", Requirement(package="torch", wanted=">=2.6")),
         ("ray (>=2.40) ; extra == 'ray'", Requirement(package="ray", wanted=">=2.40", extra="ray")),
-        ('whorl[onnx,ray]; extra == "dev"', Requirement(package="whorl", extra="dev", brings=("onnx", "ray"))),
+        (
+            'torchwhorl[onnx,ray]; extra == "dev"',
+            Requirement(package="torchwhorl", extra="dev", brings=("onnx", "ray")),
+        ),
         ('x; python_version < "3.12" and extra == "a-b"', Requirement(package="x", extra="a-b")),
     ],
 )

@@ -285,6 +285,20 @@ def test_shards_are_read_where_they_lie(tmp_path: Path) -> None:
     assert [entry.id for entry in reopened.entries()] == ids
 
 
+def test_changed_shards_are_listed_anew(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.tar", samples(0, 3))
+    assert load_images(f"wds:{shard}").ids == ["s0", "s1", "s2"]
+    write_shard(shard, {"ReadMe.txt": b"-" * 2000, **samples(2, 5)})
+    images = load_images(f"wds:{shard}")
+    assert images.ids == ["s2", "s3", "s4"]
+    assert torch.equal(images.x, random_images()[2:5])
+
+
+def test_hidden_members_part_no_sample(tmp_path: Path) -> None:
+    hidden = {f"./{part}{name}": text for name, text in samples(0, 2).items() for part in ("._", "")}
+    assert load_images(f"wds:{write_shard(tmp_path / 'a.tar', hidden)}").ids == ["s0", "s1"]
+
+
 def test_labels_of_shards_may_lie_in_json(tmp_path: Path) -> None:
     members = {"a.png": encoded(random_images()[0]), "a.json": json.dumps({"class": 4}).encode()}
     write_shard(tmp_path / "a.tar", members)

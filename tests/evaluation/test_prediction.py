@@ -149,6 +149,22 @@ def test_what_no_figure_may_rest_on_is_refused(caller: str, bad: str) -> None:
         CALLERS[caller](make())
 
 
+NORMALISED = (X - 0.45) / 0.22
+EVALUATED: dict[str, Callable[[], object]] = {
+    "recognised": lambda: recognised({"net": small_net()}, NORMALISED, Y, GRID),
+    "predictions": lambda: predictions({"net": small_net()}, NORMALISED, GRID),
+    "outcomes, clean": lambda: outcomes([(NORMALISED, {"none": X}, Y, IDS)], {"net": small_net()}, GRID),
+    "outcomes, adversarial": lambda: outcomes([(X, {"none": NORMALISED}, Y, IDS)], {"net": small_net()}, GRID),
+    "success_rates": lambda: success_rates({"net": small_net()}, X, {"none": NORMALISED}, Y, poses=GRID),
+}
+
+
+@pytest.mark.parametrize("caller", EVALUATED)
+def test_normalised_images_are_refused_and_named(caller: str) -> None:
+    with pytest.raises(WhorlError, match=r"in \[-\d.*which look normalised: whorl takes \[0, 1\] and norm"):
+        EVALUATED[caller]()
+
+
 def test_errors_name_the_image_and_the_pose() -> None:
     with pytest.raises(WhorlError, match=r"for image 'c' in the pose 30°\. Check"):
         recognised({"net": spoiled(torch.nan)}, X, Y, GRID[1:], ids=IDS)

@@ -245,7 +245,7 @@ def test_an_estimator_without_a_gradient_is_refused(net: nn.Module, x: Tensor, y
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchattacks", None)
-    with pytest.raises(WhorlError, match=r"needs the package torchattacks.*pip install 'whorl\[interop\]'"):
+    with pytest.raises(WhorlError, match=r"needs the package torchattacks.*pip install 'torchwhorl\[interop\]'"):
         interop.peer("torchattacks:FGSM")
 
 

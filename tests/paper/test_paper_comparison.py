@@ -215,6 +215,7 @@ def test_markdown_has_a_table_a_block_and_the_command() -> None:
     text = markdown(compared("table3", invariant_wins), command="whorl paper table3")
     assert text.startswith("### Table 3: Success rates under translation\n")
     assert "| `ai-dim` | 80.0 / 94.1 ✓✓ | 80.0 / 93.5 ✓✓ | 80.0 / 93.8 |" in text
+    assert text.count("| n | 150 | 150 | 300 |") == 4
     assert text.count("| attack | m=n=5 | m=n=20 | mean |\n| --- | --- | --- | --- |") == 4
     assert "ai-dim against dim, then eot" in text
     assert text.endswith("```sh\nwhorl paper table3\n```\n")

@@ -25,7 +25,8 @@ def test_tables_for_a_report_carry_figures_and_notes() -> None:
     assert len(tables) == 3
     assert tables[1].columns == ("attack", "θ=-30°", "θ=-15°", "θ=0°", "θ=15°", "θ=30°", "mean")
     ai_dim = [row[0] for row in tables[1].rows].index("ai-dim")
-    assert tables[1].rows[ai_dim][1] == "80.0 / 88.8 ✓✓"
+    assert tables[1].rows[ai_dim][1] == "80.0 (72.9 to 85.6) / 88.8 ✓✓"
+    assert tables[1].rows[-1] == ("n", *["150"] * 5, "750")
     assert tables[1].notes[ai_dim] == "1 of 10 the other way round"
     assert compared.summary in last.about
     assert [row[0] for row in last.rows] == [str(one) for one in compared.differing]

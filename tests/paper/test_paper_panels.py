@@ -63,7 +63,7 @@ def test_a_page_is_written(tmp_path: Path) -> None:
 
 
 def test_files_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", chromium())
     write_panels(compared("figure7"), tmp_path, files_too=True)
     assert {path.name for path in (tmp_path / "figure7-figures").iterdir()} == {"panels.png", "panels.pdf"}

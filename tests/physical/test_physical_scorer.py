@@ -76,7 +76,7 @@ def bad_photos(folder: Path) -> dict[str, str]:
         "notes.jpg": "cannot be read",
         "wall.png": "no markers",
         "bomb.png": "too large",
-        "phone.heic": "whorl[heic]",
+        "phone.heic": "torchwhorl[heic]",
         "stranger.png": f"another print, sheet {other.name}",
         "z-again.jpg": "same photograph as good.jpg",
     }

@@ -82,7 +82,7 @@ def small_gallery(name: str = "image.png", labels: Sequence[str] = ("cat", "dog"
     x = torch.rand(2, 3, 24, 24, generator=generator) * 0.5
     x[:, 0] += 0.1
     bluer = torch.tensor([-0.06, 0.0, 0.06]).view(1, 3, 1, 1)
-    adversarial = {"dim": x + bluer.flip(1) / 2, "ai-dim": x + 2 * bluer}
+    adversarial = {"dim": (x + bluer.flip(1) / 2).clamp(0, 1), "ai-dim": (x + 2 * bluer).clamp(0, 1)}
     y = torch.zeros(2, dtype=torch.long)
     return gallery(small_classifier(labels), x, adversarial, y, [name, "second"], source="net-a")
 

@@ -19,7 +19,7 @@ ONE = Content(title="t", cells=grid_cells(where=[Pose()]), galleries=(small_gall
 
 
 def test_figures_and_galleries_become_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", chromium())
     told: list[tuple[int, int]] = []
     written = save_figures(tmp_path / "new", ONE, progress=lambda _, done, total: told.append((done, total)))
@@ -43,12 +43,12 @@ def test_galleries_alone_need_no_browser(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_without_kaleido_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kaleido", None)
-    with pytest.raises(WhorlError, match=r"pip install 'whorl\[figures\]'"):
+    with pytest.raises(WhorlError, match=r"pip install 'torchwhorl\[figures\]'"):
         save_figures(tmp_path, ONE)
 
 
 def test_without_a_browser_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WhorlError, match=r"Install one .*apt install chromium"):
@@ -60,7 +60,7 @@ def test_a_browser_that_does_not_answer_is_replaced_once(
     awake: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here one that sleeps instead, always or the first time."""
-    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of whorl[figures]")
+    pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     started, program = tmp_path / "started", tmp_path / "chromium"
     program.write_text(
         f'#!/bin/sh\necho >> "{started}"\n'

@@ -344,7 +344,7 @@ def test_a_bad_address_is_told(host: str, port: int, message: str) -> None:
 
 def test_without_gradio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
-    with pytest.raises(WhorlError, match=r"pip install 'whorl\[ui\]'"), running(playground()):
+    with pytest.raises(WhorlError, match=r"pip install 'torchwhorl\[ui\]'"), running(playground()):
         pass
 
 

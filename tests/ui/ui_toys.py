@@ -27,7 +27,7 @@ LABELS = tuple(f"kind {letter}" for letter in "abcdefg"[:CLASSES])
 def gradio_is_here() -> None:
     """Skip without gradio, but fail in continuous integration."""
     if importlib.util.find_spec("gradio") is None:
-        message = "gradio is not installed; it is part of whorl[ui]"
+        message = "gradio is not installed; it is part of torchwhorl[ui]"
         if os.environ.get("CI"):
             pytest.fail(f"{message}. Install it, or the playground goes untested.")
         pytest.skip(message)

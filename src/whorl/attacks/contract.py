@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError
-from whorl.randomness import Ids, check_ids
+from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
 
 Model = nn.Module | Callable[[Tensor], Tensor]
@@ -28,6 +28,16 @@ RANGE_TOLERANCE = 1e-4
 # a module back into training mode under the others.
 _HELD: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 _LOCK = threading.Lock()
+
+
+class AttackCost(NamedTuple):
+    """What an attack spends on an image."""
+
+    most: int
+    unit: Literal["gradients", "queries"]
+
+    def __str__(self) -> str:
+        return f"{self.most:,} {self.unit} an image"
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,16 @@ class Attack(Record, ABC):
 
     black_box: ClassVar[bool] = False
     """Whether the attack sees its model's answers alone, and counts them."""
+
+    @property
+    def cost(self) -> AttackCost | None:
+        """The most that is spent on an image: a black-box attack's budget; None where nobody knows."""
+        budget = getattr(self, "budget", None)
+        return AttackCost(budget, "queries") if self.black_box and budget is not None else None
+
+    def taste(self) -> Attack | None:
+        """The same attack with few gradients, to be timed; None where a network may not be shown images for that."""
+        return None
 
     @abstractmethod
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
@@ -146,6 +166,7 @@ class Attack(Record, ABC):
             goal = Goal.of(checked, y, target)
             check_device(model, checked)
             check_ids(ids, len(checked))
+            check_seed(seed)
             if not checked.numel():
                 none = goal.labels
                 made = Crafted(checked, grad_evals=none, queries=none if self.black_box else None, success=none.bool())
@@ -172,18 +193,15 @@ def check_images(x: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.dim() != 4:
         came = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise WhorlError(f"images must be a (B, C, H, W) tensor; got {came}.")
-    if not x.is_floating_point():
-        raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype}. Divide by 255.")
+    if not x.is_floating_point() or x.is_meta:
+        raise WhorlError(f"images must be floating point in [0, 1]; got {x.dtype} on {x.device}. Divide by 255.")
     if 0 in x.shape[1:]:
         raise WhorlError(f"images must have channels, height and width of at least 1; got shape {tuple(x.shape)}.")
     x = x.detach().to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     if x.numel():
         low, high = torch.stack(x.aminmax()).tolist()  # together: each answer would be waited for
         if not (low >= -RANGE_TOLERANCE and high <= 1 + RANGE_TOLERANCE):
-            raise WhorlError(
-                f"images must lie in [0, 1]; got values in [{low:.4g}, {high:.4g}]. "
-                "Divide by 255, or load them with whorl.load_images."
-            )
+            raise out_of_range(low, high)
     # A new tensor, made outside inference mode, so that autograd takes it wherever the caller's came from.
     return x.clamp(0, 1)
 
@@ -230,9 +248,8 @@ def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
     except (WhorlError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = (str(error) or "without a message").splitlines()[0].rstrip(".")
         raise WhorlError(
-            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {type(error).__name__}: {said:.200}. "
+            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {first_line(error)}. "
             "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."
         ) from error
 
@@ -250,7 +267,12 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
     """
     gradients: Sequence[Tensor | None] = (None,)
     if objective.requires_grad:
-        gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        try:
+            gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise WhorlError(f"the model's input gradient cannot be computed: {first_line(error)}.") from error
     if (gradient := gradients[0]) is None:
         raise WhorlError(
             "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
@@ -262,8 +284,10 @@ def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tenso
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits: Tensor = forward(model, x.to(network_dtype(model, x)))
+        logits: Tensor = forward(model, x.to(network_dtype(model, x), copy=True))  # it may work in place
     goal.check_classes(logits)
+    if not bool(logits.isfinite().all()):
+        raise WhorlError("the model must return finite logits; got NaN or infinity. Check its weights.")
     return logits.to(x.dtype)
 
 

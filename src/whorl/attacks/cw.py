@@ -7,11 +7,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, check_finite, forward, input_gradient, network_dtype
+from whorl.attacks.contract import (
+    Attack,
+    AttackCost,
+    Crafted,
+    Model,
+    check_finite,
+    forward,
+    input_gradient,
+    network_dtype,
+)
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
-from whorl.attacks.step import Adam, largest
+from whorl.attacks.step import Adam, estimated_by, largest
 from whorl.estimators import Estimator, identity
+from whorl.progress import count_work
 from whorl.randomness import Ids
 from whorl.records import Count, NotNegative, Positive
 
@@ -38,6 +48,15 @@ class CarliniWagner(Attack):
     initial_c: Positive = 1e-3
     confidence: NotNegative = 0.0
     estimator: Estimator = identity
+
+    @property
+    def cost(self) -> AttackCost:
+        """Every step of every round."""
+        return AttackCost(self.search_steps * self.steps, "gradients")
+
+    def taste(self) -> Attack:
+        """One step of one round."""
+        return self.with_(search_steps=1, steps=1)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
         """Search over c. The nearest image found comes back; where none was found, the image itself."""
@@ -81,7 +100,9 @@ class CarliniWagner(Attack):
             hit = awake & (lead.detach() >= self.confidence) & goal.reached(logits)
             found |= hit
             best.offer(leaf.detach(), size, hit)
-            in_pixels = 2 * delta - c[:, None, None, None] * self.estimator(pull)
+            along = estimated_by(self.estimator, pull)
+            finite &= largest(along).isfinite() & logits.detach().isfinite().all(1)
+            in_pixels = 2 * delta - c[:, None, None, None] * along
             move = adam(in_pixels * (1 - tanh * tanh) / (2 * _INSIDE))
             w = torch.where(awake[:, None, None, None], w - self.learning_rate * move, w)
             if step % patience == patience - 1:
@@ -90,7 +111,9 @@ class CarliniWagner(Attack):
                 least = torch.minimum(least, cost)
                 # The only wait for the device, ten a round, and it changes no result: everyone is asleep.
                 if not bool(awake.any()):
+                    count_work(self.steps - step, "gradients")  # the rest of the round, which nobody needs
                     break
+            count_work(1, "gradients")
         return found
 
 

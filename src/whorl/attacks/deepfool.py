@@ -10,7 +10,7 @@ from torch import Tensor
 from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, forward, input_gradient, network_dtype
 from whorl.attacks.norms import l2_size, per_image
 from whorl.attacks.objectives import Goal
-from whorl.attacks.step import largest
+from whorl.attacks.step import estimated_by, largest
 from whorl.estimators import Estimator, identity
 from whorl.randomness import Ids
 from whorl.records import Count, NotNegative
@@ -56,7 +56,8 @@ class DeepFool(Attack):
                 lead = logits.gather(1, rivals[:, k : k + 1])[:, 0] - own
                 normal = input_gradient(lead, leaf, keep=k + 1 < rivals.shape[1])
                 finite &= largest(normal).isfinite()
-                along = self.estimator(normal)
+                along = estimated_by(self.estimator, normal)
+                finite &= largest(along).isfinite() & logits.detach().isfinite().all(1)
                 # Per unit of `along` the lead grows by <normal, along>: for the plain gradient, its squared length.
                 slope = per_image(lambda one: one.sum(dim=(1, 2, 3)), normal * along)
                 gap = (lead.detach().abs() + hair) / slope.clamp_min(torch.finfo(x.dtype).tiny)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, check_finite
+from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
-from whorl.attacks.norms import NormName, check_radius, find_norm
+from whorl.attacks.norms import NormName, find_norm, radius_faults
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
-from whorl.errors import WhorlError
+from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
@@ -82,7 +83,9 @@ class GradientAttack(Attack):
             # A tensor in a frozen record could change under it, and has no single truth value to compare by.
             object.__setattr__(self, "eps", self.eps.tolist())
         super().__post_init__()
-        check_radius(self.eps, self.norm)
+
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
+        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
@@ -99,6 +102,15 @@ class GradientAttack(Attack):
         made = self._run(model, UnderAttack(x, start, goal, keys, eps, alpha), on_step)
         check_finite(made.finite, ids)
         return Crafted(made.images, grad_evals=made.grad_evals)
+
+    @property
+    def cost(self) -> AttackCost:
+        """Each step's draws."""
+        return AttackCost(self.steps * self.samples, "gradients")
+
+    def taste(self) -> Attack:
+        """A step of a few draws, or two of one: with a single gradient a network is not folded."""
+        return self.with_(steps=2 if self.samples == 1 else 1, samples=min(self.samples, 8))
 
     @property
     def bound_estimator(self) -> Estimator:

@@ -12,6 +12,7 @@ from torch import Tensor
 from whorl.attacks.contract import Model, forward, input_gradient, network_dtype
 from whorl.attacks.objectives import Goal, Loss, find_loss
 from whorl.attacks.step import Step, largest
+from whorl.progress import count_work
 from whorl.randomness import substream
 from whorl.transforms import InputTransform, plain
 
@@ -87,7 +88,8 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
     state = step.start(batch.start)
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
-        state = step(state, g, index)
+        state = step(state._replace(finite=state.finite & logits.isfinite().all(1)), g, index)
+        count_work(attack.samples, "gradients")
         if on_step is not None:
             on_step(Taken(index=index, of=attack.steps, adv=state.adv, logits=logits))
     return Made(state.adv, state.finite, torch.full_like(batch.goal.labels, attack.steps * attack.samples))
@@ -113,7 +115,7 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
         g, logits = gradient(state.adv, keys, index)
         left = ~gradient.goal.reached(logits)
         # Here too: who answers NaN reaches any goal, and an image that leaves takes no further step.
-        state = state._replace(finite=state.finite & largest(g).isfinite())
+        state = state._replace(finite=state.finite & largest(g).isfinite() & logits.isfinite().all(1))
         if not bool(left.all()):
             images[places], finite[places] = state.adv, state.finite
             evals[places[~left]] = (index + 1) * attack.samples
@@ -122,6 +124,7 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
             state = step.keep(state, left)
             places, keys, g, gradient.goal = places[left], keys[left], g[left], gradient.goal.rows(left)
         state = step(state, g, index)
+        count_work(attack.samples, "gradients")
     images[places], finite[places] = state.adv, state.finite
     return Made(images, finite, evals)
 

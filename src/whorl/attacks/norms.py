@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whorl.errors import Fault, SettingsError, quoted, unknown_name
+from whorl.errors import Fault, quoted, unknown_name
 from whorl.randomness import normal, substream, uniform
 
 NormName = Literal["linf", "l2"]
@@ -54,24 +54,30 @@ def per_image(reduce: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
     return reduce(v)
 
 
-def check_radius(eps: object, norm: str) -> None:
-    """Refuse a ball that holds every image: in L∞, a radius above 1, or one of several.
+def radius_faults(eps: object, norm: object) -> list[Fault]:
+    """What is wrong with a ball that holds every image: in L∞, a radius above 1, or one of several.
 
-    >>> check_radius(16, "linf")
-    Traceback (most recent call last):
-    whorl.errors.SettingsError: eps must be a number in [0, 1], the range of a pixel (did you mean 16/255?); got 16.
+    >>> print(*radius_faults(16, "linf"))
+    eps: expected a number in [0, 1], the range of a pixel (did you mean 16/255?), got 16
     """
     given = eps if isinstance(eps, tuple | list) else (eps,)
     largest = max((one for one in given if isinstance(one, int | float)), default=0)
     if norm == "linf" and largest > 1:
         meant = f"{largest:g}/255" if largest <= 255 else "16/255"
         expected = f"a number in [0, 1], the range of a pixel (did you mean {meant}?)"
-        raise SettingsError([Fault(("eps",), expected, quoted(eps))])
+        return [Fault(("eps",), expected, quoted(eps))]
+    return []
 
 
 def l2_size(v: Tensor) -> Tensor:
     """Euclidean length of each image: (B, C, H, W) to (B,)."""
     return per_image(lambda one: torch.linalg.vector_norm(one.flatten(1), dim=1), v)
+
+
+def mean_size(g: Tensor) -> Tensor:
+    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
+    total = per_image(lambda one: torch.linalg.vector_norm(one, ord=1, dim=(1, 2, 3), keepdim=True), g)
+    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
 
 
 def column(values: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from whorl.attacks.step_gpu import move_in_place
 from whorl.estimators import at_step
 from whorl.models.prepared.graph import Recorded, searching, turns
 from whorl.models.prepared.network import Kept, forget, prepared
+from whorl.progress import count_work
 from whorl.transforms import DiverseInput
 
 # All graphs of a device share the memory of a step, and all loops of one shape their buffers, so more of them cost
@@ -158,6 +159,7 @@ class Loop:
                 self.recorded()
                 if self.step.changes:
                     self.step.finish(step, steps)
+                count_work(self.step.attack.samples, "gradients")
             n = len(x)
             return self.buffers.adv[:n].clone(), self.buffers.finite[:n].clone()
 

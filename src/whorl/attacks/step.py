@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attacks.norms import NormName, find_norm, per_image
-from whorl.errors import WhorlError
+from whorl.attacks.norms import NormName, find_norm, mean_size
+from whorl.errors import WhorlError, first_line
 from whorl.estimators import Estimator, at_step, identity
 
 Optimizer = Literal["sign", "adam"]
@@ -79,11 +79,7 @@ class Step:
         """The first part: what the estimator makes of the gradient in step ``index``."""
         if self.estimator is identity:
             return gradient
-        estimated = at_step(self.estimator, index, self.steps)(gradient)
-        if not isinstance(estimated, Tensor) or estimated.shape != gradient.shape:
-            came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
-            raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
-        return estimated
+        return estimated_by(at_step(self.estimator, index, self.steps), gradient)
 
     def move(self, state: State, g: Tensor) -> State:
         """The rest, along an estimated gradient."""
@@ -113,12 +109,6 @@ def largest(g: Tensor) -> Tensor:
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
-def mean_size(g: Tensor) -> Tensor:
-    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
-    total = per_image(lambda one: torch.linalg.vector_norm(one, ord=1, dim=(1, 2, 3), keepdim=True), g)
-    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
-
-
 class Adam:
     """Adam's direction (Kingma and Ba), element by element, so that images stay independent."""
 
@@ -140,3 +130,21 @@ class Adam:
         mean = self.mean / (1 - self.beta_1**self.steps)
         square = self.square / (1 - self.beta_2**self.steps)
         return mean / (square.sqrt() + self.floor)
+
+
+def estimated_by(estimator: Estimator, gradient: Tensor) -> Tensor:
+    """What an estimator makes of a (B, C, H, W) gradient: anyone's code, so what comes of it is checked.
+
+    Raises:
+        WhorlError: it failed, or returned something else than such a gradient. Its values are looked at in the end.
+    """
+    try:
+        estimated = estimator(gradient)
+    except (WhorlError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise WhorlError(f"the estimator failed on a {tuple(gradient.shape)} gradient: {first_line(error)}.") from error
+    if not isinstance(estimated, Tensor) or estimated.shape != gradient.shape:
+        came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
+        raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
+    return estimated

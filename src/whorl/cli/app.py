@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +26,12 @@ DEBUG = "WHORL_DEBUG"
 """Set, it lets the traceback of an unexpected error through."""
 _TYPED = "whorl.typed"
 # UsageError is click's, or typer's own in its newer versions.
-_USAGE: type[Exception] = typer.BadParameter.__bases__[0]
+_USAGE: type[Any] = typer.BadParameter.__bases__[0]
+_WORDS = {
+    r"Input should be a valid integer[^:]*$": "expected a whole number.",
+    r"Input should be a valid number[^:]*$": "expected a number.",
+    r"Input should be": "expected",
+}
 
 
 class Commands(TyperGroup):
@@ -65,7 +71,10 @@ class Commands(TyperGroup):
             sys.path.append(here)
         try:
             return super().invoke(ctx)
-        except (typer.Exit, _USAGE):
+        except _USAGE as error:
+            error.message = _reworded(error.message)
+            raise
+        except typer.Exit:
             raise
         except (KeyboardInterrupt, typer.Abort) as error:
             messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
@@ -94,6 +103,17 @@ def told(error: Exception) -> str:
         f"{type(error).__name__}: {said} ({where.strip()}). That is a defect of whorl, or of a network of yours. "
         f"{DEBUG}=1 before the command shows the traceback; please report it with that."
     )
+
+
+def _reworded(message: str) -> str:
+    """What is wrong with an option, without the words of the library that reads it.
+
+    >>> _reworded("Invalid value for '--steps': Input should be a valid integer, unable to parse string as an integer")
+    "Invalid value for '--steps': expected a whole number."
+    """
+    for theirs, ours in _WORDS.items():
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 app = typer.Typer(

@@ -111,14 +111,17 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def _lines(console: Console) -> Progress:
-    last: tuple[str, float] = ("", 0.0)
+    seen: set[str] = set()
+    last = 0.0
 
     def show(stage: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if stage != last[0] or done == total or now - last[1] >= _SECONDS_BETWEEN_LINES:
+        # A batch's own progress comes between that of the batches: neither is news because of the other.
+        if stage not in seen or done == total or now - last >= _SECONDS_BETWEEN_LINES:
             console.print(f"{stage}: {done}/{total}")
-            last = (stage, now)
+            seen.add(stage)
+            last = now
 
     return show
 

@@ -26,7 +26,7 @@ from whorl.paper.export import (
     heading,
     held_against,
     markdown,
-    text_of,
+    rows_of,
     write_csv,
 )
 
@@ -164,6 +164,6 @@ def _show(made: suite.Reproduced) -> None:
 
 def _table(block: ComparedTable) -> Table:
     shown = table("attack", *block.columns, numbers=True)
-    for line in block.lines:
-        shown.add_row(line.attack, *(text_of(value, block.digits) for value in line.values))
+    for row in rows_of(block):
+        shown.add_row(*row)
     return shown

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, out_of_range
 from whorl.files import atomic_write, regular, writing
 
 Size = int | tuple[int, int] | None
@@ -95,7 +95,7 @@ def save_image(path: str | Path, x: Tensor) -> None:
     low, high = levels.min().item(), levels.max().item()
     # Half a level may come from arithmetic; NaN fails the comparison too.
     if not (low >= -0.5 and high <= 255.5):
-        raise WhorlError(f"images must lie in [0, 1]; got values in [{low / 255:.4g}, {high / 255:.4g}].")
+        raise out_of_range(low / 255, high / 255)
     pixels = levels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
     with writing(path), atomic_write(path) as file:
         Image.fromarray(pixels).save(file, format="PNG")

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 
 from whorl.artifacts import Artifact, fetch
 from whorl.data.image_files import SUFFIXES
-from whorl.errors import WhorlError, printable
+from whorl.errors import WhorlError, printable, quoted
 
 _EXPECTED = (
     "Expected images.csv (ImageId, TrueLabel) with images/, or one folder per class, "
@@ -137,7 +137,9 @@ def _from_csv(table: Path) -> list[ListedImage]:
                 return list(_path_rows(reader, table))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WhorlError(f"{table}: cannot be read as a CSV file ({error}).") from error
-    raise WhorlError(f"{table}: expected the columns ImageId and TrueLabel, or path and label; got {sorted(columns)}.")
+    raise WhorlError(
+        f"{table}: expected the columns ImageId and TrueLabel, or path and label; got {quoted(sorted(columns))}."
+    )
 
 
 def _nips17_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage]:
@@ -161,7 +163,9 @@ def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage
 def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
     name = (row[column] or "").strip()
     if "\0" in name or PurePath(name).name in ("", ".."):
-        raise WhorlError(f"{table}, line {line}: expected the name of an image in column {column!r}, got {name!r}.")
+        raise WhorlError(
+            f"{table}, line {line}: expected the name of an image in column {column!r}, got {quoted(name)}."
+        )
     return name
 
 
@@ -267,5 +271,5 @@ def unique_ids(names: Sequence[PurePath], source: object) -> list[str]:
     ids = ids_of(names)
     twice = [name for name, count in Counter(ids).items() if count > 1]
     if twice:
-        raise WhorlError(f"{source} lists {twice[0]!r} more than once. Keep one row for each image.")
+        raise WhorlError(f"{source} lists {quoted(twice[0])} more than once. Keep one row for each image.")
     return ids

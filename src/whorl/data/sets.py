@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from glob import glob
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,7 +123,7 @@ def open_images(data: ImageData) -> ImageSet:
     if isinstance(data, Path) or (isinstance(data, str) and not is_address(data)):
         return FolderImages(Path(data))
     if isinstance(data, str):
-        return _opened(data)
+        return _opened(data, _stamp(data))
     from whorl.data.torch_sets import of_torch
 
     return of_torch(data)
@@ -152,11 +153,26 @@ def seen_from(folder: Path, data: str) -> str:
     return data.replace(f"{source}:{place}", f"{source}:{beside}", 1)
 
 
-# What is opened is kept: a hub's data set takes a while to open, and workers open it by its address.
+# What is opened is kept: a hub's data set takes a while to open, workers open it by its address, and a stream must
+# not start anew for each chunk.
 @lru_cache(maxsize=4)
-def _opened(text: str) -> ImageSet:
+def _opened(text: str, _stamp: tuple[tuple[str, int, int], ...]) -> ImageSet:
     source, place, settings = split_address(text, DATA_SOURCES, "data set")
     return DATA_SOURCES[source].open(text, place, settings)
+
+
+def _stamp(text: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, age and size of the files that an address leads to, so that changed ones are opened anew."""
+    source, place, _ = split_address(text, DATA_SOURCES, "data set")
+    if DATA_SOURCES[source].files:
+        from whorl.data.tar_shards import expanded
+
+        files = [file for pattern in expanded(place) for file in map(Path, sorted(glob(str(pattern))))]  # noqa: PTH207 - the pattern may be absolute
+    else:
+        folder = Path(place).expanduser()
+        files = sorted(folder.rglob("*")) if source == "hf" and folder.is_dir() else []
+    found = ((str(file), file.stat()) for file in files)
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)
 
 
 def _from_shards(_text: str, place: str, settings: Mapping[str, str]) -> ImageSet:

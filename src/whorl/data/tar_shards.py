@@ -22,7 +22,7 @@ from whorl.data.layouts import ListedImage, read_label, unique_ids
 from whorl.data.sets import BinaryFile, EncodedImages
 from whorl.errors import WhorlError
 
-_MEMBER = re.compile(r"((?:.*/)?[^./][^./]*|(?:.*/)?)\.([^/]+)")
+_MEMBER = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)")  # no hidden file: macOS puts one beside every other
 _LABEL_BYTES = 1 << 20
 _IMAGE_BYTES = 4 * MAX_PIXELS
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
@@ -38,12 +39,14 @@ class AttackedImages(NamedTuple):
         >>> AttackedImages.of((x, x, y), first=6).ids
         ['6', '7']
         """
-        if not 3 <= len(batch) <= 5:
-            raise WhorlError(
-                f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {len(batch)} parts."
-            )
+        if not isinstance(batch, tuple | list) or not 3 <= len(batch) <= 5:
+            came = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
+            raise WhorlError(f"a batch must be (x, adversarial, y) or (x, adversarial, y, ids); got {came}.")
         x, adversarial, y, *rest = batch
-        named = {"adversarial": adversarial} if isinstance(adversarial, Tensor) else adversarial
+        named = adversarial if isinstance(adversarial, Mapping) else {"adversarial": adversarial}
+        for what, part in (("images", x), *(("adversarial images", made) for made in named.values()), ("labels", y)):
+            if not isinstance(part, Tensor):
+                raise WhorlError(f"{what} must be a tensor; got {type(part).__name__}.")
         return cls(x, named, y, *(rest or [[str(place) for place in range(first, first + len(x))]]))
 
 
@@ -131,7 +134,7 @@ class BatchEvaluator:
         y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
         clean, made, distances = self._labels(batch.x, y, batch.ids) == y, [], {}
         for name, images in batch.adversarial.items():
-            rounded = to_8_bits(images)
+            rounded = to_8_bits(check_images(images))  # rounding would make anything an image
             made.append(self._labels(rounded, y if wanted is None else wanted, batch.ids))
             distances[name] = Distance.of(batch.x, rounded)
         attacked = torch.stack(made) if made else torch.empty(0, *clean.shape, dtype=torch.int64)

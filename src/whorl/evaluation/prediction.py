@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import forward, held_in_eval
+from whorl.attacks.contract import check_images, forward, held_in_eval, network_dtype
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
@@ -82,8 +82,8 @@ class Predictor:
             (B,) bool on the CPU, by (target, pose).
 
         Raises:
-            WhorlError: an answer of the wrong kind or shape, NaN or infinity, another number of classes than before,
-                or a label that is none of a target's classes.
+            WhorlError: images that do not lie in [0, 1], an answer of the wrong kind or shape, NaN or infinity, another
+                number of classes than before, or a label that is none of a target's classes.
         """
         y = y.cpu()
         return {cell: row == y for cell, row in self.labels(images, poses, y=y, ids=ids).items()}
@@ -143,6 +143,7 @@ class Predictor:
         if not len(images):
             nothing = how(torch.empty(0, 1))
             return {(name, pose): nothing for name, own in poses.items() for pose in own}
+        check_images(images)
         for pose in dict.fromkeys(pose for own in poses.values() for pose in own):
             seen = pose.apply(images)
             for name, own in poses.items():
@@ -162,7 +163,11 @@ class Predictor:
         if name not in self._networks:
             self._networks[name] = _in_precision(self.targets[name], self.precision)
         with held_in_eval(self.targets[name]):
-            logits = forward(self._networks[name], seen)
+            # A copy: a network that works in place must change neither the caller's images nor the next one's. Ours
+            # take any floating dtype, and round less than others could be given.
+            own = hasattr(self.targets[name], "num_classes")
+            dtype = seen.dtype if own else network_dtype(self.targets[name], seen)
+            logits = forward(self._networks[name], seen.to(dtype, copy=True))
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             kind = f"a tensor of {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(f"{name!r} must return a floating tensor of logits; got {kind}. {_WRAP}")

@@ -19,6 +19,7 @@ from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
 from whorl.attacks.step import Step
 from whorl.hardening.recipes import Examples, Recipe
+from whorl.progress import count_work
 from whorl.randomness import substream, uniform
 
 STUDENT = "student"
@@ -141,4 +142,5 @@ def make(
         part = group.places
         answers = None if like is None else like[part]
         out[part] = perturb(group.kind, makers[group.maker], x[part], y[part], keys[part], growth=growth, like=answers)
+        count_work(len(part), "examples")
     return out

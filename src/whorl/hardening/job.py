@@ -28,7 +28,7 @@ from whorl.hardening.trainer import Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
-from whorl.progress import Progress, silent
+from whorl.progress import Progress, duration, listening, piece_of_work, silent
 from whorl.tracker import Tracker
 
 Clock = Callable[[], float]
@@ -39,6 +39,8 @@ POOL = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
 """Static networks that make examples, but for the one that is hardened."""
 # How far a training may be from the time that it was given before its steps are planned anew.
 _LATE_SECONDS, _LATE_SHARE = 4.0, 0.05
+_LONG = 100
+"""Steps from which on one is timed, and undone, to say how long they will take."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,6 +186,7 @@ class _TrainingRun:
         self.start = clock()
         self.first = self.saved = 0
         self.allowed: float | None = None
+        self.stage = "training"
 
     @property
     def seconds(self) -> float:
@@ -202,16 +205,28 @@ class _TrainingRun:
         elif seconds is not None:
             planned = max(1, round(seconds / trainer.seconds_a_step(self.clock)))
             trainer.training = trainer.training.with_(steps=self.group.agree(planned))
+        elif trainer.training.steps >= _LONG and self.progress is not silent:
+            rehearsed = int(trainer.device.type == "cuda")  # there the first step is recorded
+            each = trainer.seconds_a_step(self.clock, warmup=rehearsed, timed=1)
+            self.stage = f"training ({trainer.training.steps:,} steps, {duration(each * trainer.training.steps)})"
         self.start = self.clock()
+        self._tell()
         try:
-            while trainer.step < trainer.training.steps:
-                trainer.advance()
-                self._after_step()
+            with listening(self.progress if self.group.leads else silent):
+                while trainer.step < trainer.training.steps:
+                    with piece_of_work("training, examples of this step", len(trainer.inputs.keys), "examples"):
+                        trainer.advance()
+                    self._after_step()
+                    self._tell()
         except WhorlError as error:
             kept = "Nothing was saved before that."
             if self.folder is not None and self.saved:
                 kept = f"The last good checkpoint, after step {self.saved}, is {self.folder / FILE}."
             raise WhorlError(f"training stopped: {error} {kept}") from error
+
+    def _tell(self) -> None:
+        if self.group.leads:
+            self.progress(self.stage, self.trainer.step, self.trainer.training.steps)
 
     def _after_step(self) -> None:
         trainer, training = self.trainer, self.trainer.training
@@ -221,8 +236,6 @@ class _TrainingRun:
             return
         loss = trainer.check()
         self._keep_to_time()
-        if self.group.leads:
-            self.progress("training", trainer.step, training.steps)
         if reporting:
             entry = {
                 "step": trainer.step,

@@ -39,6 +39,11 @@ def torchvision() -> ModuleType:
     return _load("torchvision")
 
 
+def is_repaired() -> bool:
+    """Whether torchvision works because its operators were declared here; elsewhere its import fails."""
+    return bool(_declared)
+
+
 def timm() -> ModuleType:
     """Return the timm package."""
     torchvision()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, first_line, quoted
+from whorl.records import Limits, Positive, checked
 
 Resize = Literal["bilinear", "bicubic"]
+Side = Annotated[int, Limits(least=1, most=20_000)]
+"""Pixels of an input."""
 
 
 class Classifier(nn.Module):
@@ -118,7 +120,8 @@ class Classifier(nn.Module):
         torch.Size([2, 10])
         """
         if num_classes is None:
-            num_classes = len(labels) if labels is not None else count_classes(net, _checked_size(size), len(mean))
+            channels = len(_checked_statistics(mean, std)[0])
+            num_classes = len(labels) if labels is not None else count_classes(net, _checked_size(size), channels)
         return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -207,19 +210,15 @@ def _dtype(net: nn.Module) -> torch.dtype | None:
 
 
 def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or min(pair) < 1:
-        raise WhorlError(f"size must be a height and a width in pixels; got {size!r}.")
-    return int(pair[0]), int(pair[1])
+    pair: int | tuple[int, int] = checked("size", size, Side | tuple[Side, Side])
+    return (pair, pair) if isinstance(pair, int) else pair
 
 
 def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    means, stds = tuple(float(m) for m in mean), tuple(float(s) for s in std)
-    sound = all(map(math.isfinite, means)) and all(0 < s < math.inf for s in stds)
-    if not means or len(means) != len(stds) or not sound:
-        raise WhorlError(
-            f"mean and std must hold one number per channel, finite, std above 0; got {mean!r} and {std!r}."
-        )
+    means: tuple[float, ...] = checked("mean", mean, tuple[float, ...])
+    stds: tuple[float, ...] = checked("std", std, tuple[Positive, ...])
+    if not means or len(means) != len(stds):
+        raise WhorlError(f"mean and std must hold one number per channel; got {quoted(mean)} and {quoted(std)}.")
     return means, stds
 
 
@@ -227,7 +226,13 @@ def count_classes(net: nn.Module, size: tuple[int, int], channels: int) -> int:
     """Ask a network with one gray image how many logits it returns. Puts it into eval mode."""
     like = next(_floating(net), torch.empty(0))
     with torch.no_grad():
-        logits: Any = net.eval()(torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device))
+        shown = torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device)
+        try:
+            logits: Any = net.eval()(shown)
+        except Exception as error:  # a network is anyone's code
+            raise WhorlError(
+                f"the network failed on one image of shape {tuple(shown.shape)}: {first_line(error)}. Check the size."
+            ) from error
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise WhorlError(f"a classifier must return logits of shape (B, classes); got {got} for one image.")

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from whorl import files
-from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, Cost, Value
+from whorl.evaluation import FEWEST
+from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, ComparedTable, Cost, Value
 from whorl.paper.item import spaced
 from whorl.report.content import Table
 
 LEGEND = (
-    "Ours / the paper's, in percent; means over poses are unweighted, as the paper's. "
+    "Ours / the paper's, in percent; means over poses are unweighted, as the paper's; n: "
+    "transformed clean images that the target recognises. "
     f"{MARKS['agrees']} the row stands to the one it is held against as in the paper, "
     f"{MARKS['differs']} the other way round, {MARKS['level']} ours do not differ significantly (paired by "
     f"image, Holm's correction, p ≥ {LEVEL_ABOVE:g}), {MARKS['undefined']} no rate."
@@ -24,19 +26,42 @@ CSV_COLUMNS = (
 )
 
 
-def text_of(value: Value, digits: int = 1) -> str:
+def text_of(value: Value, digits: int = 1, *, interval: bool = False) -> str:
     """Write a figure: ours, the paper's, and how they stand to the row that they are held against.
 
     Args:
         value: the figure.
         digits: after the point.
+        interval: whether to write ours with its interval, if it has one.
 
     >>> text_of(Value(ours=85.24, printed=94.9, marks="✓~")), text_of(Value(ours=None, printed=3.0))
     ('85.2 / 94.9 ✓~', '– / 3.0')
     """
     ours = "–" if value.ours is None else f"{value.ours:.{digits}f}"
+    if interval and value.interval is not None:
+        ours += " ({:.{d}f} to {:.{d}f})".format(*value.interval, d=digits)
     printed = "" if value.printed is None else f" / {value.printed:.{digits}f}"
     return f"{ours}{printed} {value.marks}".rstrip()
+
+
+def rows_of(block: ComparedTable, *, intervals: bool = False) -> list[tuple[str, ...]]:
+    """The rows of a table as text: the attacks, and below them how many images each column rests on.
+
+    Where that differs from row to row, as of queries of the successes, it stands beside each figure.
+
+    Args:
+        block: the table.
+        intervals: whether to write the interval of each of our figures too.
+    """
+    below = [{line.values[place].n for line in block.lines} for place in range(len(block.columns))]
+    shared = all(len(counts) == 1 for counts in below)
+
+    def text(value: Value) -> str:
+        shown = text_of(value, block.digits, interval=intervals)
+        return shown if shared else f"{shown}, n = {value.n}"
+
+    rows = [(line.attack, *(text(value) for value in line.values)) for line in block.lines]
+    return [*rows, ("n", *(_counted(counts.pop()) for counts in below))] if rows and shared else rows
 
 
 def held_against(compared: Compared) -> str:
@@ -78,7 +103,7 @@ def markdown(compared: Compared, *, command: str = "") -> str:
     parts = [f"### {heading(compared)}", item.about, f"Profile {compared.profile}: {'; '.join(compared.players)}."]
     for block in compared.blocks:
         rows = [("attack", *block.columns), ("---",) * (1 + len(block.columns))]
-        rows += [(f"`{line.attack}`", *(text_of(value, block.digits) for value in line.values)) for line in block.lines]
+        rows += [(f"`{name}`" if name != "n" else name, *values) for name, *values in rows_of(block)]
         parts += [f"**{block.title}**", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
     parts += [" ".join(cost_lines(compared.costs)), compared.summary]
     if any(value.marks for block in compared.blocks for line in block.lines for value in line.values):
@@ -149,8 +174,8 @@ def report_tables(compared: Compared) -> tuple[Table, ...]:
             title=f"{heading(compared)}: {block.title}",
             about=f"{LEGEND} {held_against(compared)}" if compared.item.printed else about,
             columns=("attack", *block.columns),
-            rows=tuple((line.attack, *(text_of(value, block.digits) for value in line.values)) for line in block.lines),
-            notes=tuple(_note(line) for line in block.lines),
+            rows=tuple(rows := rows_of(block, intervals=True)),
+            notes=(*(_note(line) for line in block.lines), *[""] * (len(rows) - len(block.lines))),
         )
         for block in compared.blocks
     ]
@@ -171,6 +196,11 @@ def _note(line: ComparedRow) -> str:
     parts = [f"{wrong} of {len(marks)} the other way round"] if wrong else []
     parts += [f"{level} not significant"] if level else []
     return ", ".join(parts)
+
+
+def _counted(n: int) -> str:
+    """How many images a column rests on; marked if they are too few."""
+    return f"{n} (few)" if n < FEWEST else str(n)
 
 
 def _rounded(number: float | str | None) -> float | str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whorl.errors import WhorlError
-from whorl.paper.comparison import Compared
+from whorl.paper.comparison import Compared, Value
 from whorl.paper.export import heading
 from whorl.progress import Progress, silent
 from whorl.report.charts import figure_text, line_style
@@ -34,11 +34,13 @@ class Curve:
         panel: the panel's title: a pose, or what the mean is over.
         name: the network that was evaluated.
         points: (value on the axis, percent), ascending.
+        of: how many images each rests on, and its interval, in words.
     """
 
     panel: str
     name: str
     points: tuple[tuple[float, float], ...]
+    of: tuple[str, ...] = ()
 
 
 def curves(compared: Compared) -> Iterator[Curve]:
@@ -57,11 +59,17 @@ def curves(compared: Compared) -> Iterator[Curve]:
             if not one_panel and column == _MEAN:
                 continue
             values = [(at, line.values[place].ours) for at, line in lines]
+            shown = [line.values[place] for _, line in lines]
             yield Curve(
                 panel=f"mean over {len(compared.item.all_poses())} poses" if one_panel else column,
                 name=target,
                 points=tuple((at, math.nan if rate is None else rate) for at, rate in values),
+                of=tuple(f"n = {value.n}{_interval_words(value)}" for value in shown),
             )
+
+
+def _interval_words(value: Value) -> str:
+    return "" if value.interval is None else ", 95% interval {:.1f} to {:.1f}%".format(*value.interval)
 
 
 def draw_panels(compared: Compared) -> Figure:
@@ -87,6 +95,8 @@ def draw_panels(compared: Compared) -> Figure:
             name=figure_text(one.name),
             legendgroup=one.name,
             showlegend=one.panel == panels[0],
+            customdata=one.of,
+            hovertemplate="%{x}: %{y:.1f}%, %{customdata}<extra>" + figure_text(one.name) + "</extra>",
             **line_style(names.index(one.name)),
             row=row + 1,
             col=column + 1,

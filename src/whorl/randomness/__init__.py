@@ -1,5 +1,5 @@
 """Random numbers that belong to an image, not to its place in a batch."""
 
-from whorl.randomness.draws import Ids, check_ids, image_keys, normal, substream, uniform
+from whorl.randomness.draws import Ids, check_ids, check_seed, image_keys, normal, substream, uniform
 
-__all__ = ["Ids", "check_ids", "image_keys", "normal", "substream", "uniform"]
+__all__ = ["Ids", "check_ids", "check_seed", "image_keys", "normal", "substream", "uniform"]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, quoted
 
 Ids = Sequence[str] | Sequence[int] | Tensor | None
 
@@ -44,8 +44,7 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
     True
     """
     check_ids(ids, x.shape[0])
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise WhorlError(f"seed must be a whole number; got {seed!r}.")
+    check_seed(seed)
     base = _mix(torch.full((), _wrap(int(seed)), dtype=torch.int64, device=x.device) + _GOLDEN)
     if ids is None:
         pixels = (x.detach().flatten(1) * 255).round().to(torch.int64)
@@ -55,6 +54,12 @@ def image_keys(x: Tensor, seed: int, ids: Ids = None) -> Tensor:
         listed: Sequence[str | int] = ids.tolist() if isinstance(ids, Tensor | np.ndarray) else ids
         names = torch.tensor([_hash(str(i)) for i in listed], dtype=torch.int64, device=x.device)
     return _mix(names ^ base)
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is no whole number; numpy's are."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise WhorlError(f"seed must be a whole number; got {quoted(seed)}.")
 
 
 def check_ids(ids: Ids, count: int) -> None:

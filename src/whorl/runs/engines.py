@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from whorl.errors import WhorlError, unknown_name
-from whorl.progress import Progress
+from whorl.progress import Progress, listening
 from whorl.runs.networks import Networks
 from whorl.runs.plan import Plan, Task
 from whorl.runs.ray_cluster import run_on_ray
@@ -66,7 +66,7 @@ def carry_out(
         stage: what to call it in the progress.
         engine: who does it.
         workers: of the engine.
-        progress: called with each task.
+        progress: called with each task, and within one that takes long, if it is done in this process.
 
     Raises:
         Interrupted: Ctrl-C. What was finished is kept.
@@ -81,8 +81,9 @@ def carry_out(
     seen = total - sum(task.weight for task in left)
     progress(stage, seen, total)
     try:
-        for count in engine(orders, left, networks, workers):
-            seen += count
-            progress(stage, seen, total)
+        with listening(progress):
+            for count in engine(orders, left, networks, workers):
+                seen += count
+                progress(stage, seen, total)
     except KeyboardInterrupt as error:
         raise Interrupted(f"What was finished is in {plan.store.path}. Run the same command again to go on.") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 import whorl
 from whorl.attacks import Attack
-from whorl.attacks.norms import check_radius
+from whorl.attacks.norms import radius_faults
 from whorl.errors import Fault, SettingsError, WhorlError, quoted
 from whorl.estimators import ESTIMATORS, Chain
 from whorl.records import Record, Registry
@@ -37,8 +37,9 @@ def parse_eps(text: str, *, norm: str = "linf") -> float:
     True
     """
     value = _fraction("eps", text)
-    # What was typed, so that the message can repeat it.
-    check_radius(int(value) if value.is_integer() else value, norm)
+    # As it was typed, so that the message can repeat it.
+    if faults := radius_faults(int(value) if value.is_integer() else value, norm):
+        raise SettingsError(faults)
     return value
 
 

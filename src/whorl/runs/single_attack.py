@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,15 +16,15 @@ from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
-from whorl.progress import Progress, silent
+from whorl.progress import Progress, duration, silent
 from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
 from whorl.runs.networks import Networks, device_of, identify, name_of
-from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
+from whorl.runs.plan import Plan, Task, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store
-from whorl.runs.worker import Orders, trace_folder
+from whorl.runs.worker import LONG, Orders, trace_folder
 
 
 class RunOptions(TypedDict, total=False):
@@ -193,6 +194,8 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
         orders = Orders(folder=store.path, images=images, seed=seed, target_keys=plan.target_keys)
         networks = Networks(one.device, seed, given={name_of(one.model): one.model, **one.evaluated})
         stage, progress = f"{one.label} on {name_of(one.model)}", options.get("progress", silent)
+        if progress is not silent:
+            stage += _expected(one, images, [task for task in left if task.make and task.variant.attack is not None])
         try:
             carry_out(plan, left, orders, networks, stage=stage, progress=progress)
         except Interrupted as error:
@@ -206,6 +209,24 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
             facts = ("n", "n_success", "asr", "mean_queries", "mean_queries_all")
             _note(plan, {**details, "summary": {fact: getattr(done.row, fact) for fact in facts}})
     return done
+
+
+def _expected(one: SingleAttack, images: ImageSource, todo: Sequence[Task]) -> str:
+    """Say what an attack that takes long will cost: a few gradients of the first batch are timed."""
+    cost, taste = one.attack.cost, one.attack.taste()
+    if cost is None or cost.most < LONG or not todo:
+        return ""
+    batch = images.read(todo[0].images)
+    if taste is None or taste.cost is None or not batch.ids:
+        return f" ({cost})"
+    x, y = batch.x.to(one.device), batch.y.to(one.device)
+    wanted = None if one.target_class is None else torch.full_like(y, one.target_class)
+    seconds = 0.0
+    for _ in range(2):  # the first time, memory is set aside and kernels are chosen
+        start = time.perf_counter()
+        taste(one.model, x, y if wanted is None else None, target=wanted, ids=batch.ids).cpu()  # waits for the device
+        seconds = time.perf_counter() - start
+    return f" ({cost}, {duration(seconds / taste.cost.most * cost.most * len(todo))})"
 
 
 def differences(earlier: Json, now: Json) -> list[str]:

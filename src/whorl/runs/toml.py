@@ -62,10 +62,11 @@ def read_toml(place: Traversable, what: str) -> dict[str, Any]:
         WhorlError: it cannot be read, or is not TOML.
     """
     try:
-        file = regular(place) if isinstance(place, Path) else place
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = (regular(place) if isinstance(place, Path) else place).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: bytes that are no text, or a NUL in the path
         raise WhorlError(f"{place} cannot be read ({error}). Expected a TOML file {what}.") from error
+    try:
+        return tomllib.loads(text)
     except RecursionError as error:
         raise WhorlError(f"{place} is not TOML that can be read: its lists or tables are nested too deep.") from error
     except tomllib.TOMLDecodeError as error:

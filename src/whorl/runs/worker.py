@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +21,15 @@ from whorl.attacks import Attack, TargetError, Trace
 from whorl.attacks.contract import Model
 from whorl.data import Images, load_image, save_image
 from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
+from whorl.progress import piece_of_work
 from whorl.runs.folder import folder_name, pixels_sha256
 from whorl.runs.images import THREADS, HashedImage, ImageSource
 from whorl.runs.networks import Networks
 from whorl.runs.plan import Task, Variant, start_folder
 from whorl.runs.store import CLEAN, Chunk, Ledger, Store, pose_key
+
+LONG = 100
+"""Gradients or queries an image from which on an attack says how far it is, and beforehand how long it will take."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - it is no error: somebody set the limit
@@ -185,7 +190,8 @@ class Worker:
             chunk.known = _digits(row)
         goal = {"y": y} if variant.target_class is None else {"target": torch.full_like(y, variant.target_class)}
         start = time.perf_counter()
-        adv, info = attack(meter or source, x, **goal, seed=self.orders.seed, ids=images.ids, return_info=True)
+        with within_a_batch(variant.label, attack):
+            adv, info = attack(meter or source, x, **goal, seed=self.orders.seed, ids=images.ids, return_info=True)
         adv = to_8_bits(adv)
         chunk.distance = Distance.of(x, adv)
         adv = adv.cpu()  # waits for the device, so that the time is the attack's
@@ -257,6 +263,14 @@ class Worker:
 
 def _digits(row: Tensor) -> str:
     return "".join(map(str, row.int().tolist()))
+
+
+def within_a_batch(label: str, attack: Attack) -> AbstractContextManager[None]:
+    """Show how far an attack that takes long is within a batch."""
+    cost = attack.cost
+    if cost is None or cost.most < LONG:
+        return nullcontext()
+    return piece_of_work(f"{label}, this batch, {cost.unit}", cost.most, cost.unit)
 
 
 def trace_folder(run: Path, label: str, source: str) -> Path:

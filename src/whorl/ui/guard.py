@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -190,13 +191,11 @@ def _is_foreign(scope: Any) -> bool:
 
 def _is_own(scope: Any, address: str) -> bool:
     """Whether an address has the host and port that the request was sent to; its scheme a proxy may have changed."""
-    try:
-        claimed, asked = urlsplit(address), urlsplit(f"{urlsplit(address).scheme}://{_header(scope, b'host')}")
+    with suppress(ValueError):
+        claimed, asked = urlsplit(address), urlsplit(f"//{_header(scope, b'host')}")
         usual = {"http": 80, "https": 443}.get(claimed.scheme)
-        ours, theirs = ((place.hostname, place.port or usual) for place in (claimed, asked))
-    except ValueError:
-        return False
-    return ours == theirs != (None, usual)
+        return (claimed.hostname, claimed.port or usual) == (asked.hostname, asked.port or usual) != (None, usual)
+    return False
 
 
 async def _refuse(refusal: tuple[int, str], scope: Any, receive: Any, send: Any) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dtype
 from whorl.attacks.norms import Norm
 from whorl.attacks.objectives import Goal, Loss
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, first_line
+from whorl.progress import count_work
 
 # On a CPU a larger batch is no faster, only larger; on a GPU this many pixel values fill it without filling its memory.
 _CPU_IMAGES_PER_PASS = 32
@@ -90,12 +91,13 @@ class QueriedTarget:
     def _one_pass(self, images: Tensor, rows: Tensor) -> Tensor:
         # Counted before the call: a target that raises has been sent them all the same.
         self.queries.index_add_(0, rows, torch.ones_like(rows))
+        count_work(len(rows) / len(self.queries), "queries")
         try:
             with torch.no_grad():
                 # A copy: a target that works in place must not move the images under attack.
                 answer = self.model(images.to(network_dtype(self.model, images), copy=True))
         except Exception as error:  # the target is anyone's code, and whatever it raises must not lose the work so far
-            raise self._failed(f"it raised {type(error).__name__}: {str(error).rstrip('.')}") from error
+            raise self._failed(f"it raised {first_line(error)}") from error
         if not isinstance(answer, Tensor):
             raise self._failed(f"it must return a tensor; got {type(answer).__name__}")
         if self.labels_suffice and answer.dim() == 1 and not answer.is_floating_point():

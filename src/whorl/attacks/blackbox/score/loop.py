@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -16,10 +16,10 @@ from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
 from whorl.attacks.blackbox.starts import Init, check_in_ball, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
 from whorl.attacks.loop import SampledGradient
-from whorl.attacks.norms import Norm, NormName, check_radius, column, find_norm
+from whorl.attacks.norms import Norm, NormName, column, find_norm, radius_faults
 from whorl.attacks.objectives import Goal, LossName, find_loss
 from whorl.attacks.step import Adam, largest
-from whorl.errors import WhorlError
+from whorl.errors import Fault, WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.records import Count, Positive
 from whorl.transforms import plain
@@ -91,7 +91,6 @@ class ScoreAttack(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_radius(self.eps, self.norm)
         if self.gradient.needs_prior and not isinstance(self.space, Pixels):
             raise WhorlError(f"a surrogate's gradient is one of pixels, so space must be Pixels(); got {self.space!r}.")
         least = self._step_cost + 1
@@ -100,6 +99,9 @@ class ScoreAttack(Attack):
                 f"budget must pay for one step: a check of the start, {least - 2} queries for the gradient and "
                 f"a check of the step make {least}; got {self.budget}. Raise budget or lower samples."
             )
+
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
+        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
 
     @property
     def _step_cost(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +12,9 @@ from torch import Tensor
 from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
 from whorl.attacks.blackbox.score.gradients import Draw, directions
 from whorl.attacks.contract import Attack, Crafted, Model
-from whorl.attacks.norms import NormName, check_radius, find_norm, unit
+from whorl.attacks.norms import NormName, find_norm, radius_faults, unit
 from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.errors import Fault
 from whorl.randomness import Ids, image_keys, substream
 from whorl.records import Count, Positive
 
@@ -47,9 +49,8 @@ class NoiseSearch(Attack):
     samples: Count = 10
     chunk: Count | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_radius(self.eps, self.norm)
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
+        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is asked about first."""
