@@ -46,7 +46,7 @@ def declaration(folder: Path) -> runs.Declaration:
         attacks=["fgsm"],
         targets=[name],
         poses=[{"angles": [0, 30]}],
-        batch_size=16,  # so that even the smallest shard has some chunks
+        batch_size=64,
     )
 
 
@@ -95,10 +95,13 @@ def at_size(count: int, shards: int, folder: Path) -> dict[str, Any]:
 
 
 def extrapolated(rows: list[dict[str, Any]], goal: int = GOAL) -> dict[str, Any]:
-    """A straight line through what was measured, at ``goal`` images; never below the largest measurement."""
+    """A straight line through what was measured, at ``goal`` images; never below the largest measurement.
+
+    A shard's memory is left out: with one, two and four chunks a shard it shows no line.
+    """
     x = np.array([row["images"] for row in rows], float)
     found: dict[str, Any] = {"images": goal}
-    for name in list(rows[0])[1:]:
+    for name in [name for name in rows[0] if name not in ("images", "largest shard, MB")]:
         y = np.array([row[name] for row in rows])
         slope, start = np.polyfit(x, y, 1)
         found[name] = max(float(slope * goal + start), float(y.max()))

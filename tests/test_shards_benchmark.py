@@ -22,6 +22,12 @@ def test_a_straight_line_is_drawn_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["images"] == 1000
     assert found["merge, s"] == pytest.approx(12)
     assert found["merge, MB"] == pytest.approx(299)  # it fell; what was measured is the least
+    published = json.loads((BENCHMARKS / "results" / "shards-cpu.json").read_text())
+    assert extrapolated(published["measured"]) == pytest.approx(published["extrapolated"])
+    page = (BENCHMARKS.parent / "docs" / "clusters.md").read_text(encoding="utf-8")
+    assert (
+        f"{published['extrapolated']['merge, s']:,.0f} s | {published['extrapolated']['whole run, s']:,.0f} s" in page
+    )
 
 
 @pytest.mark.slow

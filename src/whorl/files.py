@@ -186,10 +186,13 @@ def read_back(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | No
     except FileNotFoundError:
         return None
     except Exception as error:  # what a parser makes of damage is up to the damage
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise WhorlError(
-            f"{path} is damaged, or is not what whorl wrote ({reason:.200}). Delete it {remedy}."
-        ) from error
+        raise damaged(path, error, remedy=remedy) from error
+
+
+def damaged(path: Path, error: Exception, *, remedy: str) -> WhorlError:
+    """Build the error for a file of whorl's own that is not as it was written; see :func:`read_back`."""
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return WhorlError(f"{path} is damaged, or is not what whorl wrote ({reason:.200}). Delete it {remedy}.")
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import whorl
-from whorl.attacks.norms import l2_size, per_image
-from whorl.attacks.step import mean_size
+from whorl.attacks.norms import l2_size, mean_size, per_image
 from whorl.evaluation import PAPER_POSES, predictions
 
 SIDE = 112  # a sum over 3 × 112 × 112 numbers is long enough for torch to split it among threads

@@ -108,6 +108,18 @@ def _score(given: Path, out: Path) -> list[str]:
     return [*words, "--out", str(out), "--view", "as-seen"]
 
 
+def shards(given: Path) -> None:
+    """Run the declaration in two shards."""
+    for number in (1, 2):
+        words = ("run", str(given / "run.toml"), "--shard", f"{number}/2", "--out", str(given / f"shard-{number}"))
+        done = invoke(*words)
+        assert done.exit_code == 0, done.stderr
+
+
+def _merge(given: Path, out: Path) -> list[str]:
+    return ["merge", str(given / "shard-1"), str(given / "shard-2"), "--out", str(out), "--no-report"]
+
+
 def _captured(out: Path) -> Any:
     return [(out / name).read_bytes() for name in ("results.csv", "captures.csv")]
 
@@ -124,6 +136,7 @@ WORK = {
 OTHER_WORK = {
     "paper": Work(_paper, lambda out: (made(out), table(out / "paper", "table3-results.csv"))),
     "score": Work(_score, _captured),
+    "merge": Work(_merge, lambda out: (made(out), table(out))),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands_at_work import OTHER_WORK, WORK, leftovers, photograph, prepare
+from cli.commands_at_work import OTHER_WORK, WORK, leftovers, photograph, prepare, shards
 from processes import Command, moments
 from whorl.physical import read_sheets
 from whorl.runs.store import Store
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it has no forks
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = prepare(tmp_path_factory.mktemp("given"))
     photograph(folder)
+    shards(folder)
     return folder
 
 

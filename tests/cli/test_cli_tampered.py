@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands_at_work import WORK, photograph, prepare
+from cli.commands_at_work import WORK, photograph, prepare, shards
 from cli.invoking import invoke
 from whorl.data import load_image, save_image
 
@@ -132,6 +132,23 @@ def test_a_file_that_is_not_what_was_written_is_named(worked: tuple[str, Path], 
         assert done.exit_code == 0, done.stderr
         assert WORK[name].result(out) == expected
     assert refused > tried / 3
+
+
+def test_shards(given: Path, tmp_path: Path) -> None:
+    shards(given)
+    file = given / "shard-2" / "manifest.json"
+    text = file.read_text()
+    merge = ["merge", str(given / "shard-1"), str(given / "shard-2"), "--no-report", "--out"]
+    refused = 0
+    for place, (kind, other) in enumerate(spoiled(text).items()):
+        file.write_bytes(other.encode(errors="surrogateescape"))
+        done = invoke(*merge, str(tmp_path / str(place)))
+        refused += done.exit_code == 2
+        assert done.exit_code in (0, 2), f"{kind}: {done.stderr}"
+        assert "defect" not in done.stderr, f"{kind}: {done.stderr}"
+    assert refused > place / 3
+    file.write_text(text)
+    assert invoke(*merge, str(tmp_path / "whole")).exit_code == 0
 
 
 def test_what_was_printed(given: Path) -> None:

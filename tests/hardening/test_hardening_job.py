@@ -241,20 +241,21 @@ def test_timing_leaves_no_trace(steps_take: Callable[..., Any]) -> None:
 
 
 class Failing(nn.Module):
-    """Answers NaN from some call on."""
+    """Answers NaN once it has seen so many images."""
 
-    def __init__(self, calls: int) -> None:
+    def __init__(self, images: int) -> None:
         super().__init__()
-        self.net, self.calls = toy_net(seed=0), calls
+        self.net, self.images = toy_net(seed=0), images
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls -= 1
+        self.images -= len(x)
         logits: Tensor = self.net(x)
-        return logits if self.calls >= 0 else logits * torch.nan
+        return logits if self.images >= 0 else logits * torch.nan
 
 
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    teacher = as_classifier(Failing(7), "teacher")  # two calls see whether its normalisations can be folded
+    # Two images see whether its normalisations can be folded, and each step a batch.
+    teacher = as_classifier(Failing(2 + 5 * TINY["batch"]), "teacher")
     with pytest.raises(WhorlError, match=r"training stopped: the loss is nan.*after step 4, is .*checkpoint\.pt"):
         harden(toy(), toy_images(), "pgd-at", out=tmp_path, teachers=[teacher], **TINY)
     kept = load_checkpoint(tmp_path / FILE, {})

@@ -238,3 +238,32 @@ def test_external_data_of_a_graph_is_part_of_the_network(tmp_path: Path) -> None
         (tmp_path / "unrelated.txt").write_text(str(value))
         hashes.append(load_model(f"onnx:{tmp_path / 'net.onnx'}").weights_sha256)
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_name_and_labels(weights: Path) -> None:
+    file = weights / "classes.txt"
+    file.write_text("\ufeff" + "\n".join(f"class {i}" for i in range(CLASSES)) + "\n\n", encoding="utf-8")
+    address = f"file:{weights / 'net.pth'}?arch={ARCH}&num_classes={CLASSES}&name=my shop"
+    clf = load_model(f"{address}&labels={file}")
+    assert clf.name == "my shop"
+    assert clf.labels == tuple(f"class {i}" for i in range(CLASSES))
+    assert load_model(address).labels == tuple(map(str, range(CLASSES)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "content", "says"),
+    [
+        ("labels=FILE", "a\nb", f"expected a line for each of the {CLASSES} classes"),
+        ("labels=FILE", "a\n\nb", "expected a class name in every line"),
+        ("labels=FILE", "", "expected a class name in every line"),
+        ("labels=nowhere.txt", "a", "must be a text file, a class a line"),
+        ("name=", "a", "name in .* must be 1 to 80 characters"),
+        ("name=a:b", "a", "name in .* must be 1 to 80 characters"),
+        ("label=FILE", "a", "Did you mean 'labels'"),
+    ],
+)
+def test_names_and_labels_that_are_none(weights: Path, settings: str, content: str, says: str) -> None:
+    (weights / "classes.txt").write_text(content, encoding="utf-8")
+    chosen = settings.replace("FILE", str(weights / "classes.txt"))
+    with pytest.raises(WhorlError, match=says):
+        load_model(f"file:{weights / 'net.pth'}?arch={ARCH}&num_classes={CLASSES}&{chosen}")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.toy_networks import small
-from conftest import random_images
+from conftest import random_images, small_net
 from physical.printed_run import folders
-from whorl import WhorlError, runs
+from whorl import Classifier, WhorlError, runs
 from whorl.data import save_image
-from whorl.physical import collect
+from whorl.physical import Capture, PageLayout, arrange, collect
+from whorl.physical.captures import Photographed
+from whorl.physical.scorer import Scorer
+from whorl.runs.networks import Target
 
 
 def craft(folder: Path, *attacks: str) -> None:
@@ -65,3 +70,37 @@ def test_clean_images_that_are_gone(tmp_path: Path) -> None:
 def test_adversarial_images_of_others() -> None:
     clean, noise = folders()
     assert [[item.attack for item in group] for group in collect(noise, clean=clean, limit=1)] == [["clean", "noise"]]
+
+
+def test_class_folders_by_name_are_matched_with_the_networks_that_are_scored(tmp_path: Path) -> None:
+    x = random_images(2)
+    for image, name in zip(x, ("bee", "wasp"), strict=True):
+        save_image(tmp_path / "data" / name / "one.png", image)
+    [(bee,), (wasp,)] = collect(tmp_path / "data")
+    assert [(bee.label, bee.class_name), (wasp.label, wasp.class_name)] == [(0, "bee"), (1, "wasp")]
+    sheet = arrange([[bee], [wasp]], PageLayout())
+    # What is on paper already has no such field, and its markers must be known again.
+    plain = arrange([[replace(bee, class_name="")], [replace(wasp, class_name="")]], PageLayout())
+    assert sheet.fingerprint == plain.fingerprint
+    labels = ("wasp", "ant", "bee", *"defg")
+    net = Classifier.from_module(small_net(), size=18, mean=(0.5,) * 3, std=(0.5,) * 3, labels=labels)
+    nobody: Any = None  # how it lies in the photograph does not matter here
+    seen = Capture(photo="p", sheet=sheet.name, item=bee, appearance=nobody, misfit=0.0)
+    scorer = Scorer([sheet], [Target(model="net", net=net)])
+    [found] = scorer._matched(Photographed(photo="p", captures=[seen])).captures
+    assert found.item.label == 2
+    with pytest.raises(WhorlError, match="'hornet'"):
+        scorer._matched(Photographed(photo="p", captures=[replace(seen, item=replace(bee, class_name="hornet"))]))
+
+
+def test_a_run_has_matched_them_already(tmp_path: Path) -> None:
+    net = Classifier.from_module(
+        small_net(), size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name="small", labels=tuple("gfedcba")
+    )
+    x = random_images(3)
+    for i, (image, label) in enumerate(zip(x, net(x).argmax(1).tolist(), strict=True)):
+        save_image(tmp_path / "data" / net.labels[label] / f"{i}.png", image)
+    runs.craft("fgsm", net, runs.Data(folder=tmp_path / "data"), tmp_path / "run")
+    for clean, attacked in collect(tmp_path / "run"):
+        assert clean.class_name == ""
+        assert clean.label == attacked.label == net.labels.index(clean.id.split("/")[0])

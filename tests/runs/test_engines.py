@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,13 @@ def test_a_cluster_without_cpus_is_refused_at_once(tmp_path: Path, wanted: int |
             runs.run(declared(data), tmp_path / "out", device="cpu", engine="ray", workers=wanted)
     finally:
         ray.shutdown()
+
+
+def test_a_cluster_that_is_not_there_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    data = save_pictures(tmp_path / "data", 1)
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", "{}:{}".format(*taken.getsockname()))
+        with pytest.raises(WhorlError, match=r"the Ray cluster at RAY_ADDRESS=127\.0\.0\.1:\d+ cannot be reached"):
+            runs.run(declared(data), tmp_path / "out", device="cpu", engine="ray")

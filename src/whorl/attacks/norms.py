@@ -74,6 +74,12 @@ def l2_size(v: Tensor) -> Tensor:
     return per_image(lambda one: torch.linalg.vector_norm(one.flatten(1), dim=1), v)
 
 
+def mean_size(g: Tensor) -> Tensor:
+    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
+    total = per_image(lambda one: torch.linalg.vector_norm(one, ord=1, dim=(1, 2, 3), keepdim=True), g)
+    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
+
+
 def column(values: Tensor) -> Tensor:
     """Per-image numbers, (..., B), shaped to multiply images: (..., B, 1, 1, 1)."""
     return values[..., None, None, None]

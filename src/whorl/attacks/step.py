@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from whorl.attacks.norms import NormName, find_norm, per_image
+from whorl.attacks.norms import NormName, find_norm, mean_size
 from whorl.errors import WhorlError, first_line
 from whorl.estimators import Estimator, at_step, identity
 
@@ -109,12 +110,6 @@ def largest(g: Tensor) -> Tensor:
     return torch.maximum(flat.amax(1), -flat.amin(1))
 
 
-def mean_size(g: Tensor) -> Tensor:
-    """Mean absolute value of each image's gradient, (B, 1, 1, 1), never zero."""
-    total = per_image(lambda one: torch.linalg.vector_norm(one, ord=1, dim=(1, 2, 3), keepdim=True), g)
-    return (total / g[0].numel()).clamp_min(torch.finfo(g.dtype).tiny)
-
-
 class Adam:
     """Adam's direction (Kingma and Ba), element by element, so that images stay independent."""
 
@@ -154,3 +149,30 @@ def estimated_by(estimator: Estimator, gradient: Tensor) -> Tensor:
         came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
         raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
     return estimated
+
+
+def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of a (B,) objective, summed, at the images that it was computed from.
+
+    Args:
+        objective: of each image.
+        x: (B, C, H, W) leaf.
+        keep: whether another gradient will be taken of the same answer.
+
+    Raises:
+        WhorlError: the model passes none on, because it detaches, rounds or ignores its input.
+    """
+    gradients: Sequence[Tensor | None] = (None,)
+    if objective.requires_grad:
+        try:
+            gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise WhorlError(f"the model's input gradient cannot be computed: {first_line(error)}.") from error
+    if (gradient := gradients[0]) is None:
+        raise WhorlError(
+            "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
+            "compiled for inference: attack the network that it was made from, or use a black-box attack."
+        )
+    return gradient

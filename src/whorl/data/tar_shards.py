@@ -123,7 +123,7 @@ class TarShards(EncodedImages):
         if self.field:
             try:
                 value = json.loads(text)[self.field]
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 return None, f"{where}: expected JSON with the field {self.field!r}, got {text[:40]!r}"
             text = str(value)
         return read_label(text, low=0, high=2**63 - 1, where=where)

@@ -139,6 +139,9 @@ class _QueryTable(_Written):
 
 class _Manifest(_Written):
     crafted: dict[str, _Crafted]
+    experiment: Json = {}
+    targets: Json = {}
+    shard: str = ""
     table7: _QueryTable | None = None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write
+from whorl.files import atomic_write, damaged
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import Done, Preparation, conclude, prepare
@@ -41,10 +41,17 @@ class ShardFolder:
         Raises:
             WhorlError: there is none, or it is not that of a shard.
         """
-        manifest = Store(path).read()
+        store = Store(path)
+        manifest = store.read()
         if "shard" not in manifest:
             raise WhorlError(f"{path} holds no shard. Expected a folder that `whorl run --shard` wrote.")
-        return cls(path=path, shard=Shard.parse(manifest["shard"]), manifest=manifest)
+        try:
+            listed = [f"{spec.title}/{source}" for spec, source in _declaration(manifest).versions()]
+            if "targets" not in manifest or any(name not in manifest["crafted"] for name in listed):
+                raise KeyError("an attack or the targets are missing")
+            return cls(path=path, shard=Shard.parse(manifest["shard"]), manifest=manifest)
+        except (WhorlError, TypeError, LookupError) as error:
+            raise damaged(store.manifest, error, remedy="and run the shard again, which keeps its chunks") from error
 
     def __str__(self) -> str:
         return f"shard {self.shard} in {self.path}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,7 @@ def run_on_ray(orders: Orders, tasks: Sequence[Task], networks: Networks, worker
     device = networks.device.type
     own = not ray.is_initialized()
     if own:
-        _connect(ray)
+        _connect(ray, patience)
     try:
         # No CPU beside a GPU: Ray would otherwise want one to be free where the worker is placed.
         needs: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if device == "cuda" else {"num_cpus": 1}
@@ -166,13 +167,16 @@ class _Crew:
             return error
 
 
-def _connect(ray: Any) -> None:
+def _connect(ray: Any, patience: float) -> None:
     # Workers import what this process can, the user's own networks too.
     paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdecimal():  # Ray itself knocks for minutes at a door that is not there
+            socket.create_connection((host, int(port)), timeout=patience).close()
         ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR, runtime_env=paths)
-    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
-        address = os.environ.get("RAY_ADDRESS")
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
         where = f"the Ray cluster at RAY_ADDRESS={address} cannot be reached" if address else "Ray cannot be started"
         raise WhorlError(f"{where} ({error}). Check it with `ray status`, or use the engine local.") from error
 

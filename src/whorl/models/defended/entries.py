@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
-from whorl.files import atomic_write, has_sha256
+from whorl.files import atomic_write, has_sha256, read_back
 from whorl.models import networks
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, read_state_dict, state_dict_sha256
@@ -46,7 +46,7 @@ class Shipped:
 @cache
 def shipped() -> dict[str, Shipped]:
     """Every hardened network by name, in the manifest's order."""
-    listed = json.loads(MANIFEST.read_text(encoding="utf-8"))["models"]
+    listed = read_back(MANIFEST, lambda text: json.loads(text)["models"], remedy="and install whorl again") or {}
     own = ("base", "file", "sha256", "weights_sha256")
     return {
         name: Shipped(
