@@ -326,7 +326,7 @@ def test_unasked_it_is_fast_and_asked_not_to_nothing_changes() -> None:
 
 
 def test_a_setting_that_is_none_of_the_three() -> None:
-    with pytest.raises(WhorlError, match="fast must be True, False or None"):
+    with pytest.raises(WhorlError, match="fast must be True or False, or None"):
         whorl.attack("mim", fast="very")
 
 

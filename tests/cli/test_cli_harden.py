@@ -64,7 +64,7 @@ def test_a_hardened_network_loads_by_address(photos: Path, tmp_path: Path) -> No
     [
         (("--recipe", "alpp"), "unknown recipe 'alpp'. Did you mean 'alp'"),
         (("--batch", "30"), "at least a batch of 30 images to train on, got 17"),
-        (("--lr", "-1"), "lr must be above 0"),
+        (("--lr", "-1"), "lr must be a number above 0"),
         (("--precision", "fp4"), "precision must be"),
     ],
 )

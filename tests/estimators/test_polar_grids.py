@@ -100,7 +100,7 @@ def test_a_grid_that_was_first_asked_for_in_inference_mode_serves_outside() -> N
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
-    [({"spacing": "cubic"}, "'linear' or 'log'"), ({"finer": 0}, "whole number from 1"), ({"sigma": -1.0}, "sigma")],
+    [({"spacing": "cubic"}, "'linear' or 'log'"), ({"finer": 0}, "whole number in"), ({"sigma": -1.0}, "sigma")],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(WhorlError, match=problem):

@@ -162,9 +162,9 @@ def test_compiled_networks_run_as_they_were_written(x: Tensor) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Backward(skip=0), r"skip must lie in \(0, 1\]; got 0"),
-        (lambda: Backward(rectifier=-1.0), "rectifier must be above 0, or None"),
-        (lambda: Backward(late=-0.1), r"late must lie in \[0, 1\]"),
+        (lambda: Backward(skip=0), r"skip must be a number in \(0, 1\]; got 0"),
+        (lambda: Backward(rectifier=-1.0), "rectifier must be a number above 0, or None"),
+        (lambda: Backward(late=-0.1), r"late must be a number in \[0, 1\]"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:

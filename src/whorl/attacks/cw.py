@@ -14,12 +14,11 @@ from whorl.attacks.contract import (
     Model,
     check_finite,
     forward,
-    input_gradient,
     network_dtype,
 )
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
-from whorl.attacks.step import Adam, estimated_by, largest
+from whorl.attacks.step import Adam, estimated_by, input_gradient, largest
 from whorl.estimators import Estimator, identity
 from whorl.progress import count_work
 from whorl.randomness import Ids

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Model, forward, input_gradient, network_dtype
+from whorl.attacks.contract import Model, forward, network_dtype
 from whorl.attacks.objectives import Goal, Loss, find_loss
-from whorl.attacks.step import Step, largest
+from whorl.attacks.step import Step, input_gradient, largest
 from whorl.progress import count_work
 from whorl.randomness import substream
 from whorl.transforms import InputTransform, plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -148,3 +149,30 @@ def estimated_by(estimator: Estimator, gradient: Tensor) -> Tensor:
         came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
         raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
     return estimated
+
+
+def input_gradient(objective: Tensor, x: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of a (B,) objective, summed, at the images that it was computed from.
+
+    Args:
+        objective: of each image.
+        x: (B, C, H, W) leaf.
+        keep: whether another gradient will be taken of the same answer.
+
+    Raises:
+        WhorlError: the model passes none on, because it detaches, rounds or ignores its input.
+    """
+    gradients: Sequence[Tensor | None] = (None,)
+    if objective.requires_grad:
+        try:
+            gradients = torch.autograd.grad(objective.sum(), x, retain_graph=keep, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise WhorlError(f"the model's input gradient cannot be computed: {first_line(error)}.") from error
+    if (gradient := gradients[0]) is None:
+        raise WhorlError(
+            "the model must pass a gradient on to its input; got none. It detaches or ignores its input, or was "
+            "compiled for inference: attack the network that it was made from, or use a black-box attack."
+        )
+    return gradient
