@@ -41,7 +41,8 @@ def run(declaration: Path, *options: str) -> Any:
 def test_a_run_and_its_report(declaration: Path) -> None:
     result = run(declaration)
     assert result.exit_code == 0, result.stderr
-    assert f"over 9 poses, n = {COUNT}" in result.stdout
+    assert f"pooled over 9 poses, with its 95% interval over images; {COUNT} images" in result.stdout
+    assert "Too few images for a headline" in result.stdout
     assert "6 of 6 tasks done now" in result.stdout
     folder = declaration.parent / "out"
     assert len(table(folder)) == 2 * 2 * 9

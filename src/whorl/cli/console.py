@@ -128,6 +128,7 @@ def _lines(console: Console) -> Progress:
 
 def show_rates(done: Done) -> None:
     """Print the headline rates of an experiment, a row an attack and a column a target, and its headline."""
+    from whorl.evaluation import FEWEST
     from whorl.report.experiment import headline_of
 
     declared, console = done.declaration, output()
@@ -143,6 +144,8 @@ def show_rates(done: Done) -> None:
         )
         console.print(Text(heading, style="bold"), soft_wrap=True)
         console.print(shown)
+    left_out = f"Poses in which a network recognises fewer than {FEWEST} clean images are left out, or marked (few)."
+    console.print(Text(left_out, style="dim"), soft_wrap=True)
     said = headline_of(done)
     console.print(Text(said.statement), soft_wrap=True)
     for detail in said.details:
