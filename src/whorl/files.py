@@ -223,13 +223,17 @@ def exclusive(path: Path, holder: str = "") -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock, note = FileLock(path.with_name(path.name + ".lock")), path.with_name(path.name + ".holder")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        notice(f"waiting for {_holder(note) or f'another process that is preparing {path.name}'}")
-        lock.acquire()
+    seconds = 0.0
+    while not lock.is_locked:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=seconds)
+        except Timeout:
+            notice(f"waiting for {_holder(note) or f'another process that is preparing {path.name}'}")
+            seconds = -1.0  # for as long as it takes
+        except FileNotFoundError:
+            continue  # whoever held it has removed the folder, lock and all
     try:
         if holder:
             with atomic_write(note) as file:
