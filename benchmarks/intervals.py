@@ -5,6 +5,7 @@ python benchmarks/intervals.py
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from itertools import combinations
@@ -12,6 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from whorl.evaluation import RESAMPLES, ImageCounts, compare, holm, rate
+from whorl.evaluation.image_counts import percentile_interval
 
 IMAGES, POSES, TARGETS, ATTACKS = 1000, 25, 5, 10
 
@@ -26,6 +28,26 @@ def made_up() -> dict[tuple[int, int], ImageCounts]:
             fooled = generator.random((POSES, IMAGES)) < 1 - hard ** (1 + attack / 3)
             counts[attack, target] = ImageCounts(eligible, eligible & fooled)
     return counts
+
+
+def coverage(trials: int = 600, resamples: int = 1000) -> None:
+    """Print how often a 95% interval holds the true rate: BCa, as we have it, and percentile, beside it."""
+    generator = np.random.default_rng(1)
+    for images in (20, 50, 200):
+        for truth, alike in ((0.7, 1.0), (0.9, 1.0), (0.95, 0.5), (0.98, 0.5)):
+            held = np.zeros(2)
+            for seed in range(trials):
+                # An image's own chance of being fooled is drawn; the smaller ``alike``, the more images differ.
+                chance = generator.beta(2 * truth * alike, 2 * (1 - truth) * alike, images)
+                eligible = generator.random((POSES, images)) < generator.beta(4, 1.5, images)
+                counts = ImageCounts(eligible, eligible & (generator.random((POSES, images)) < chance))
+                intervals = (
+                    rate(counts, resamples=resamples, seed=seed).interval,
+                    percentile_interval(counts.drawn("pooled", resamples, seed)),
+                )
+                held += [low <= truth <= high for low, high in intervals]
+            ours, percentile = held / trials
+            print(f"{images} images, true rate {truth:.0%}: BCa {ours:.1%}, percentile {percentile:.1%}")
 
 
 def main() -> None:
@@ -51,4 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    coverage() if "--coverage" in sys.argv else main()

@@ -200,7 +200,9 @@ def _show_calibrated(done: calibration.Calibrated) -> None:
     head = (
         f"{done.options.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
     )
-    console.print(Text(f"{head}: mean success rate (%) over the poses", style="bold"))
+    console.print(
+        Text(f"{head}: success rate (%), unweighted mean over the poses, intervals over images", style="bold")
+    )
     headings = ["kernel", *done.answers.targets, "mean", "95% interval", "least gain", "behind the best", "best in"]
     ranking = table(*headings, numbers=True)
     for one in chosen.ranking:
@@ -249,7 +251,7 @@ def correlate_(
     shown = table("attack", "source", "invariance: source, transformed", "transfer: others, as they are")
     for point in sorted(found.points, key=lambda point: (point.source, -point.transfer)):
         shown.add_row(point.attack, point.source, f"{point.invariance:.1f}", f"{point.transfer:.1f}")
-    console.print(Text("Mean success rates (%)", style="bold"))
+    console.print(Text("Success rates (%), unweighted means over poses", style="bold"))
     console.print(shown)
     for name, value, (low, high) in (
         ("Pearson", found.pearson, found.pearson_interval),

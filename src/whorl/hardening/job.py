@@ -118,8 +118,7 @@ def harden(
         trainer, about = _trainer(original, begun, images, chosen, how, around, group)
         listener = track if track is not None and group.leads else Tracker()
         run = _TrainingRun(trainer, about, None if around.out is None else Path(around.out), progress, listener, clock)
-        name = f"{original.name}.{chosen.name}"
-        listener.begin(name, {**about, **vars(how), "seconds": around.seconds})
+        listener.begin(name := f"{original.name}.{chosen.name}", {**about, **vars(how), "seconds": around.seconds})
         run.train(around.seconds)
         done = run.finish(begun, name)
         written = {"weights": WEIGHTS, "manifest": MANIFEST, "report": REPORT} if done.folder is not None else {}
