@@ -29,7 +29,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, duration, listening, piece_of_work, silent
-from whorl.tracker import Tracker
+from whorl.runs.tracker import Tracker
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""

@@ -25,8 +25,8 @@ from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tas
 from whorl.runs.results import Cell, write_results
 from whorl.runs.shard import Shard
 from whorl.runs.store import Chunk, Store
+from whorl.runs.tracker import Tracker
 from whorl.runs.worker import Orders
-from whorl.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
