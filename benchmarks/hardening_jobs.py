@@ -21,7 +21,7 @@ from whorl.hardening import Hardened, TrainingImages, harden, load_training_imag
 from whorl.hardening import recipe as find_recipe
 from whorl.hardening.recipes import DIVERSE
 from whorl.models.defended import pack
-from whorl.tracker import Tracker
+from whorl.progress import Tracker
 
 # Mobilenet learns from another network besides itself, unless told otherwise.
 TEACHERS = {"mobilenet_v2": ("mobilenet_v2", "efficientnet_lite0")}

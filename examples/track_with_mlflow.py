@@ -5,7 +5,7 @@ import sys
 import mlflow
 
 from whorl import runs
-from whorl.tracker import Tracker
+from whorl.progress import Tracker
 
 
 class MLflow(Tracker):

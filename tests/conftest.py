@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 CLASSES = 7
 
-# The suite runs in as many processes as there are cores; threads on top of that only get in each other's way.
+# The suite runs in as many processes as there are cores; threads on top of that only get in each other's way,
+# in the programs that tests start too: on a busy machine threads that wait for each other take minutes for seconds.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,7 +18,7 @@ ROOT = Path(whorl.__file__).parent
 
 # A package, or a module of the root, imports only from rows above its own.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("errors", "records", "progress", "tracker", "files", "artifacts"),
+    ("errors", "records", "progress", "files", "artifacts"),
     ("randomness", "geometry"),
     ("estimators", "transforms"),
     ("models",),

@@ -12,7 +12,7 @@ import pytest
 from cli.invoking import invoke
 from runs.declaring import COUNT, OTHER, SMALL, declared, save_pictures
 from whorl import WhorlError, runs
-from whorl.tracker import TensorBoard, Tracker, Trackers
+from whorl.progress import TensorBoard, Tracker, Trackers
 
 
 class Kept(Tracker):

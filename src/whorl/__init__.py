@@ -79,7 +79,6 @@ _SUBMODULES = {
     "physical",
     "report",
     "runs",
-    "tracker",
     "transforms",
     "ui",
 }

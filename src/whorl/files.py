@@ -274,6 +274,9 @@ def remove_parts(folder: Path) -> None:
     """Delete the temporary files that killed processes left under ``folder``; what is being written stays."""
     for part in folder.rglob(f".*{_PART}"):
         with suppress(OSError):
+            if fcntl is None:  # Windows removes no file that somebody writes to
+                part.unlink()
+                continue
             descriptor = os.open(part, os.O_RDWR | _NO_LINK)
             if _take(descriptor, part):
                 part.unlink()

@@ -15,7 +15,7 @@ from blackbox import Counting, labels_of, related_net
 from conftest import random_images, small_net
 from whorl import WhorlError
 from whorl.attacks.blackbox.queries import in_8_bits
-from whorl.attacks.blackbox.score.loop import Rate
+from whorl.attacks.blackbox.score.loop import LearningRate
 from whorl.attacks.blackbox.score.noise import NoiseSearch
 from whorl.attacks.norms import NormName, find_norm
 from whorl.data import StartFolder, save_image
@@ -144,7 +144,7 @@ def literal_rates(losses: list[float], first: float, plateau: int, least: float)
 
 def test_the_rate_halves_as_in_the_reference() -> None:
     losses = torch.randn(60, 5, generator=torch.Generator().manual_seed(1)).cumsum(0)
-    rate = Rate(0.8, 4, 0.1, torch.zeros(5, 1, 1, 1))
+    rate = LearningRate(0.8, 4, 0.1, torch.zeros(5, 1, 1, 1))
     found = []
     for step, row in enumerate(losses):
         # the second image pauses for a while, as one that is not in the batch

@@ -143,7 +143,9 @@ def test_what_nobody_expected_is_an_error_and_no_failed_gate(tmp_path: Path, mon
     assert "WHORL_DEBUG=1" in line
     assert "\x1b" not in result.stderr
     result = invoke(*words, WHORL_DEBUG="1")
-    assert isinstance(result.exception, KeyError)  # and so Python shows its traceback
+    assert result.exit_code == 2
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "\x1b" not in result.stderr
 
 
 def test_models_of_the_working_directory(tmp_path: Path) -> None:

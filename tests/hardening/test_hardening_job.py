@@ -23,7 +23,7 @@ from whorl.files import sha256_of
 from whorl.hardening import harden, recipe, recipe_names
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.trainer import Trainer
-from whorl.tracker import Tracker
+from whorl.progress import Tracker
 
 TESTS = Path(__file__).parents[1]
 # What a process of its own trains; {then} is what it does after each measurement.
@@ -33,7 +33,7 @@ faulthandler.dump_traceback_later(280, exit=True)  # a process that waits for an
 torch.set_num_threads(1)
 from hardening_cases import toy, toy_images
 from whorl.hardening import harden
-from whorl.tracker import Tracker
+from whorl.progress import Tracker
 
 class Told(Tracker):
     def log(self, step, values):

@@ -131,7 +131,7 @@ def test_the_estimator_option_takes_a_width(asked: str, sigma: str | float, data
     ("arguments", "message"),
     [
         ((NAME, "--estimator", "affine"), "unknown estimator 'affine'"),
-        (("ai-dim", "--estimator", "ai:papers"), "sigma must be 'reference', 'printed', a number"),
+        (("ai-dim", "--estimator", "ai:papers"), "or 'printed' or 'reference'; got 'papers'"),
         (("ai-dim", "--estimator", "ai:0"), "sigma must be a positive number of pixels"),
         (("pgd", "--estimator", "none:2"), "no estimator has no sigma"),
         (("torchattacks:nothing",), "unknown attack of torchattacks 'nothing'"),

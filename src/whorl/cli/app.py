@@ -7,7 +7,7 @@ import re
 import sys
 from importlib import import_module
 from pathlib import Path
-from traceback import extract_tb
+from traceback import extract_tb, format_exception
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +23,7 @@ from whorl.errors import WhorlError, printable
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 DEBUG = "WHORL_DEBUG"
-"""Set, it lets the traceback of an unexpected error through."""
+"""Set, it shows the traceback of an unexpected error."""
 _TYPED = "whorl.typed"
 # UsageError is click's, or typer's own in its newer versions.
 _USAGE: type[Any] = typer.BadParameter.__bases__[0]
@@ -66,10 +66,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        # As `python -m whorl` does, so does the script `whorl` find the module of python:mine:net where it is called.
-        if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
-            sys.path.append(here)
         try:
+            # The script `whorl` finds the module of python:mine:net where it is called, as `python -m whorl` does.
+            if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
+                sys.path.append(here)
             return super().invoke(ctx)
         except _USAGE as error:
             error.message = _reworded(error.message)
@@ -81,7 +81,7 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
             if os.environ.get(DEBUG) and not isinstance(error, WhorlError):
-                raise
+                messages().print(Text("".join(format_exception(error))))
             messages().print(Text(f"error: {told(error)}", style="red"))
             raise typer.Exit(BAD_INPUT) from error
 

@@ -20,7 +20,7 @@ from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, wr
 from whorl.hardening.processes import leads
 from whorl.models import load_model
 from whorl.models.zoo import find_device
-from whorl.tracker import TensorBoard, Tracker, Trackers
+from whorl.progress import TensorBoard, Tracker, Trackers
 
 _EXAMPLES = """
 Example: whorl harden mobilenet_v2 --data photos/ --recipe ens-at --seconds 600 --out runs/hardened

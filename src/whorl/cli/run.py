@@ -12,8 +12,8 @@ from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, show_rates
 from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
+from whorl.progress import TensorBoard
 from whorl.runs.results import records
-from whorl.tracker import TensorBoard
 
 _EXAMPLES = """
 Example: whorl run mine.toml --out runs/mine

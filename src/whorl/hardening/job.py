@@ -28,8 +28,7 @@ from whorl.hardening.trainer import Trainer
 from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
-from whorl.progress import Progress, duration, listening, piece_of_work, silent
-from whorl.tracker import Tracker
+from whorl.progress import Progress, Tracker, duration, listening, piece_of_work, silent
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""

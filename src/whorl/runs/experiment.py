@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
-from whorl.progress import Progress, silent
+from whorl.progress import Progress, Tracker, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
@@ -26,7 +26,6 @@ from whorl.runs.results import Cell, write_results
 from whorl.runs.shard import Shard
 from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders
-from whorl.tracker import Tracker
 
 
 @dataclass(frozen=True, kw_only=True)

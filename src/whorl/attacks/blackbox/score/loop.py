@@ -145,7 +145,7 @@ class ScoreAttack(Attack):
         eps = torch.tensor(self.eps, dtype=x.dtype, device=x.device)
         points = self.space.enter(start).clone()
         move = Mover(self.optimizer, progress.norm, x)
-        rate = Rate(
+        rate = LearningRate(
             self.eps / 10 if self.learning_rate is None else self.learning_rate, self.plateau, self.least_rate, x
         )
         rows, memory = torch.arange(len(x), device=x.device), x.new_zeros(len(x))
@@ -234,7 +234,7 @@ class Mover:
         return self.adam(self.whole)[rows] / self.length
 
 
-class Rate:
+class LearningRate:
     """A learning rate for each image, halved whenever its loss ends a stretch of checks lower than it began it."""
 
     def __init__(self, first: float, plateau: int | None, least_share: float, x: Tensor) -> None:
