@@ -260,3 +260,13 @@ def test_saving_refuses(tmp_path: Path, name: str, x: torch.Tensor, says: str) -
 def test_size_must_make_sense(tmp_path: Path, size: object) -> None:
     with pytest.raises(WhorlError, match="size must be"):
         load_image(tmp_path / "a.png", size=size)  # type: ignore[arg-type]
+
+
+def test_a_damaged_png_is_not_decoded_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    save_image(path, torch.rand(3, 7, 9))
+    whole = path.read_bytes()
+    end = whole.index(b"IEND") - 8
+    path.write_bytes(whole[: end - 30] + bytes(8) + whole[end - 10 :])
+    with pytest.raises(WhorlError, match="cannot be read as an image"):
+        load_image(path)

@@ -115,7 +115,7 @@ EVALUATE: Table = {
         ("0:30", False),
     ],
     "--scales": [(None, True), ("1", True), ("0", False), ("-1", False), ("inf", False)],
-    "--shifts": [(None, True), ("5", True), ("a", False)],
+    "--shifts": [(None, True), ("0", True), ("a", False)],
     "--defense": [(None, True), ("none,bitdepth", True), ("jpg", False)],
     "--limit": [(None, True), ("0", False)],
     "--fail-above": [(None, True), ("50", True), ("101", False), ("nan", False), ("-1", False), ("x", False)],

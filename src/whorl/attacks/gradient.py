@@ -85,7 +85,7 @@ class GradientAttack(Attack):
         super().__post_init__()
 
     def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
+        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None

@@ -112,8 +112,18 @@ def decode(
         max_pixels: larger ones are refused.
         file: what to read instead of the path's own content, such as a member of an archive.
     """
-    with _named(path, max_pixels), Image.open(file or regular(path), formats=_FORMATS) as image:
-        return _pixels(image, path, size, max_pixels)
+    with _named(path, max_pixels):
+        source = file or regular(path)
+        begin = 0 if file is None else file.tell()
+        with Image.open(source, formats=_FORMATS) as image:
+            if image.format != "PNG":
+                return _pixels(image, path, size, max_pixels)
+            # Pillow decodes what it can of a damaged PNG, and leaves its last checksums alone: look at them first.
+            image.verify()
+        if file is not None:
+            file.seek(begin)
+        with Image.open(source, formats=_FORMATS) as image:
+            return _pixels(image, path, size, max_pixels)
 
 
 def from_pillow(image: Image.Image, name: Path, *, size: tuple[int, int] | None) -> Pixels:

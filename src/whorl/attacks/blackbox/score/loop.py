@@ -101,7 +101,7 @@ class ScoreAttack(Attack):
             )
 
     def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
+        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     @property
     def _step_cost(self) -> int:

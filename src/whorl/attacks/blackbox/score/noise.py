@@ -50,7 +50,7 @@ class NoiseSearch(Attack):
     chunk: Count | None = None
 
     def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if "eps" in wrong else radius_faults(self.eps, self.norm)
+        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is asked about first."""
