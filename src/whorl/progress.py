@@ -30,13 +30,16 @@ def notice(line: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"whorl: {printable(line)}", markup=False)
 
 
-class _Piece:
-    """Work that is under way, counted in one unit."""
+class Work:
+    """A piece of work that is under way, counted in one unit."""
 
     def __init__(self, tell: Progress, stage: str, total: int, unit: str) -> None:
         self.tell, self.stage, self.total, self.unit, self.done = tell, stage, total, unit, 0.0
 
-    def add(self, count: float) -> None:
+    def add(self, count: float, unit: str) -> None:
+        """Say that so much was spent on each image of the batch in hand; what is in other units does not count."""
+        if unit != self.unit:
+            return
         before, self.done = int(self.done), min(self.done + count, self.total)
         # Whoever counts tasks says that the last is done; what is done early goes straight there.
         if before < int(self.done) < self.total:
@@ -45,7 +48,7 @@ class _Piece:
 
 # Who hears of what is done within a task, and the task itself. They belong to the thread that works.
 _LISTENER: ContextVar[Progress] = ContextVar("listener", default=silent)
-_PIECE: ContextVar[_Piece | None] = ContextVar("piece", default=None)
+WORK: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 @contextmanager
@@ -74,18 +77,18 @@ def piece_of_work(stage: str, total: int, unit: str) -> Iterator[None]:
     eot, this batch 1 3
     eot, this batch 2 3
     """
-    token = _PIECE.set(_Piece(_LISTENER.get(), stage, total, unit))
+    token = WORK.set(Work(_LISTENER.get(), stage, total, unit))
     try:
         yield
     finally:
-        _PIECE.reset(token)
+        WORK.reset(token)
 
 
 def count_work(count: float, unit: str) -> None:
     """Say that so much was spent on each image of the batch in hand; nobody need listen."""
-    piece = _PIECE.get()
-    if piece is not None and piece.unit == unit:
-        piece.add(count)
+    work = WORK.get()
+    if work is not None:
+        work.add(count, unit)
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from whorl.attacks.contract import Model, forward, network_dtype
 from whorl.attacks.objectives import Goal, Loss, find_loss
 from whorl.attacks.step import Step, input_gradient, largest
-from whorl.progress import count_work
+from whorl.progress import WORK, count_work
 from whorl.randomness import substream
 from whorl.transforms import InputTransform, plain
 
@@ -85,11 +85,12 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
         on_step: called after each step.
     """
     gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch.x, batch.eps, batch.alpha)
-    state = step.start(batch.start)
+    state, work = step.start(batch.start), WORK.get()
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
         state = step(state._replace(finite=state.finite & logits.isfinite().all(1)), g, index)
-        count_work(attack.samples, "gradients")
+        if work is not None:
+            work.add(attack.samples, "gradients")
         if on_step is not None:
             on_step(Taken(index=index, of=attack.steps, adv=state.adv, logits=logits))
     return Made(state.adv, state.finite, torch.full_like(batch.goal.labels, attack.steps * attack.samples))
