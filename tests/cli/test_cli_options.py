@@ -38,10 +38,10 @@ def test_eps_is_the_nearest_float_to_the_fraction(levels: int, of: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "guess"), [("16", "16/255"), ("8.5", "8.5/255"), ("300", "16/255"), ("9/2", "16/255")]
+    ("text", "guess"), [("16", "16/255"), ("8.5", "8.5/255"), ("300", "16/255"), ("9/2", "4.5/255")]
 )
 def test_eps_above_one_suggests_levels(text: str, guess: str) -> None:
-    with pytest.raises(WhorlError, match=rf"must lie in \[0, 1\].*got {text}\. Did you mean {guess}\?"):
+    with pytest.raises(WhorlError, match=rf"in \[0, 1\].*did you mean {guess}\?.*got "):
         parse_eps(text)
 
 

@@ -63,6 +63,16 @@ class ImageCounts:
         if bool((self.success > self.eligible).any()):
             raise WhorlError("an image cannot succeed more often than it counts; check which counts are which.")
 
+    def __eq__(self, other: object) -> bool:
+        """Equal counts, image by image."""
+        if not isinstance(other, ImageCounts):
+            return NotImplemented
+        return np.array_equal(self.eligible, other.eligible) and np.array_equal(self.success, other.success)
+
+    def __hash__(self) -> int:
+        """As equal counts need it."""
+        return hash((self.eligible.shape, float(self.eligible.sum()), float(self.success.sum())))
+
     @classmethod
     def of(cls, clean: Tensor, adversarial: Tensor) -> Self:
         """Count successes: of what is recognised clean, what is not recognised attacked; both (N,) or (P, N) bool."""
