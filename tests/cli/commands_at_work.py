@@ -52,8 +52,7 @@ def photograph(given: Path) -> None:
     """Print the images, and photograph the page."""
     done = invoke("physical", "print", str(given / "data"), "--out", str(given / "sheet.pdf"))
     assert done.exit_code == 0, done.stderr
-    camera = ("--camera=setting2", "--set", "width=1000", "--set", "height=1400")
-    done = invoke("physical", "simulate", str(given / "sheet.json"), *camera, "--out", str(given / "photographs"))
+    done = invoke(*_simulate(given, given / "photographs"))
     assert done.exit_code == 0, done.stderr
 
 
@@ -108,6 +107,16 @@ def _score(given: Path, out: Path) -> list[str]:
     return [*words, "--out", str(out), "--view", "as-seen"]
 
 
+def _simulate(given: Path, out: Path) -> list[str]:
+    camera = ["--camera=setting2", "--set", "width=1000", "--set", "height=1400"]
+    return ["physical", "simulate", str(given / "sheet.json"), *camera, "--out", str(out)]
+
+
+def _error(given: Path, out: Path) -> list[str]:
+    words = ["analyze", "error", SMALL, "--data", str(given / "data"), "--ranges", "0.1", "--kernels", "reference"]
+    return [*words, "--draws", "8", "--out", str(out)]
+
+
 def shards(given: Path) -> None:
     """Run the declaration in two shards."""
     for number in (1, 2):
@@ -124,6 +133,12 @@ def _captured(out: Path) -> Any:
     return [(out / name).read_bytes() for name in ("results.csv", "captures.csv")]
 
 
+def _analysed(out: Path) -> Any:
+    """The page, but for the command, which names the folder."""
+    [page] = out.glob("*.md")
+    return page.read_text(encoding="utf-8").replace(str(out), "OUT")
+
+
 WORK = {
     "attack": Work(_attack, _crafted),
     "query": Work(_query, _crafted),
@@ -137,6 +152,13 @@ OTHER_WORK = {
     "paper": Work(_paper, lambda out: (made(out), table(out / "paper", "table3-results.csv"))),
     "score": Work(_score, _captured),
     "merge": Work(_merge, lambda out: (made(out), table(out))),
+}
+
+
+# They keep nothing to go on with, so they wait for nobody: whoever writes last, the files are the same.
+WITHOUT_A_STORE = {
+    "simulate": Work(_simulate, lambda out: {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}),
+    "error": Work(_error, _analysed),
 }
 
 

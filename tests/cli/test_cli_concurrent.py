@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cli.commands_at_work import OTHER_WORK, WORK, leftovers, photograph, prepare, shards
+from cli.commands_at_work import OTHER_WORK, WITHOUT_A_STORE, WORK, leftovers, photograph, prepare, shards
 from processes import Command, moments
 from whorl.physical import read_sheets
 from whorl.runs.store import Store
 
-ALL = WORK | OTHER_WORK
+ALL = WORK | OTHER_WORK | WITHOUT_A_STORE
 HELD = 6  # the first four moments are those of the note that says who holds the folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it has no forks")
@@ -59,7 +59,16 @@ def both(first: list[str], second: list[str], root: Path, *, pause_at: int = HEL
     return one, other
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", WITHOUT_A_STORE)
+def test_commands_without_a_store_do_not_wait(name: str, given: Path, alone: Any, tmp_path: Path) -> None:
+    out, work = tmp_path / "out", ALL[name]
+    commands = [Command(*work.typed(given, out), scratch=tmp_path / said) for said in ("one", "other")]
+    assert [command.wait() for command in commands] == [0, 0], "".join(command.text for command in commands)
+    assert work.result(out) == alone(name)
+    assert not leftovers(tmp_path)
+
+
+@pytest.mark.parametrize("name", WORK | OTHER_WORK)
 def test_the_same_command_twice(name: str, given: Path, alone: Any, tmp_path: Path) -> None:
     out, work = tmp_path / "out", ALL[name]
     one, other = both(work.typed(given, out), work.typed(given, out), tmp_path)
