@@ -27,8 +27,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
-def clf() -> whorl.Classifier:
+def sensitive() -> whorl.Classifier:
     """Layers whose kernels depend on the batch: a pointwise convolution over few pixels, and a matrix product."""
     torch.manual_seed(0)
     wide = [nn.Conv2d(3, 24, 9, stride=8), nn.BatchNorm2d(24), nn.ReLU6(), nn.Conv2d(24, 320, 3, stride=2), nn.ReLU6()]
@@ -36,6 +35,11 @@ def clf() -> whorl.Classifier:
         *wide, nn.Conv2d(320, 640, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 1000)
     )
     return whorl.Classifier.from_module(net, size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+@pytest.fixture(scope="module")
+def clf() -> whorl.Classifier:
+    return sensitive()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from cli.invoking import invoke
 from whorl.errors import WhorlError
 
 CASES = int(os.environ.get("FUZZ_CASES", "250"))
@@ -63,6 +64,27 @@ def judge(action: Callable[[], _Result], verdict: Verdict) -> _Result | None:
         return done
     assert verdict != "works", f"refused, though nothing is wrong with it: {refusal}"
     return None
+
+
+def hold(arguments: list[str], verdict: Verdict, *, gate: bool = False) -> Any:
+    """Run a command, and hold its exit code and what it says against the property.
+
+    Returns:
+        The command's result.
+    """
+    result = invoke(*arguments)
+    ended = result.exception
+    assert ended is None or isinstance(ended, SystemExit), (arguments, repr(ended))
+    assert result.exit_code in ((0, 1, 2) if gate else (0, 2)), (arguments, result.exit_code, result.stderr)
+    refused = result.exit_code == 2
+    if refused:
+        assert "Traceback" not in result.stderr
+        assert "defect of whorl" not in result.stderr, (arguments, result.stderr)
+        told = result.stderr.partition("error: ")[2] or result.stderr
+        readable(told.strip() if "error: " in result.stderr else "usage: " + " ".join(told.split())[:1000])
+    assert verdict != "error" or refused, (arguments, result.stdout)
+    assert verdict != "works" or not refused, (arguments, result.stderr)
+    return result
 
 
 def tried(action: Callable[[], _Result]) -> tuple[_Result | None, str | None]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cli.invoking import invoke
 from cli.toy_networks import Broken
 from conftest import CLASSES, random_images, small_net
-from fuzz.harness import Verdict, fuzz, readable
+from fuzz.harness import Verdict, fuzz, hold
 from fuzz.values import fraction
 from runs.declaring import SMALL, save_pictures
 from whorl.data import save_image
@@ -29,22 +29,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_pictures(root / "data", 3)
     shutil.copytree(root / "data", root / "adv")
     return root
-
-
-def hold(arguments: list[str], verdict: Verdict, *, gate: bool = False) -> None:
-    """Run a command, and hold its exit code and what it says against the property."""
-    result = invoke(*arguments)
-    ended = result.exception
-    assert ended is None or isinstance(ended, SystemExit), (arguments, repr(ended))
-    assert result.exit_code in ((0, 1, 2) if gate else (0, 2)), (arguments, result.exit_code, result.stderr)
-    refused = result.exit_code == 2
-    if refused:
-        assert "Traceback" not in result.stderr
-        assert "defect of whorl" not in result.stderr, (arguments, result.stderr)
-        told = result.stderr.partition("error: ")[2] or result.stderr
-        readable(told.strip() if "error: " in result.stderr else "usage: " + " ".join(told.split())[:1000])
-    assert verdict != "error" or refused, (arguments, result.stdout)
-    assert verdict != "works" or not refused, (arguments, result.stderr)
 
 
 # What each option may be, and whether it is then all right. None leaves it out.

@@ -422,22 +422,3 @@ def test_an_adversarial_image_replaced_by_another(finished: tuple[Path, runs.Dec
         save_image(path, 1 - load_image(path))
 
     tampered(finished, change)
-
-
-def test_an_image_replaced_by_one_of_the_same_size_and_time(tmp_path: Path) -> None:
-    declaration = declared(
-        save_pictures(tmp_path / "data", 2),
-        attacks=[{"name": "fgsm"}],
-        targets=["python:cli.toy_networks:small"],
-        poses=[{"angles": [0]}],
-    )
-    runs.run(declaration, tmp_path / "run", device="cpu")
-    before = made(tmp_path / "run")
-    path = next(iter(sorted((tmp_path / "data").rglob("*.png"))))
-    image, kept = load_image(path), path.stat()
-    image[:, 0, 0] = 1 - image[:, 0, 0]
-    save_image(path, image)
-    path.write_bytes(path.read_bytes().ljust(kept.st_size, b"\0")[: max(kept.st_size, path.stat().st_size)])
-    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
-    judge(lambda: runs.run(declaration, tmp_path / "run", device="cpu"), "works")
-    assert made(tmp_path / "run") != before

@@ -204,14 +204,19 @@ def test_converts_once_and_again_if_damaged(home: Path, state: dict[str, Tensor]
     assert converted("small", "cd" * 32, convert, pinned)[0] != path  # another source, another file
 
 
+def replace_with_hash(path: Path, state: dict[str, Tensor]) -> None:
+    """Put other weights in the place of cached ones, and their hash in the place of the hash."""
+    from safetensors.torch import save_file
+
+    save_file(state, path)
+    path.with_name(f"{path.name}.sha256").write_text(f"{sha256_of(path)}  {path.name}\n")
+
+
 def test_weights_that_were_replaced_together_with_their_hash_are_converted_anew(
     home: Path, state: dict[str, Tensor]
 ) -> None:
-    from safetensors.torch import save_file
-
     path, digest = converted("small", "ab" * 32, lambda: state, tensors_sha256(state))
-    save_file({key: tensor + 1 for key, tensor in state.items()}, path)
-    path.with_name("small.safetensors.sha256").write_text(f"{sha256_of(path)}  small.safetensors\n")
+    replace_with_hash(path, {key: tensor + 1 for key, tensor in state.items()})
     assert converted("small", "ab" * 32, lambda: state, tensors_sha256(state)) == (path, digest)
     assert same(read_state_dict(path), state)
 

@@ -6,9 +6,7 @@ manifest: ``file:weights.safetensors?arch=timm:resnet50&num_classes=10``.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +23,7 @@ from whorl.files import sha256_of
 from whorl.models import _torchvision
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, Resize, count_classes
+from whorl.models.code import code_of, external_data, sha256_of_all
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import load_strict, read_state_dict, state_dict_sha256
 
@@ -246,38 +245,7 @@ def _from_onnx(address: Address) -> Classifier:
     if net.size:
         channels = net.channels or 3
         expected = Input(size=net.size, mean=(0.0,) * channels, std=(1.0,) * channels)
-    return _classifier(address, net, expected, weights_sha256=_of_all([path, *external_data(path)]))
-
-
-def external_data(path: Path) -> list[Path]:
-    """The files beside an ONNX graph that it keeps weights in: those whose names it holds."""
-    graph = path.read_bytes()
-    if b"location" not in graph:  # the key that names such a file; without it the folder need not be gone through
-        return []
-    beside = (file for file in sorted(path.parent.iterdir()) if file != path and file.is_file())
-    return [file for file in beside if file.name.encode() in graph]
-
-
-def code_of(net: nn.Module, factory: object) -> list[Path]:
-    """The source files that a network of one's own is written in; what is installed is left out."""
-    written = {inspect.getsourcefile(type(module)) for module in net.modules() if _own(type(module).__module__)}
-    home = inspect.getmodule(factory)
-    written.add(None if home is None or not _own(home.__name__) else inspect.getsourcefile(home))
-    return sorted(Path(file) for file in written if file is not None)
-
-
-def _own(module: str) -> bool:
-    """Whether a module is somebody's own, and not of a package that is installed, whose version is recorded."""
-    return module.partition(".")[0] not in _INSTALLED and hasattr(sys.modules.get(module), "__file__")
-
-
-_INSTALLED = ("torch", "torchvision", "timm", "whorl", "builtins")
-
-
-def _of_all(files: Sequence[Path]) -> str:
-    """One hash of several files; of a single file its own."""
-    hashes = [sha256_of(file) for file in files]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    return _classifier(address, net, expected, weights_sha256=sha256_of_all([path, *external_data(path)]))
 
 
 def _from_python(address: Address) -> Classifier:
@@ -286,12 +254,12 @@ def _from_python(address: Address) -> Classifier:
     if isinstance(made, Classifier):
         if address.settings.keys() - set(_NAMES):
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")
-        made.code_sha256 = _of_all(code_of(made, factory))
+        made.code_sha256 = sha256_of_all(code_of(made, factory))
         return made
     if not isinstance(made, nn.Module):
         raise WhorlError(f"{attribute} must return a whorl.Classifier or an nn.Module; got {type(made).__name__}.")
     classifier = _classifier(address, made, None)
-    classifier.code_sha256 = _of_all(code_of(made, factory))
+    classifier.code_sha256 = sha256_of_all(code_of(made, factory))
     return classifier
 
 
