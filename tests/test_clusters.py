@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.invoking import whole_application
-from runs.declaring import SMALL, save_pictures, table
+from runs.declaring import SMALL, save_toy_images, table
 from whorl import runs
 
 CLUSTERS = Path(__file__).parents[1] / "examples" / "clusters"
@@ -59,7 +59,7 @@ def test_every_command_has_the_options_that_are_named(file: Path) -> None:
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A folder with an experiment, and ``whorl`` on the path."""
-    save_pictures(tmp_path / "data")
+    save_toy_images(tmp_path / "data")
     (tmp_path / "mine.toml").write_text(
         f'name = "mine"\nsources = ["{SMALL}"]\nattacks = ["fgsm"]\ntargets = ["{SMALL}"]\nbatch_size = 2\n'
         'poses = [{angles = [0]}]\n[data]\nfolder = "data"\n'

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.invoking import invoke
-from runs.declaring import COUNT, OTHER, SMALL, declared, save_pictures
+from runs.declaring import COUNT, OTHER, SMALL, declared, save_toy_images
 from whorl import WhorlError, runs
 from whorl.progress import TensorBoard, Tracker, Trackers
 
@@ -40,7 +40,7 @@ def pooled(done: runs.Done, attack: str, target: str) -> float:
 
 
 def test_an_experiment_is_told_image_by_image(tmp_path: Path) -> None:
-    data, kept, other = save_pictures(tmp_path / "data"), Kept(), Kept()
+    data, kept, other = save_toy_images(tmp_path / "data"), Kept(), Kept()
     done = runs.run(declared(data), tmp_path / "out", device="cpu", track=Trackers(kept, other))
     assert other.told == kept.told
     (_, name, settings), *logged, (_, files) = kept.told
@@ -56,7 +56,7 @@ def test_an_experiment_is_told_image_by_image(tmp_path: Path) -> None:
 
 
 def test_what_is_there_already_is_told_too(tmp_path: Path) -> None:
-    data, first, second = save_pictures(tmp_path / "data"), Kept(), Kept()
+    data, first, second = save_toy_images(tmp_path / "data"), Kept(), Kept()
     runs.run(declared(data), tmp_path / "out", device="cpu", track=first)
     runs.run(declared(data), tmp_path / "out", device="cpu", track=second)
     assert second.told[1:-1] == first.told[1:-1]
@@ -66,7 +66,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     done = runs.run(declared(data), tmp_path / "out", device="cpu", track=TensorBoard(tmp_path / "board"))
     found = EventAccumulator(str(tmp_path / "board"))
     found.Reload()
@@ -78,7 +78,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 def test_tensorboard_of_the_command(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    save_pictures(tmp_path / "data")
+    save_toy_images(tmp_path / "data")
     (tmp_path / "a.toml").write_text(
         f'name = "a"\nsources = ["{SMALL}"]\nattacks = ["fgsm"]\ntargets = ["{SMALL}"]\n[data]\nfolder = "data"\n'
     )

@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "benchmarks"))
 
 from doc_data import Frontier  # noqa: E402 - it stands beside the benchmarks
-from frontier_figure import draw  # noqa: E402
+from frontier_figure import draw  # noqa: E402 - likewise
 
 SOURCES = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 EPS = (16.0, 8.0, 4.0)

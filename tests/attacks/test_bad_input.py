@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import CLASSES, random_images, small_net
+from fuzz.networks import InPlace
 from whorl import WhorlError
 
 NAMES = ["fgsm", "ai-dim", "eot", "deepfool", "cw"]
@@ -189,16 +190,6 @@ def test_a_seed_of_numpy_is_one_too() -> None:
 
 @pytest.mark.parametrize("name", ["nes", "spsa", "nattack", "boundary", "evolutionary"])
 def test_a_target_that_works_in_place_moves_nothing(name: str) -> None:
-    class InPlace(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = small_net()
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.net(x)
-            x.add_(1)
-            return out
-
     settings = {"budget": 100, **({"samples": 10} if name in ("nes", "spsa", "nattack") else {})}
     x = X.clone()
     made = whorl.attack(name, **settings)

@@ -11,7 +11,7 @@ from typing import Any
 from cli.invoking import invoke
 from conftest import CLASSES, random_images
 from paper.toys import toy_profile
-from runs.declaring import OTHER, SMALL, made, save_pictures, table
+from runs.declaring import OTHER, SMALL, made, save_toy_images, table
 from whorl.data import save_image
 
 COUNT = 5
@@ -32,7 +32,7 @@ class Work:
 
 def prepare(folder: Path) -> Path:
     """Write what the commands work on: images, adversarial ones, a declaration, and images to train on."""
-    save_pictures(folder / "data", COUNT)
+    save_toy_images(folder / "data", COUNT)
     for path in sorted((folder / "data").rglob("*.png")):
         noisy = folder / "noisy" / path.relative_to(folder / "data")
         save_image(noisy, random_images(1, seed=9)[0])

@@ -15,7 +15,7 @@ import whorl
 from cli.invoking import invoke, plain_environment, whole_application
 from conftest import random_images
 from models.test_onnx_net import write_graph
-from runs.declaring import SMALL, save_pictures
+from runs.declaring import SMALL, save_toy_images
 from whorl.artifacts import cache_home
 from whorl.data import save_image
 from whorl.models.networks import NETWORKS
@@ -209,7 +209,7 @@ def test_whoever_stops_reading_has_failed_no_gate() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, names are text")
 def test_names_of_every_kind(tmp_path: Path) -> None:
     """Names that are no UTF-8, as long as can be, or hold what a terminal would obey: nothing is lost or obeyed."""
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     names = [os.fsdecode(b"no\xfftext"), "a\x1b[31mred\x07", "x" * 240, "é" * 120, "one two", "plain", "new\nline"]
     for path, name in zip(sorted(data.rglob("*.png")), names, strict=True):
         path.rename(path.with_name(f"{name}.png"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.invoking import invoke
-from runs.declaring import COUNT, OTHER, SMALL, save_pictures, table
+from runs.declaring import COUNT, OTHER, SMALL, save_toy_images, table
 
 DECLARED = f"""
 name = "mine"
@@ -28,7 +28,7 @@ folder = "data"
 
 @pytest.fixture
 def declaration(tmp_path: Path) -> Path:
-    save_pictures(tmp_path / "data")
+    save_toy_images(tmp_path / "data")
     (tmp_path / "mine.toml").write_text(DECLARED)
     return tmp_path / "mine.toml"
 

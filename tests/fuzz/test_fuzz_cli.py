@@ -15,7 +15,7 @@ from cli.toy_networks import Broken
 from conftest import CLASSES, random_images, small_net
 from fuzz.harness import Verdict, fuzz, hold
 from fuzz.values import fraction
-from runs.declaring import SMALL, save_pictures
+from runs.declaring import SMALL, save_toy_images
 from whorl.data import save_image
 
 FAMILY = "command line"
@@ -26,7 +26,7 @@ SMALL_TOO = "python:cli.toy_networks:oddly_named"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Labelled images, and adversarial ones beside them."""
     root = tmp_path_factory.mktemp("cli")
-    save_pictures(root / "data", 3)
+    save_toy_images(root / "data", 3)
     shutil.copytree(root / "data", root / "adv")
     return root
 

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 import whorl
 from conftest import random_images
 from fuzz.harness import Verdict, fuzz, judge
-from runs.declaring import declared, made, save_pictures, table
+from runs.declaring import declared, made, save_toy_images, table
 from whorl import runs
 from whorl.data import load_image, save_image
 from whorl.models.architectures import build
@@ -38,8 +38,8 @@ NAMES = ("a", "b", "sub/c")
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photographs")
     for place, name in enumerate(NAMES):
         save_image(folder / "images" / f"{name}.png", random_images(3, height=6, width=6)[place])
     return folder
@@ -130,14 +130,14 @@ LISTS: list[tuple[str, bytes, Verdict]] = [
 
 
 @pytest.mark.parametrize(("content", "verdict"), [case[1:] for case in LISTS], ids=[case[0] for case in LISTS])
-def test_lists(pictures: Path, content: bytes, verdict: Verdict) -> None:
-    judge(lambda: load(pictures, content), verdict)
+def test_lists(photographs: Path, content: bytes, verdict: Verdict) -> None:
+    judge(lambda: load(photographs, content), verdict)
 
 
 @fuzz(0.06, rows=lists)
-def test_a_list_of_images(pictures: Path, rows: list[tuple[str, ...]]) -> None:
+def test_a_list_of_images(photographs: Path, rows: list[tuple[str, ...]]) -> None:
     text = listed(rows)
-    loaded = judge(lambda: load(pictures, text.encode("utf-8", "replace")), listing_verdict(text))
+    loaded = judge(lambda: load(photographs, text.encode("utf-8", "replace")), listing_verdict(text))
     if loaded is not None:
         x, y, ids = loaded
         assert len(x) == len(y) == len(ids) == len(set(ids))
@@ -332,7 +332,7 @@ def _saved(folder: Path, weights: dict[str, torch.Tensor], suffix: str) -> bytes
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, runs.Declaration]:
     root = tmp_path_factory.mktemp("finished")
     declaration = declared(
-        save_pictures(root / "data", 3),
+        save_toy_images(root / "data", 3),
         attacks=[{"name": "fgsm", "settings": {"eps": "12/255"}}],
         targets=["python:cli.toy_networks:small"],
         poses=[{"angles": [0, 30]}],

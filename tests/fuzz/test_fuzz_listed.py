@@ -26,7 +26,7 @@ from cli.test_cli_classes import NAMES
 from conftest import CLASSES, random_images, small_net
 from fuzz.harness import Verdict, hold, judge
 from models.test_weights import replace_with_hash, same
-from runs.declaring import SMALL, made, save_pictures, table
+from runs.declaring import SMALL, made, save_toy_images, table
 from ui.test_ui_image import header
 from ui.test_ui_server import FOREIGN, begin, eventually, multipart, post, uploads
 from ui.ui_toys import LABELS, gradio_is_here, playground
@@ -83,7 +83,7 @@ def write_onnx(folder: Path, sign: int = 1, *, place: str = "net.data") -> None:
 
 def write_images(folder: Path, change: int = 0) -> None:
     """Images without compression: all of one size."""
-    save_pictures(folder / "data", 5)
+    save_toy_images(folder / "data", 5)
     for place, path in enumerate(sorted((folder / "data").rglob("*.png"))):
         pixels = random_images(5)[int(path.stem)] * 255
         pixels[:, :4] = (pixels[:, :4] + change * (place == 2)) % 256
@@ -128,7 +128,7 @@ def test_nothing_stale_is_reused(name: str, tmp_path: Path, monkeypatch: pytest.
     given.mkdir()
     monkeypatch.syspath_prepend(given)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    save_pictures(given / "data", 5)
+    save_toy_images(given / "data", 5)
     file.write_text(
         f'name = "listed"\nsources = ["{case.source}"]\ntargets = ["{case.target.format(given)}"]\nattacks = ["fgsm"]\n'
         f"poses = [{{ angles = [0, 30] }}]\n[data]\nfolder = {json.dumps(str(given / 'data'))}\n"

@@ -145,3 +145,10 @@ def test_refuses_a_network_that_returns_something_else(x: Tensor) -> None:
         classifier(Pair())
     with pytest.raises(WhorlError, match=r"shape \(1, 9\); got \(1, 7\)"):
         Classifier(small_net(), size=18, mean=MEAN, std=STD, num_classes=9)(x)
+
+
+def test_a_traced_classifier_takes_any_batch() -> None:
+    clf = Classifier(small_net(), size=18, mean=(0.5,) * 3, std=(0.25,) * 3, num_classes=CLASSES)
+    x = random_images(3)
+    traced = torch.jit.trace(clf, x[:1], check_trace=False)
+    torch.testing.assert_close(traced(x), clf(x))

@@ -14,7 +14,7 @@ SMALL, OTHER = "python:cli.toy_networks:small", "python:cli.toy_networks:other"
 COUNT = 7
 
 
-def save_pictures(folder: Path, count: int = COUNT) -> Path:
+def save_toy_images(folder: Path, count: int = COUNT) -> Path:
     """Save images in class folders named by what the small network takes them for."""
     x = random_images(count)
     for i, label in enumerate(small_net()(x).argmax(1).tolist()):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import whorl
-from runs.declaring import COUNT, OTHER, SMALL, declared, made, save_pictures, table
+from runs.declaring import COUNT, OTHER, SMALL, declared, made, save_toy_images, table
 from whorl import WhorlError, runs
 from whorl.data import load_image, save_image
 from whorl.evaluation import Pose
@@ -25,7 +25,7 @@ SLOW = "python:cli.toy_networks:slow"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return save_pictures(tmp_path / "data")
+    return save_toy_images(tmp_path / "data")
 
 
 def run(declaration: runs.Declaration, out: Path, **more: Any) -> runs.Done:
@@ -156,7 +156,7 @@ def test_bad_images_stop_the_run_or_are_left_out(data: Path, tmp_path: Path) -> 
     assert [name for name, _ in done.left_out] == [p.relative_to(data).with_suffix("").as_posix() for p in bad]
     assert all(cell.counts.n == COUNT - 2 for cell in done.cells)
     shutil.rmtree(data)
-    save_pictures(data, 1)
+    save_toy_images(data, 1)
     next(data.rglob("*.png")).write_bytes(b"")
     with pytest.raises(WhorlError, match="none of the 1 images can be used"):
         run(declared(data, data={"folder": str(data), "skip_bad": True}), tmp_path / "none")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cli.invoking import invoke
-from runs.declaring import COUNT, SMALL, declared, made, save_pictures, table
+from runs.declaring import COUNT, SMALL, declared, made, save_toy_images, table
 from whorl import WhorlError, runs
 from whorl.report import report_experiment
 from whorl.runs.shard import Shard
@@ -25,7 +25,7 @@ COMMAND = ("whorl", "run", "small.toml")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return save_pictures(tmp_path / "data")
+    return save_toy_images(tmp_path / "data")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 
 import whorl
 from conftest import random_images
-from runs.declaring import save_pictures
+from runs.declaring import save_toy_images
 from whorl import WhorlError
 from whorl.data import StartFolder, save_image
 from whorl.evaluation import Pose
@@ -24,7 +24,7 @@ ATTACKED = Variant(attack=whorl.attack("pgd"), label="pgd", source="net", identi
 
 @pytest.fixture
 def images(tmp_path: Path) -> list[HashedImage]:
-    return Data(folder=save_pictures(tmp_path / "data")).listed()
+    return Data(folder=save_toy_images(tmp_path / "data")).listed()
 
 
 def keys(variant: Variant, images: list[HashedImage], size: int = 3, **more: Any) -> list[str]:

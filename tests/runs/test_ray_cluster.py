@@ -13,7 +13,7 @@ from subprocess import PIPE
 import pytest
 
 from cli.invoking import plain_environment
-from runs.declaring import SMALL, declared, made, save_pictures, table
+from runs.declaring import SMALL, declared, made, save_toy_images, table
 from runs.ray_actors import NeverBorn, Occupant, Stillborn
 from whorl import WhorlError, runs
 from whorl.runs import ray_cluster
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("cluster")
 def test_two_workers_agree_with_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     here = runs.run(declared(data), tmp_path / "local", device="cpu")
     there = runs.run(declared(data), tmp_path / "ray", device="cpu", engine="ray", workers=5)
     assert "5 workers were asked for; the Ray cluster has 2 CPUs, so 2 are started" in capsys.readouterr().err
@@ -51,7 +51,7 @@ def test_two_workers_agree_with_one_process(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_killed_worker_does_not_change_the_result(cluster: Path, tmp_path: Path) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     mortal = declared(data, targets=[SMALL, "python:cli.toy_networks:mortal"])
     here = runs.run(mortal, tmp_path / "local", device="cpu")
     told: list[tuple[int, int]] = []
@@ -72,7 +72,7 @@ def test_a_killed_worker_does_not_change_the_result(cluster: Path, tmp_path: Pat
 
 @pytest.mark.usefixtures("cluster")
 def test_a_worker_says_what_is_wrong(tmp_path: Path) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     bad = sorted(data.rglob("*.png"))[0]
     bad.write_bytes(b"not an image")
     with pytest.raises(WhorlError, match=bad.name):
@@ -81,7 +81,7 @@ def test_a_worker_says_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_busy_cluster_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     whole, half = (ray.remote(num_cpus=cpus)(Occupant) for cpus in (2, 1))
     other = whole.remote()
     ray.get(other.here.remote())
@@ -99,7 +99,7 @@ def test_a_busy_cluster_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: 
 
 
 def test_workers_that_die_at_their_start(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     monkeypatch.setattr(ray_cluster, "_Actor", Stillborn)
     cluster.touch()  # the first one dies, and is replaced
     assert runs.run(declared(data), tmp_path / "ray", device="cpu", engine="ray", workers=1).computed == 12
@@ -113,7 +113,7 @@ def test_workers_that_die_at_their_start(cluster: Path, tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
 def test_the_timeout_is_a_number_of_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    data = save_pictures(tmp_path / "data", 1)
+    data = save_toy_images(tmp_path / "data", 1)
     monkeypatch.setenv(ray_cluster.TIMEOUT, text)
     with pytest.raises(WhorlError, match="must be a number of seconds above 0"):
         runs.run(declared(data), tmp_path / "out", device="cpu", engine="ray")
@@ -121,7 +121,7 @@ def test_the_timeout_is_a_number_of_seconds(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("cluster")
 def test_two_ray_runs_in_one_folder(tmp_path: Path) -> None:
-    data = save_pictures(tmp_path / "data")
+    data = save_toy_images(tmp_path / "data")
     file = tmp_path / "small.toml"
     file.write_text(
         f'name = "small"\nsources = ["{SMALL}"]\nattacks = ["mim"]\ntargets = ["{SMALL}"]\nbatch_size = 2\n'

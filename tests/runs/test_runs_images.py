@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import whorl
 from conftest import random_images, small_net
-from runs.declaring import COUNT, SMALL, declared, made, save_pictures, table
+from runs.declaring import COUNT, SMALL, declared, made, save_toy_images, table
 from whorl import WhorlError, runs
 from whorl.data import Images, load_image, save_image
 from whorl.files import sha256_of
@@ -21,7 +21,7 @@ from whorl.runs.images import Data, Loaded, Opened, images_of
 
 
 def test_a_data_set_is_listed_with_the_hashes_of_its_files(tmp_path: Path) -> None:
-    folder = save_pictures(tmp_path / "data")
+    folder = save_toy_images(tmp_path / "data")
     listed = Data(folder=folder).listed()
     assert [one.sha256 for one in listed] == [sha256_of(one.entry.path) for one in listed]
     assert [one.entry.id for one in Data(folder=folder, limit=2).listed()] == [one.entry.id for one in listed[:2]]
@@ -35,7 +35,7 @@ def test_a_data_set_is_listed_with_the_hashes_of_its_files(tmp_path: Path) -> No
 
 
 def test_reading_gives_what_was_asked_for(tmp_path: Path) -> None:
-    data = Data(folder=save_pictures(tmp_path / "data"), size=9)
+    data = Data(folder=save_toy_images(tmp_path / "data"), size=9)
     some = data.listed()[2:4]
     images = data.read(some)
     assert images.x.shape == (2, 3, 9, 9)
@@ -45,7 +45,7 @@ def test_reading_gives_what_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_unreadable_images_stop_it_or_are_left_out(tmp_path: Path) -> None:
-    folder = save_pictures(tmp_path / "data")
+    folder = save_toy_images(tmp_path / "data")
     data = Data(folder=folder, skip_bad=True)
     listed = data.listed()
     listed[0].entry.path.write_bytes(b"no image")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cli.invoking import plain_environment
-from runs.declaring import COUNT, SMALL, save_pictures
+from runs.declaring import COUNT, SMALL, save_toy_images
 from whorl import WhorlError
 from whorl.data import save_image
 from whorl.evaluation import Pose
@@ -268,7 +268,7 @@ def made(out: Path) -> dict[str, bytes]:
 
 
 def test_a_second_process_waits_and_says_for_whom(tmp_path: Path) -> None:
-    data, out = save_pictures(tmp_path / "data"), tmp_path / "run"
+    data, out = save_toy_images(tmp_path / "data"), tmp_path / "run"
     environment = plain_environment(PYTHONPATH=str(TESTS))
     hold = [sys.executable, "-c", HOLD, str(out)]
     pipe = subprocess.PIPE

@@ -247,7 +247,7 @@ def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
         return model(x)
     except (WhorlError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # a model is anyone's code
         raise WhorlError(
             f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {first_line(error)}. "
             "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."

@@ -143,7 +143,7 @@ def estimated_by(estimator: Estimator, gradient: Tensor) -> Tensor:
         estimated = estimator(gradient)
     except (WhorlError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # an estimator is anyone's code
         raise WhorlError(f"the estimator failed on a {tuple(gradient.shape)} gradient: {first_line(error)}.") from error
     if not isinstance(estimated, Tensor) or estimated.shape != gradient.shape:
         came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__

@@ -79,7 +79,7 @@ class Commands(TyperGroup):
         except (KeyboardInterrupt, typer.Abort) as error:
             messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
             raise typer.Exit(INTERRUPTED) from error
-        except Exception as error:
+        except Exception as error:  # whatever it is, exit code 1 is a failed gate's alone
             if os.environ.get(DEBUG) and not isinstance(error, WhorlError):
                 messages().print(Text("".join(format_exception(error))))
             messages().print(Text(f"error: {told(error)}", style="red"))

@@ -246,7 +246,7 @@ def ids_of(names: Sequence[PurePath]) -> list[str]:
 
     An id becomes a file's name in run folders, a cell of tables and a word of messages. So no root and no ".." gets
     into it, what a terminal would obey or what is no text is written as ``printable`` has it, and a part that leaves no
-    room for another suffix is cut, and told apart by a hash.
+    room for another suffix is cut, and distinguished by a hash.
 
     >>> ids_of([PurePath("cat/a.png"), PurePath("cat/b.png"), PurePath("cat/b.jpg"), PurePath("../c\x1b.png")])
     ['cat/a', 'cat/b.png', 'cat/b.jpg', 'c%1B']

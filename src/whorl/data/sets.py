@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,14 +50,14 @@ class ImageSet(Protocol):
         ...
 
 
-class EncodedImages:
+class EncodedImages(ABC):
     """Images in files of any common kind, or in pieces of larger files. Subclasses say which, and open one."""
 
     threads = True
 
+    @abstractmethod
     def entries(self) -> Iterable[ListedImage]:
         """See ``ImageSet``."""
-        raise NotImplementedError
 
     def open(self, entry: ListedImage) -> BinaryFile:
         """The encoded image."""

@@ -99,8 +99,8 @@ class Defended(nn.Module):
         self.seed = seed
         self.size: tuple[int, int] | None = getattr(model, "size", None)
         self.num_classes: int = getattr(model, "num_classes")  # noqa: B009 - nn.Module would call it a tensor
-        self.labels: tuple[str, ...] = getattr(model, "labels")  # noqa: B009
-        self.name = f"{getattr(model, 'name')}+{defense.name}"  # noqa: B009
+        self.labels: tuple[str, ...] = getattr(model, "labels")  # noqa: B009 - as above
+        self.name = f"{getattr(model, 'name')}+{defense.name}"  # noqa: B009 - as above
         self.weights_sha256: str | None = getattr(model, "weights_sha256", None)
         # The name goes into the keys, so that two defences, or an attack of the same seed, share no random numbers.
         self._stream = zlib.crc32(defense.name.encode())

@@ -142,7 +142,9 @@ class Classifier(nn.Module):
             x = F.interpolate(x, self.size, mode=self.resize, align_corners=False, antialias=True)
         x = (x - self._mean) / self._std
         x = x if dtype is None else x.to(dtype)
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        # A graph that is compiled or traced would have the images of its example counted into it.
+        tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch.jit is untyped
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or tracing:
             return self._logits(x)
         # One image at a time, so that its answer and its gradient are the same whatever it is batched with, to the
         # last bit: a CPU's matrix products round differently for another number of rows.

@@ -156,7 +156,7 @@ class _Pen:
                 self.rectangle(box, colour)
         header = layout.header()
         # Not a letter of it may change, or simulated photographs of the same sheet come out differently.
-        about = f"page {page + 1} of {pages}   pictures {layout.image:g} mm   print at 100%"
+        about = f"page {page + 1} of {pages}   images {layout.image:g} mm   print at 100%"
         self.text(header.left, header.top + 3.5, f"whorl   sheet {sheet.name}   {about}", 8)
         self.ruler(header)
         for item in sheet.on_page(page):

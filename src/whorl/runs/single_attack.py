@@ -211,12 +211,12 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
     return done
 
 
-def _expected(one: SingleAttack, images: ImageSource, todo: Sequence[Task]) -> str:
+def _expected(one: SingleAttack, images: ImageSource, tasks: Sequence[Task]) -> str:
     """Say what an attack that takes long will cost: a few gradients of the first batch are timed."""
     cost, taste = one.attack.cost, one.attack.taste()
-    if cost is None or cost.most < LONG or not todo:
+    if cost is None or cost.most < LONG or not tasks:
         return ""
-    batch = images.read(todo[0].images)
+    batch = images.read(tasks[0].images)
     if taste is None or taste.cost is None or not batch.ids:
         return f" ({cost})"
     x, y = batch.x.to(one.device), batch.y.to(one.device)
@@ -226,7 +226,7 @@ def _expected(one: SingleAttack, images: ImageSource, todo: Sequence[Task]) -> s
         start = time.perf_counter()
         taste(one.model, x, y if wanted is None else None, target=wanted, ids=batch.ids).cpu()  # waits for the device
         seconds = time.perf_counter() - start
-    return f" ({cost}, {duration(seconds / taste.cost.most * cost.most * len(todo))})"
+    return f" ({cost}, {duration(seconds / taste.cost.most * cost.most * len(tasks))})"
 
 
 def differences(earlier: Json, now: Json) -> list[str]:
