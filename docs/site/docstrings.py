@@ -36,7 +36,11 @@ def _shown(paragraph: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Changes each docstring before it is read."""
+    """Changes each docstring before it is read, and leaves out what nobody can import."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Show no private base: what it gives is among the members."""
+        cls.bases = [base for base in cls.bases if not str(base).rpartition(".")[2].startswith("_")]
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring, if there is one."""
