@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: the example scripts beside it, a description of each page, and formulas as MathML."""
+"""What the site needs beyond Markdown: the example scripts, each page's description, formulas as MathML."""
 
 from __future__ import annotations
 
