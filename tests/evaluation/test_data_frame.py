@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 import pytest
 import torch
@@ -63,6 +64,7 @@ def test_a_row_for_each_image(reached: bool) -> None:
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    for by in ("cell", "image"):
+    modes: tuple[Literal["cell", "image"], ...] = ("cell", "image")
+    for by in modes:
         with pytest.raises(WhorlError, match=r"DataFrame needs the package pandas.*pip install 'torchwhorl\[pandas\]'"):
-            some().to_pandas(by)  # type: ignore[arg-type]  # each of the two
+            some().to_pandas(by)
