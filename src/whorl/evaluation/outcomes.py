@@ -7,19 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.data_frame import frame_of_cells, frame_of_images
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import ImageCounts, Over
 from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.evaluation.statistics import Comparison, Rate, compare, for_headline, headline, rate
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Measure = Literal["success", "targeted", "hit"]
 """What is counted of an image: that it is misclassified, or taken for the class to reach."""
@@ -221,6 +225,20 @@ class Outcomes:
             clean=self.clean[..., mine],
             adversarial=torch.cat((self.adversarial[..., mine], other.adversarial[..., theirs])),
         )
+
+    def to_pandas(self, by: Literal["cell", "image"] = "cell") -> DataFrame:
+        """Give a data frame: a row for each attack, target and pose (``by="cell"``), or for each image of those too.
+
+        Raises:
+            WhorlError: pandas is not installed (extra ``pandas``).
+        """
+        return frame_of_images(self) if by == "image" else frame_of_cells(self)
+
+    def plot(self, kind: str = "overview", **which: str) -> Any:
+        """Draw a plotly figure of the rates; see ``whorl.report.plot``."""
+        from whorl.report.plot import plot, without_source
+
+        return plot(without_source(self), kind, **which)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes.joined((self, other))

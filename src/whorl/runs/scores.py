@@ -31,7 +31,7 @@ from whorl.runs.engines import Interrupted
 from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import Cell
+from whorl.runs.results import Cell, CellTable
 from whorl.runs.store import Store
 from whorl.transforms import RandomAffine
 
@@ -84,8 +84,8 @@ class WorstCase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """What came of evaluating folders.
+class Evaluated(CellTable):
+    """What came of evaluating folders; ``to_pandas`` and ``plot`` give its cells as a data frame and as figures.
 
     Attributes:
         ids: the images that were scored.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -16,6 +16,7 @@ from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
+from whorl.evaluation.data_frame import data_frame
 from whorl.progress import Progress, duration, silent
 from whorl.records import html_table
 from whorl.runs.engines import Interrupted, carry_out
@@ -26,6 +27,9 @@ from whorl.runs.plan import Plan, Task, Variant, chunk_size, known_to_source, ma
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store
 from whorl.runs.worker import LONG, Orders, trace_folder
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class RunOptions(TypedDict, total=False):
@@ -151,6 +155,21 @@ class AttackResult:
     def made(self) -> int:
         """How many images were crafted now."""
         return len(self.ids) - self.kept
+
+    def to_pandas(self) -> DataFrame:
+        """Give a data frame with a row for each image: whether it fools the network, and its queries if they count.
+
+        Raises:
+            WhorlError: pandas is not installed (extra ``pandas``).
+        """
+        rows = ((self.attack, self.source, name, self.success[name], self.queries.get(name)) for name in self.ids)
+        return data_frame(("attack", "source", "id", "success", "queries"), rows)
+
+    def plot(self) -> Any:
+        """Draw a plotly figure: success against queries, or of a gradient attack on each network."""
+        from whorl.report.plot import plot_attack
+
+        return plot_attack(self)
 
     @property
     def row(self) -> QueryRow:
