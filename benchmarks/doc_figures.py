@@ -63,7 +63,7 @@ PAGES = (
 # What looks measured and is a setting, a version or a definition, on every page.
 SETTINGS = (
     r"\d+\.\d+\.\d+",  # versions
-    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+",
+    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+(?: to \d+\.\d+)?",
     r"σ(?:\s[=²]+)?\s*[\d.]+(?:\s(?:pixels|px))?",
     r"[ε=]\s?\d+(?:\.\d+)?/255",
     r"95% intervals?",
@@ -85,6 +85,7 @@ SETTINGS = (
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "README.md": (
+        ("Crafted on resnet18, ε = 16/255, [{} photographs that chose nothing]", lambda: [photographs(16)]),
         (
             "{}% success over the poses on efficientnet_lite1, which did not tune it, where `dim` has {}% "
             "([{} photographs that chose nothing]",
