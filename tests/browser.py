@@ -52,6 +52,23 @@ class Opened:
     """Errors on the console, dialogs, and requests to anybody else."""
 
 
+def faults(page: Any, *, without: str = "") -> list[str]:
+    """What axe finds wrong with a page as it is shown: contrast below AA, images without a text, controls without a name.
+
+    Args:
+        page: as it should be judged: size, colours, what is open.
+        without: selector of what is left out, such as a library's own controls.
+    """
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is in torchwhorl[dev]")
+    context = {"exclude": [[without]]} if without else None
+    found = axe.Axe().run(page, context=context, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]}).response
+    return [
+        f"{rule['id']}: {node['target']}: {node['failureSummary'].splitlines()[-1].strip()}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
+
+
 Page = TypeVar("Page", bound=Opened)
 
 
@@ -80,9 +97,9 @@ def opened(
             shown.trouble.append(f"request: {route.request.url}")
             route.abort()
 
-    def asked(request: Any) -> None:
+    def requested(request: Any) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
-            shown.trouble.append(f"asked: {request.url}")
+            shown.trouble.append(f"request: {request.url}")
 
     def heard(message: Any) -> None:
         if message.type == "error":
@@ -95,7 +112,7 @@ def opened(
     if alone:
         context.route("**/*", refuse)
     # Those that no route sees too, such as a file beside the page.
-    context.on("request", asked)
+    context.on("request", requested)
     shown.page.on("console", heard)
     shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
     shown.page.on("dialog", spoke)
