@@ -53,7 +53,7 @@ class Opened:
 
 
 def faults(page: Any, *, without: str = "") -> list[str]:
-    """What axe finds wrong with a page as it is shown: contrast below AA, images without a text, controls without a name.
+    """What axe finds wrong with a page: contrast below AA, images without a text, controls without a name, and more.
 
     Args:
         page: as it should be judged: size, colours, what is open.

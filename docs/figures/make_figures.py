@@ -1,4 +1,4 @@
-"""Draw the figures of docs/method.md and docs/explained.md from a real photograph, a real gradient and the library's own kernels.
+"""Draw the figures of docs/method.md from a real photograph, a real gradient and the library's own kernels.
 
 Example:
     python docs/figures/make_figures.py
