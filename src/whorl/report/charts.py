@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import Rate
@@ -64,6 +64,19 @@ def wrapped(name: str, width: int = 28, lines: int = 3) -> str:
 def hover(name: str, *rest: str) -> str:
     """What is shown beside a point under the mouse: its whole name, and a line for each of the rest."""
     return "<br>".join((f"<b>{figure_text(name)}</b>", *map(figure_text, rest)))
+
+
+def wrap_categories(update: Callable[..., Any], names: Sequence[str], width: int, **place: int) -> None:
+    """Write long names below or beside an axis over several lines; hovering over a point still shows them whole.
+
+    Args:
+        update: ``update_xaxes`` or ``update_yaxes`` of the figure.
+        names: its categories.
+        width: letters of a line at most.
+        place: row and column of the panel.
+    """
+    ticks = {figure_text(name): wrapped(name, width) for name in names}
+    update(tickvals=list(ticks), ticktext=list(ticks.values()), **place)
 
 
 def named(name: str) -> dict[str, Any]:
@@ -196,7 +209,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
             of = [f", n = {one.n}" if isinstance(one, Rate) else "" for one in given]
             figure.add_bar(
                 x=[percent(value) for value in values],
-                y=[wrapped(row) for row in rows],
+                y=[figure_text(row) for row in rows],
                 text=["" if math.isnan(value) else f"{100 * value:.1f}%" for value in values],
                 textposition="outside",
                 cliponaxis=False,
@@ -211,6 +224,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
                 row=1,
                 col=column,
             )
+        wrap_categories(figure.update_yaxes, list(rows), 28, row=1, col=column)
     figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticktext=["0%", "50%", "100%"])
     # The first row is on top, and so is the first bar of a row.
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
