@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 import whorl
 from whorl.attacks import Attack
@@ -17,13 +17,14 @@ from whorl.evaluation.prediction import Precision
 from whorl.geometry.pose import GRID_AXES, MOST_POSES
 from whorl.runs.folder import attack_label
 from whorl.runs.images import Data
+from whorl.runs.model_names import checked_model, named_models, seen_from
 from whorl.runs.networks import split_target
 from whorl.runs.settings import build_attack
 from whorl.runs.toml import TomlTable, read_toml, validated
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
-Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+Names = Annotated[tuple[Annotated[str, BeforeValidator(checked_model)], ...], Field(min_length=1, strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 Pairs = Annotated[tuple[float | Annotated[tuple[float, float], Field(strict=False)], ...], Field(strict=False)]
 
@@ -115,6 +116,8 @@ class Declaration(TomlTable):
         about: a paragraph for the report.
         seed: of all randomness.
         data: which images.
+        models: addresses of networks, by name. Of a network that another setting gives by its address, or as a table of
+            ``address``, ``name`` and ``labels``, the name is left there, and its address is put here.
         sources: networks to craft on; ``a+b`` is an ensemble of equal weights.
         attacks: what to craft with.
         targets: networks to evaluate; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
@@ -129,12 +132,18 @@ class Declaration(TomlTable):
     about: str = ""
     seed: int = 0
     data: Data = Data()
+    models: dict[str, str] = Field(default_factory=dict)
     sources: Names
     attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1, strict=False)]
     targets: Names
     poses: Annotated[tuple[Literal["paper"] | Grid, ...], Field(min_length=1, strict=False)] = ("paper",)
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     precision: Precision = "full"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        return named_models(given) if isinstance(given, dict) else given
 
     @field_validator("targets")
     @classmethod
@@ -183,12 +192,16 @@ def declare(**settings: Any) -> Declaration:
 def read_declaration(path: str | Path) -> Declaration:
     """Read a declaration from a TOML file; a relative data folder is taken from where the file lies.
 
+    So are relative paths of networks and labels, where they lead to something; else from the working directory.
+
     Raises:
         WhorlError: the file cannot be read, is not TOML, or declares something unknown.
     """
     place = Path(path)
     declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
-    return declared.model_copy(update={"data": declared.data.seen_from(place.resolve().parent)})
+    home = place.resolve().parent
+    models = {name: seen_from(home, address) for name, address in declared.models.items()}
+    return declared.model_copy(update={"data": declared.data.seen_from(home), "models": models})
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:
