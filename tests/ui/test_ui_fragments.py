@@ -40,6 +40,7 @@ def test_names_stay_text(tmp_path: Path) -> None:
         (
             fragments.notice(EVIL, bad=True),
             fragments.chosen(replace(image(tmp_path), name=EVIL)),
+            fragments.samples([replace(image(tmp_path), name=EVIL)]),
             fragments.tiles(predict(made, Pose()), made),
             fragments.heat_maps(found, made),
             fragments.progress(PairSettings(), [], EVIL),
@@ -55,7 +56,7 @@ def test_frames_marks_and_words_agree(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="mim", eps=24 / 255)
     posed = predict(made, Pose())
     shown = fragments.tiles(posed, made)
-    tiles = re.findall(r'<figure class="w-tile (\w+)" data-version="([\w-]+)">(.*?)</figure>', shown)
+    tiles = re.findall(r'<figure class="w-tile (\w+)" data-version="([\w-]+)">(.*?)</figure>', shown, re.DOTALL)
     assert [version for _, version, _ in tiles] == ["clean", "mim", "ai-mim"]
     assert {kind for kind, _, _ in tiles} == {"right", "wrong"}
     for kind, version, inside in tiles:

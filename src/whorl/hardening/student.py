@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from whorl.attacks.contract import Model
 from whorl.errors import WhorlError
@@ -122,7 +123,7 @@ class Average:
             self.state[name].copy_(self.source[name])
         # All at once: on a GPU, one launch a tensor takes longer than the arithmetic.
         averages, sources = [self.state[name] for name in self.moving], [self.source[name] for name in self.moving]
-        torch._foreach_lerp_(averages, sources, 1 - decay)
+        get_ema_multi_avg_fn(decay)(averages, sources, step)
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:

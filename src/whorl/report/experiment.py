@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whorl.evaluation import Comparison, Pose, holm
+from whorl.evaluation import Comparison, Pose, Verdict, holm
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
@@ -29,6 +29,7 @@ def report_experiment(
     device: str = "auto",
     tables: Sequence[Table] = (),
     photographs: Photographs | None = None,
+    verdict: Verdict | None = None,
     figures: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Path]:
@@ -39,6 +40,7 @@ def report_experiment(
         device: where to evaluate networks on the examples.
         tables: further tables to show.
         photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
+        verdict: what a gate decided; ``whorl.gate`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: called with how far it is.
 
@@ -47,7 +49,7 @@ def report_experiment(
     """
     stage = "writing the report"
     progress(stage, 0, 1)
-    content = experiment_content(done, device=device, tables=tables, photographs=photographs)
+    content = experiment_content(done, device=device, tables=tables, photographs=photographs, verdict=verdict)
     written = {"report": write_report(done.folder / "report.html", content)}
     progress(stage, 1, 1)
     if figures:
@@ -57,7 +59,12 @@ def report_experiment(
 
 
 def experiment_content(
-    done: Done, *, device: str = "auto", tables: Sequence[Table] = (), photographs: Photographs | None = None
+    done: Done,
+    *,
+    device: str = "auto",
+    tables: Sequence[Table] = (),
+    photographs: Photographs | None = None,
+    verdict: Verdict | None = None,
 ) -> Content:
     """Gather what the report of an experiment shows.
 
@@ -66,6 +73,7 @@ def experiment_content(
         device: where to evaluate networks on the examples.
         tables: further tables.
         photographs: what came of photographs of the same images, printed.
+        verdict: what a gate decided.
     """
     declared, manifest = done.declaration, RunFolder(done.folder).read()
     return Content(
@@ -80,6 +88,7 @@ def experiment_content(
         left_out=tuple(done.left_out),
         paper=tuple(tables),
         photographs=photographs,
+        verdict=verdict,
     )
 
 

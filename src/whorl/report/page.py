@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whorl.files import write_file
 from whorl.report.content import Content, Drawing, Kind, Photographs
@@ -27,6 +27,9 @@ from whorl.report.tables import (
     percent,
     pose_tables,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -66,9 +69,22 @@ def write_chart(path: str | Path, chart: Drawing, *, title: str = "", about: str
     return write_report(path, Content(title=title or chart.title, about=about, charts=(chart,)))
 
 
+def templates(folder: Path) -> Environment:
+    """Read templates of HTML: every value is escaped, and one that is missing is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
 def render(content: Content) -> str:
     """The page as text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     drawn = [*drawings(content.cells), *content.charts]
@@ -76,14 +92,7 @@ def render(content: Content) -> str:
     surfaces, profiles = _surfaces(drawn), _profiles(drawn)
     scripts = [inline_script(text) for text in (_plotly_js() if drawn else "", _read("report.js"))]
     kept = [script for script in scripts if script]
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates(_TEMPLATES)
     environment.filters["percent"] = percent
     environment.filters["setting"] = _setting
     environment.tests["nested"] = _nested

@@ -22,15 +22,15 @@ from whorl.runs.folder import Json, as_json, environment
 from whorl.runs.images import HashedImage, class_names, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
 from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
-from whorl.runs.results import Cell, write_results
+from whorl.runs.results import Cell, CellTable, write_results
 from whorl.runs.shard import Shard
 from whorl.runs.store import Chunk, Store
 from whorl.runs.worker import Orders
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
-    """What came of an experiment.
+class Done(CellTable):
+    """What came of an experiment; ``to_pandas`` and ``plot`` give its cells as a data frame and as figures.
 
     Attributes:
         declaration: what was declared.
@@ -65,6 +65,9 @@ class Done:
     def results(self) -> Path:
         """The cells as CSV."""
         return self.folder / "results.csv"
+
+    def _repr_html_(self) -> str:
+        return self.whole._repr_html_()
 
     def outcomes(self, source: str) -> Outcomes:
         """What became of each image under every attack on one source, by their labels.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from whorl.evaluation import Pose, poses
+from whorl.evaluation import Pose, SuccessRate, poses
 from whorl.report.gallery import CLEAN, data_uri, to_image
+from whorl.report.page import templates
 from whorl.ui.image import ChosenImage
-from whorl.ui.pair import MAP_ANGLES, MAP_SCALES, Answer, CraftedPair, PairSettings, PosedPair, StepTaken, SuccessMap
-
-_THUMBNAIL = (96, 96)
-_TICK = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M3 8.5l3.5 3.5L13 4.5"/></svg>'
-_CROSS = '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M4 4l8 8M12 4l-8 8"/></svg>'
+from whorl.ui.pair import MAP_ANGLES, MAP_SCALES, CraftedPair, PairSettings, PosedPair, StepTaken, SuccessMap
 
 
 def image_uri(image: Tensor) -> str:
@@ -43,21 +41,36 @@ def percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
+@cache
+def _macros() -> Any:
+    """The template's macros: each takes what it shows, and escapes it."""
+    environment = templates(Path(__file__).parent / "templates")
+    environment.filters |= {"title": title, "percent": percent, "address": image_uri, "thumbnail": _thumbnail}
+    return environment.get_template("fragments.html.j2").module
+
+
+def _thumbnail(image: ChosenImage, side: int) -> str:
+    return image_uri(image.pixels((side, side))[0])
+
+
 def notice(text: str, *, bad: bool = False) -> str:
     """A message to the user, read aloud when it appears."""
-    kind = "bad" if bad else "good"
-    role = "alert" if bad else "status"
-    return f'<p class="w-notice {kind}" role="{role}">{escape(text)}</p>' if text else ""
+    return str(_macros().notice(text, bad)) if text else ""
+
+
+def empty(text: str) -> str:
+    """Where something will be."""
+    return str(_macros().empty(text))
+
+
+def samples(images: Sequence[ChosenImage]) -> str:
+    """A button an image, to choose it by; nothing where there is none."""
+    return str(_macros().samples(images)) if images else ""
 
 
 def chosen(image: ChosenImage) -> str:
     """The image that is chosen, small, with its name."""
-    known = image.label is not None
-    truth = "The true label is known." if known else "What the network says of it will count as right."
-    return (
-        f'<div class="w-chosen"><img alt="the chosen image" src="{image_uri(image.pixels(_THUMBNAIL)[0])}">'
-        f"<div><b>{escape(image.name)}</b><span>{truth}</span></div></div>"
-    )
+    return str(_macros().chosen(image))
 
 
 def progress(settings: PairSettings, steps: Sequence[StepTaken], state: str) -> str:
@@ -68,70 +81,45 @@ def progress(settings: PairSettings, steps: Sequence[StepTaken], state: str) -> 
         steps: those taken so far.
         state: a few words on what is going on.
     """
-    rows = []
+    runs = []
     for name, attack in settings.attacks().items():
-        own = [step for step in steps if step.attack == name]
-        done = len(own)
-        share = f"label at {percent(own[-1].probability)}" if own else "waiting"
-        rows.append(
-            f'<div class="w-run"><b>{title(name)}</b>'
-            f'<div class="w-bar" role="progressbar" aria-label="steps of {title(name)}" aria-valuemin="0" '
-            f'aria-valuemax="{attack.steps}" aria-valuenow="{done}"><i style="width:{100 * done / attack.steps:.4g}%">'
-            f"</i></div><span>{done} / {attack.steps}</span>{_curve(own, attack.steps)}<span>{share}</span></div>"
-        )
-    return f'<div class="w-progress">{"".join(rows)}<p role="status">{escape(state)}</p></div>'
+        own = [step.probability for step in steps if step.attack == name]
+        last, count = own[-1] if own else None, attack.steps
+        runs.append({"name": name, "steps": count, "done": len(own), "probability": last, "points": _curve(own, count)})
+    return str(_macros().progress(runs, state))
 
 
-def _curve(steps: Sequence[StepTaken], total: int) -> str:
-    places = [(100 * k / max(1, total - 1), 2 + 20 * (1 - step.probability)) for k, step in enumerate(steps)]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return (
-        '<svg class="w-curve" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" '
-        'aria-label="probability of the label, step by step"><polyline points="' + points + '"/></svg>'
-    )
-
-
-def empty(text: str) -> str:
-    """Where something will be."""
-    return f'<div class="w-empty">{escape(text)}</div>'
+def _curve(shares: Sequence[float], total: int) -> str:
+    places = [(100 * k / max(1, total - 1), 2 + 20 * (1 - share)) for k, share in enumerate(shares)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def tiles(posed: PosedPair, pair: CraftedPair) -> str:
     """All versions in one pose, each with a frame, a mark and the answer."""
-    shown = "".join(_tile(name, posed.images[name], answer) for name, answer in posed.answers.items())
-    whose = "" if pair.known else " (the network's own answer, for the true label is unknown)"
-    moot = "" if posed.answers[CLEAN].right else " The clean version is wrong here too, so this pose does not count."
-    return (
-        f'<div class="w-tiles">{shown}</div>'
-        f'<p class="w-caption">Right would be <b>{escape(pair.label_name)}</b>{whose}. '
-        f"Pose: {escape(str(posed.pose))}.{moot} Right and down are in pixels of an image of 299.</p>"
-    )
-
-
-def _tile(version: str, image: Tensor, answer: Answer) -> str:
-    kind, mark = ("right", _TICK) if answer.right else ("wrong", _CROSS)
-    alt = f"{title(version)} version, {kind}: {answer.name}"
-    return (
-        f'<figure class="w-tile {kind}" data-version="{escape(version)}"><div class="w-frame">'
-        f'<img alt="{escape(alt)}" src="{image_uri(image)}"><span class="w-mark">{mark}</span></div>'
-        f"<figcaption><b>{title(version)}</b><span class='w-said' title='{escape(answer.name)}'>"
-        f"{escape(answer.name)}</span><span class='w-sure'>{percent(answer.probability)} · {kind}</span>"
-        "</figcaption></figure>"
-    )
+    return str(_macros().tiles(posed, pair, CLEAN))
 
 
 def perturbations(images: Mapping[str, Tensor], settings: PairSettings) -> str:
     """The magnified perturbations side by side."""
-    times = 0.5 / max(settings.eps, 0.5 / 255)
-    shown = "".join(
-        f'<figure class="w-tile plain" data-version="{escape(name)}"><div class="w-frame">'
-        f'<img alt="what {title(name)} adds, magnified" src="{image_uri(image)}"></div>'
-        f"<figcaption><b>{title(name)}</b></figcaption></figure>"
-        for name, image in images.items()
-    )
-    return (
-        f'<div class="w-tiles two">{shown}</div><p class="w-caption">What each adds, {times:.3g} times magnified.</p>'
-    )
+    return str(_macros().perturbations(images, 0.5 / max(settings.eps, 0.5 / 255)))
+
+
+class MapCell(NamedTuple):
+    """One pose of a map: ``kind`` is waiting, uncounted, fooled or held; ``here`` is whether its pose is shown."""
+
+    kind: str
+    pose: Pose
+    text: str
+    here: bool
+
+
+class HeatMap(NamedTuple):
+    """One attack's map: a row of cells for each scale."""
+
+    attack: str
+    counts: SuccessRate
+    angles: Sequence[float]
+    rows: Sequence[tuple[float, list[MapCell]]]
 
 
 def heat_maps(found: SuccessMap, pair: CraftedPair, pose: Pose | None = None) -> str:
@@ -142,47 +130,29 @@ def heat_maps(found: SuccessMap, pair: CraftedPair, pose: Pose | None = None) ->
         pair: what it is about.
         pose: the one that is shown, which is marked.
     """
-    maps = "".join(_heat_map(found, attack, pose) for attack in pair.attacks)
-    return f'<div class="w-maps">{maps}</div><p class="w-caption">{_summary(found, pair)}</p>'
-
-
-def _heat_map(found: SuccessMap, attack: str, pose: Pose | None) -> str:
-    heads = "".join(f'<th scope="col">{angle:g}°</th>' for angle in MAP_ANGLES)
-    rows = "".join(
-        f'<tr><th scope="row">×{scale:g}</th>'
-        + "".join(_cell(found, attack, place, place == pose) for place in _row(scale))
-        + "</tr>"
-        for scale in MAP_SCALES
-    )
-    counts = found.pooled(attack)
-    rate = "–" if math.isnan(counts.rate) else percent(counts.rate)
-    return (
-        f'<table class="w-map" data-attack="{escape(attack)}"><caption><b>{title(attack)}</b> fools it in '
-        f"{counts.n_success} of {counts.n_clean_correct} poses: <b>{rate}</b></caption>"
-        f'<thead><tr><th aria-label="scale and angle"></th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-    )
+    maps = []
+    for attack in pair.attacks:
+        rows = [(scale, [_cell(found, attack, place, place == pose) for place in _row(scale)]) for scale in MAP_SCALES]
+        maps.append(HeatMap(attack, found.pooled(attack), MAP_ANGLES, rows))
+    return str(_macros().heat_maps(maps, _summary(found, pair)))
 
 
 def _row(scale: float) -> Sequence[Pose]:
     return poses(angles=MAP_ANGLES, scales=(scale,))
 
 
-def _cell(found: SuccessMap, attack: str, place: Pose, here: bool) -> str:
+def _cell(found: SuccessMap, attack: str, place: Pose, here: bool) -> MapCell:
     if place not in found.answers:
-        return "<td><span class='w-cell waiting'></span></td>"
+        return MapCell("waiting", place, "", here)
     answers, counts = found.answers[place], found.counts(attack, place)
     answer = answers[attack]
     if not counts.n_clean_correct:
-        kind, mark, text = "uncounted", "", f"not counted: the clean version is taken for {answers[CLEAN].name}"
+        kind, text = "uncounted", f"not counted: the clean version is taken for {answers[CLEAN].name}"
     elif counts.n_success:
-        kind, mark, text = "fooled", _CROSS, f"fooled: {answer.name}, {percent(answer.probability)}"
+        kind, text = "fooled", f"fooled: {answer.name}, {percent(answer.probability)}"
     else:
-        kind, mark, text = "held", _TICK, f"recognised, {percent(answer.probability)}"
-    words = escape(f"{place}: {text}", quote=True)
-    return (
-        f'<td><button type="button" class="w-cell {kind}{" here" if here else ""}" data-angle="{place.angle:g}" '
-        f'data-scale="{place.scale:g}" title="{words}" aria-label="{words}">{mark}</button></td>'
-    )
+        kind, text = "held", f"recognised, {percent(answer.probability)}"
+    return MapCell(kind, place, f"{place}: {text}", here)
 
 
 def _summary(found: SuccessMap, pair: CraftedPair) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -30,7 +29,6 @@ element.addEventListener("click", (event) => {
   if (hit) trigger("click", {...hit.dataset});
 });
 """
-_THUMBNAIL = (72, 72)
 _TICK = 0.3  # seconds
 
 
@@ -98,7 +96,7 @@ def _image(gr: Any, playground: Playground) -> dict[str, Any]:
         "sent": gr.File(
             label="Drop a photograph, or choose one", file_types=["image"], height=140, elem_id="whorl-upload"
         ),
-        "samples": gr.HTML(_samples(playground), js_on_load=_ON_CLICK, elem_id="whorl-samples"),
+        "samples": gr.HTML(fragments.samples(playground.samples), js_on_load=_ON_CLICK, elem_id="whorl-samples"),
         "picked": _still(fragments.notice(playground.trouble, bad=True), "whorl-picked"),
     }
 
@@ -165,12 +163,3 @@ def _describe(offer: Offer) -> str:
     if offer.here:
         return offer.name
     return f"{offer.name} ({'from the hub' if offer.name in PAPER else 'weights are fetched first'})"
-
-
-def _samples(playground: Playground) -> str:
-    buttons = "".join(
-        f'<button type="button" data-sample="{place}" title="{escape(image.name)}">'
-        f'<img alt="{escape(image.name)}" src="{fragments.image_uri(image.pixels(_THUMBNAIL)[0])}"></button>'
-        for place, image in enumerate(playground.samples)
-    )
-    return f'<p class="w-or">or take one of these:</p><div class="w-samples">{buttons}</div>' if buttons else ""
