@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_where_timm_fails_the_error_names_the_other_inception(monkeypatch: pytes
     def fail(address: sources.Address) -> Classifier:
         raise WhorlError(f"the weights of {address.text} could not be loaded.")
 
-    monkeypatch.setattr(sources, "load", fail)
+    monkeypatch.setitem(sources.SOURCES, "timm", replace(sources.SOURCES["timm"], load=fail))
     with pytest.raises(WhorlError, match=r"timm:inception_v3\.tf_in1k could not be loaded\.\n.*load 'inception_v3'"):
         load_model("inc_v3")
     with pytest.raises(WhorlError, match=r"could not be loaded\.$"):
