@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation.data_frame import frame_of_cells, frame_of_images
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import ImageCounts, Over
+from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.evaluation.statistics import Comparison, Rate, compare, for_headline, headline, rate
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose
@@ -163,6 +165,16 @@ class Outcomes:
         clean, still = self.clean[t], self.adversarial[a, t]
         some, fooled, robust = clean.any(0), (clean & ~still).any(0), still.all(0)
         return SuccessRate(len(self.ids), int(some.sum()), int(fooled.sum()), int(robust.sum()))
+
+    def _repr_html_(self) -> str:
+        """The rates of each attack on each target as a table, for notebooks."""
+        rows = []
+        for attack, target in product(self.attacks, self.targets):
+            counts = self.counted(attack, target)  # without a check: a target that recognises nothing is shown as such
+            rows.append(
+                RateRow(attack, target, headline(counts), rate(counts, "mean"), self.worst_case(attack, target))
+            )
+        return rate_table(f"Success rates: {len(self.ids)} images, {len(self.poses)} poses", rows)
 
     def compare(
         self, first: str, second: str, target: str, pose: Pose | None = None, *, poses: Over | None = None

@@ -64,6 +64,9 @@ class Done(CellTable):
         """The cells as CSV."""
         return self.folder / "results.csv"
 
+    def _repr_html_(self) -> str:
+        return self.whole._repr_html_()
+
     def outcomes(self, source: str) -> Outcomes:
         """What became of each image under every attack on one source, by their labels.
 

@@ -24,6 +24,7 @@ from whorl.evaluation import (
     holm,
     rate,
 )
+from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.engines import Interrupted
@@ -113,6 +114,11 @@ class Evaluated(CellTable):
         for summary in self.summaries:
             check_recognised(summary.target, summary.pooled.n_clean_correct)
         return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
+
+    def _repr_html_(self) -> str:
+        """The summaries as a table, for notebooks."""
+        rows = [RateRow(one.attack, one.target, one.rate, one.mean, one.worst_case) for one in self.summaries]
+        return rate_table(f"Success rates: {len(self.ids)} images, {len(self.poses)} poses", rows)
 
 
 def evaluate_folders(

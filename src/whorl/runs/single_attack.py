@@ -18,6 +18,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
 from whorl.progress import Progress, duration, silent
+from whorl.records import html_table
 from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
@@ -179,6 +180,19 @@ class AttackResult:
             for spent, won in ((self.queries[name], self.success[name]) for name in self.ids)
         ]
         return summarise((self.attack, "none", self.source), facts)
+
+    def _repr_html_(self) -> str:
+        """What came of it as a table, for notebooks: a row for each network, or the queries."""
+        caption = f"{self.attack} on {self.source}: {len(self.ids)} images, as they are, in {self.folder}"
+        if self.queries:
+            spent = f"{sum(self.queries.values()) / len(self.queries):,.0f}"
+            row = (self.source, len(self.ids), sum(self.success.values()), spent)
+            return html_table(caption, ("network", "images", "fooled", "queries, mean"), [row])
+        rows = [
+            (name, one.n_clean_correct, one.n_success, f"{one.rate:.1%}" if one.n_clean_correct else "–")
+            for name, one in self.counts.items()
+        ]
+        return html_table(caption, ("network", "recognised clean", "fooled", "success rate"), rows)
 
 
 def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> AttackResult:
