@@ -98,9 +98,9 @@ def test_overrides_change_what_the_file_says(file: Path) -> None:
 
 def test_a_folder_is_seen_from_where_it_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parents[1])
-    assert Path(runs.read_declaration(file).data.folder) == file.parent / "photos"
+    assert Path(str(runs.read_declaration(file).data.folder)) == file.parent / "photos"
     named = runs.read_declaration(file, overrides=["data.folder=other"])
-    assert Path(named.data.folder) == file.parents[1] / "other"
+    assert Path(str(named.data.folder)) == file.parents[1] / "other"
 
 
 def test_sweeps_make_every_combination_of_what_concerns_an_attack(file: Path) -> None:
