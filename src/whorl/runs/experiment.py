@@ -294,10 +294,11 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
             "settings": as_json(attack),
             "source": source,
             "models": identify(networks.source(source)),
-            "seed": declaration.seed,
+            "seed": declaration.seed if spec.seed is None else spec.seed,
             **made_by,
         }
-        variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, targets=targets))
+        own: Any = {"label": spec.title, "source": source, "identity": identity, "seed": spec.seed, "swept": spec.swept}
+        variants.append(Variant(attack=attack, targets=targets, **own))
     size = chunk_size(networks.device, declaration.batch_size)
     how = {} if declaration.precision == "full" else {"precision": declaration.precision}
     return Plan(
@@ -431,6 +432,7 @@ def _cells(
                     pose=pose,
                     eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
                     counts=whole.counts[variant.name, name, pose],
+                    swept=variant.swept,
                     grad_evals=gradients,
                     seconds=seconds,
                     images=whole.counted(variant.name, name, [pose]),
