@@ -76,7 +76,7 @@ def test_a_folder(saved: Path) -> None:
 
 
 # By processor: what each does to channels and values, beside resizing, is in code that only it has.
-PROCESSORS = {
+PROCESSORS: dict[str, dict[str, Any]] = {
     "BitImageProcessor": {"size": {"shortest_edge": 40}, "crop_size": {"height": SIDE, "width": SIDE}},
     "ConvNextImageProcessor": {"size": {"shortest_edge": SIDE}, "crop_pct": 0.875},
     "EfficientNetImageProcessor": {"size": {"height": SIDE, "width": SIDE}},  # normalises twice

@@ -16,6 +16,7 @@ from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.models import Classifier, _torchvision, load_model, model_names, sources
+from whorl.models.address import Address
 from whorl.models.architectures import imagenet_labels
 from whorl.models.networks import NETWORKS
 from whorl.models.zoo import PAPER
@@ -100,7 +101,7 @@ def test_the_papers_networks_have_weights_in_timm(name: str) -> None:
 
 
 def test_where_timm_fails_the_error_names_the_other_inception(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(address: sources.Address) -> Classifier:
+    def fail(address: Address) -> Classifier:
         raise WhorlError(f"the weights of {address.text} could not be loaded.")
 
     monkeypatch.setitem(sources.SOURCES, "timm", replace(sources.SOURCES["timm"], load=fail))

@@ -83,8 +83,7 @@ def test_settings_of_a_table_may_hold_any_sign() -> None:
 def shop(tmp_path: Path) -> Path:
     """A network that takes every image for what its folder says, and images in folders of its classes."""
     x = random_images(12, height=SIDE, width=SIDE)
-    net, _ = build(ARCH, 3)
-    net.eval()
+    net: Any = build(ARCH, 3)[0].eval()
     y = torch.arange(12) % 3
     # The last layer is fitted, so that there is something to fool.
     with torch.no_grad():
