@@ -1,4 +1,4 @@
-"""Tables of docs/analysis.md."""
+"""Tables of docs/analysis.md and the pages below it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from browser import DESK, PHONE, Opened, launched, opened
+from browser import DESK, PHONE, Opened, launched, opened, settled
 from page_checks import page_faults
 from report.made_up import GRID, grid_cells, small_gallery, some_photographs
 from whorl.evaluation import Comparison
@@ -72,9 +72,10 @@ def camera(page: Any) -> dict[str, float]:
 
 
 def test_every_figure_is_drawn(desk: Opened) -> None:
-    desk.page.wait_for_function(
+    settled(
+        desk.page,
         "[...document.querySelectorAll('.plot[data-figure]')]"
-        ".every((plot) => plot._fullLayout && plot.offsetHeight > 100)"
+        ".every((plot) => plot._fullLayout && plot.offsetHeight > 100)",
     )
     assert desk.page.locator(".plot[data-figure]").count() == 1 + 2 + 4  # overview, surface and map, four profiles
     assert desk.page.locator("#surface canvas").count() >= 1
@@ -95,7 +96,7 @@ def test_the_surface_turns(desk: Opened) -> None:
     page.mouse.move(x + 60, y + 10)
     page.mouse.move(x + 160, y + 20)
     page.mouse.up()
-    page.wait_for_function("window.turned && window.turned.some((key) => key.includes('camera'))")
+    settled(page, "window.turned && window.turned.some((key) => key.includes('camera'))")
     after = camera(page)
     assert max(abs(after[axis] - before[axis]) for axis in "xyz") > 0.1
 
@@ -125,7 +126,7 @@ def test_the_profiles_of_one_target_are_shown(desk: Opened) -> None:
     assert shown.count() == 1
     page.locator("#profile-view").select_option(index=0)
     assert page.locator("[data-profiles]:visible").get_attribute("data-profiles") == "0"
-    page.wait_for_function("document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
+    settled(page, "document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
 
 
 def test_an_image_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> None:
@@ -219,7 +220,7 @@ def test_it_can_be_read_by_ear(desk: Opened) -> None:
 def test_it_fits_a_phone(phone: Opened) -> None:
     page = phone.page
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+    settled(page, "document.querySelectorAll('.plot .main-svg').length > 0")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert page.evaluate("document.body.scrollWidth") <= PHONE["width"]
     widths = page.locator(".plot[data-figure]").evaluate_all(
@@ -270,7 +271,7 @@ def test_every_page_is_well_on_a_desk_and_on_a_phone_by_day_and_by_night(
         with shown_on(browser, pages[name], viewport, color_scheme=scheme) as shown:
             page = shown.page
             page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-            page.wait_for_function(DRAWN)
+            settled(page, DRAWN)
             assert page_faults(shown) == []
             # The other colours: what can be focused is the same.
             page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
@@ -288,7 +289,7 @@ def test_on_a_phone_no_plot_is_a_strip_and_no_toolbar_hides_a_legend(
 ) -> None:
     with shown_on(browser, pages[name], PHONE, has_touch=True, is_mobile=True) as shown:
         page = shown.page
-        page.wait_for_function(DRAWN)
+        settled(page, DRAWN)
         heights = page.evaluate(
             "[...document.querySelectorAll('.plot[data-figure]')]"
             ".map((plot) => plot._fullLayout.yaxis?.type === 'linear' ? plot._fullLayout._size.h : plot.offsetHeight)"
@@ -303,7 +304,7 @@ def test_on_a_desk_the_toolbar_is_beside_the_legend_and_long_names_are_whole_und
 ) -> None:
     with shown_on(browser, pages["long names"], DESK) as shown:
         page = shown.page
-        page.wait_for_function(DRAWN)
+        settled(page, DRAWN)
         plot = page.locator(".plot[data-figure]").first
         plot.hover()
         bar, legend = (plot.locator(part).bounding_box() for part in (".modebar", ".legend"))
@@ -324,9 +325,7 @@ def test_figures_follow_light_and_dark(phone: Opened) -> None:
 
     dark = ink()
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(
-        "(was) => document.querySelector('.plot[data-figure]')._fullLayout.font.color !== was", arg=dark
-    )
+    settled(page, "(was) => document.querySelector('.plot[data-figure]')._fullLayout.font.color !== was", arg=dark)
     assert (dark, ink()) == ("#e6edf3", "#1f2328")
 
 

@@ -18,6 +18,7 @@ from whorl.evaluation.statistics import (
     wilson,
 )
 from whorl.evaluation.success import SuccessRate, mean_rate
+from whorl.evaluation.verdict import AttackedRates, Rule, Verdict
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "PAPER_POSES",
     "RESAMPLES",
     "AttackedImages",
+    "AttackedRates",
     "BatchEvaluator",
     "Comparison",
     "Distance",
@@ -36,7 +38,9 @@ __all__ = [
     "Predictions",
     "Predictor",
     "Rate",
+    "Rule",
     "SuccessRate",
+    "Verdict",
     "WorstPoses",
     "check_recognised",
     "compare",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison
+from whorl.evaluation import Comparison, Verdict
 from whorl.report.gallery import Gallery
 from whorl.runs.results import Cell
 
@@ -148,6 +148,7 @@ class Content:
         left_out: images that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.
         photographs: what came of photographs of prints. Without cells the headline is about them.
+        verdict: what a gate decided, if it is a gate's report.
 
     Raises:
         WhorlError: two cells are about the same attack, source, target, pose and bound.
@@ -166,6 +167,7 @@ class Content:
     left_out: tuple[tuple[str, str], ...] = ()
     paper: tuple[Table, ...] = ()
     photographs: Photographs | None = None
+    verdict: Verdict | None = None
 
     def __post_init__(self) -> None:
         seen = set()

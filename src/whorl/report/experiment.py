@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whorl.evaluation import Comparison, Pose, holm
+from whorl.evaluation import Comparison, Pose, Verdict, holm
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report.content import Content, Photographs, Table
@@ -29,6 +29,7 @@ def report_experiment(
     device: str = "auto",
     tables: Sequence[Table] = (),
     photographs: Photographs | None = None,
+    verdict: Verdict | None = None,
     figures: bool = False,
     progress: Progress = silent,
 ) -> dict[str, Path]:
@@ -39,6 +40,7 @@ def report_experiment(
         device: where to evaluate networks on the examples.
         tables: further tables to show.
         photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
+        verdict: what a gate decided; ``whorl.gate`` makes it.
         figures: whether to write each figure as PNG and PDF too, into ``figures``.
         progress: called with how far it is.
 
@@ -47,7 +49,7 @@ def report_experiment(
     """
     stage = "writing the report"
     progress(stage, 0, 1)
-    content = experiment_content(done, device=device, tables=tables, photographs=photographs)
+    content = experiment_content(done, device=device, tables=tables, photographs=photographs, verdict=verdict)
     written = {"report": write_report(done.folder / "report.html", content)}
     progress(stage, 1, 1)
     if figures:
@@ -57,7 +59,12 @@ def report_experiment(
 
 
 def experiment_content(
-    done: Done, *, device: str = "auto", tables: Sequence[Table] = (), photographs: Photographs | None = None
+    done: Done,
+    *,
+    device: str = "auto",
+    tables: Sequence[Table] = (),
+    photographs: Photographs | None = None,
+    verdict: Verdict | None = None,
 ) -> Content:
     """Gather what the report of an experiment shows.
 
@@ -66,6 +73,7 @@ def experiment_content(
         device: where to evaluate networks on the examples.
         tables: further tables.
         photographs: what came of photographs of the same images, printed.
+        verdict: what a gate decided.
     """
     declared, manifest = done.declaration, RunFolder(done.folder).read()
     return Content(
@@ -80,6 +88,7 @@ def experiment_content(
         left_out=tuple(done.left_out),
         paper=tuple(tables),
         photographs=photographs,
+        verdict=verdict,
     )
 
 
@@ -149,14 +158,15 @@ def run_gallery(
         poses: heading to pose.
         device: "auto", "cpu", "cuda" or "cuda:1".
     """
-    folder, networks = RunFolder(done.folder), Networks(find_device(device), done.declaration.seed)
+    declared, folder = done.declaration, RunFolder(done.folder)
+    networks = Networks(find_device(device), declared.seed, addresses=declared.models, labels=done.labels)
     model: Any = networks.target(target)
     names = attacks or _by_source(done)[source]
     eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
     listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
     loaded = []
     for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
-        x, y, ids = done.declaration.data.read([listed[image]])
+        x, y, ids = declared.data.read([listed[image]])
         adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
         loaded.append((x.to(networks.device), adversarial, y.to(networks.device), ids))
     bound = eps or max(reach(x, adversarial) for x, adversarial, _, _ in loaded)
