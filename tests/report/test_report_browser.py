@@ -18,6 +18,9 @@ from whorl.report import Content, Drawing, query_curve, write_chart, write_repor
 
 FILE = '"><script>alert(1)</script>.png'
 LABEL = "<img src=x onerror=alert(2)>"
+DRAWN = (
+    """[...document.querySelectorAll('.plot[data-figure]')].every((plot) => plot._fullLayout && plot.dataset.drawn)"""
+)
 COMMAND = ("whorl", "demo", "--out", "it's mine")
 
 
@@ -49,12 +52,14 @@ def shown_on(browser: Any, report: Path, viewport: dict[str, int], **options: An
 @pytest.fixture(scope="module")
 def desk(browser: Any, report: Path) -> Iterator[Opened]:
     with shown_on(browser, report, DESK, permissions=["clipboard-read", "clipboard-write"]) as shown:
+        settled(shown.page, DRAWN)
         yield shown
 
 
 @pytest.fixture(scope="module")
 def phone(browser: Any, report: Path) -> Iterator[Opened]:
     with shown_on(browser, report, PHONE, has_touch=True, color_scheme="dark") as shown:
+        settled(shown.page, DRAWN)
         yield shown
 
 
@@ -72,11 +77,8 @@ def camera(page: Any) -> dict[str, float]:
 
 
 def test_every_figure_is_drawn(desk: Opened) -> None:
-    settled(
-        desk.page,
-        "[...document.querySelectorAll('.plot[data-figure]')]"
-        ".every((plot) => plot._fullLayout && plot.offsetHeight > 100)",
-    )
+    heights = desk.page.locator(".plot[data-figure]").evaluate_all("all => all.map((plot) => plot.offsetHeight)")
+    assert min(heights) > 100
     assert desk.page.locator(".plot[data-figure]").count() == 1 + 2 + 4  # overview, surface and map, four profiles
     assert desk.page.locator("#surface canvas").count() >= 1
 
@@ -220,7 +222,6 @@ def test_it_can_be_read_by_ear(desk: Opened) -> None:
 def test_it_fits_a_phone(phone: Opened) -> None:
     page = phone.page
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    settled(page, "document.querySelectorAll('.plot .main-svg').length > 0")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert page.evaluate("document.body.scrollWidth") <= PHONE["width"]
     widths = page.locator(".plot[data-figure]").evaluate_all(
@@ -276,11 +277,6 @@ def test_every_page_is_well_on_a_desk_and_on_a_phone_by_day_and_by_night(
             # The other colours: what can be focused is the same.
             page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
             assert page_faults(shown, keyboard=False) == []
-
-
-DRAWN = (
-    """[...document.querySelectorAll('.plot[data-figure]')].every((plot) => plot._fullLayout && plot.dataset.drawn)"""
-)
 
 
 @pytest.mark.parametrize("name", ["experiment", "queries", "long names"])
