@@ -87,6 +87,7 @@ class Value:
         interval: of ours, 95%: Wilson's of one pose, over resampled images of a mean over poses; None if there is none.
         n: clean images that the target recognised, over all poses that the figure is about.
         marks: one of ``verdicts.MARKS`` for each pair of rows in which this row is the first.
+        ahead: whether it is significantly ahead of every row that it is held against, whichever is the first.
     """
 
     ours: float | None
@@ -94,6 +95,7 @@ class Value:
     interval: tuple[float, float] | None = None
     n: int = 0
     marks: str = ""
+    ahead: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

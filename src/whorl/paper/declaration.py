@@ -38,6 +38,7 @@ class PaperOptions:
         command: what the user typed, for the manifest.
         page: whether to write an HTML report too, and of an item with an axis its curves; it needs plotly.
         figures: whether to write the report's figures as PNG and PDF too; they need a browser.
+        intervals: whether the LaTeX tables show them.
     """
 
     profile: str | Path | Profile = "offline"
@@ -55,6 +56,7 @@ class PaperOptions:
     command: Sequence[str] = ()
     page: bool = False
     figures: bool = False
+    intervals: bool = False
 
     def rows(self, item: Item) -> list[AttackSpec]:
         """The chosen rows of a table or figure; see :func:`chosen_rows`."""

@@ -208,7 +208,17 @@ class _Lookup:
             interval=None if math.isnan(low) else (100 * low, 100 * high),
             n=sum(cell.counts.n_clean_correct for cell in cells),
             marks=marks,
+            ahead=not column.extra and self._is_ahead(row, column),
         )
+
+    def _is_ahead(self, row: str, column: _Column) -> bool:
+        """Whether the paired test puts a row above every row that it is held against."""
+        signs = [
+            one.direction if first == row else -one.direction
+            for (first, second, cell), one in self._judged.items()
+            if cell == column.cell and row in (first, second)
+        ]
+        return bool(signs) and all(sign > 0 for sign in signs)
 
     def _ordering(self, first: str, second: str, column: _Column) -> Ordering:
         pair = self.labels[first], self.labels[second]

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whorl.errors import WhorlError
+from whorl.files import write_csv as write_rows
 from whorl.files import write_file
 from whorl.paper.cast import load_profile
 from whorl.paper.comparison import Compared
 from whorl.paper.declaration import PaperOptions, declaration
-from whorl.paper.export import markdown, report_tables, write_csv
+from whorl.paper.export import markdown, report_tables, result_tables, write_csv
 from whorl.paper.item import Item, load
 from whorl.paper.panels import write_panels
 from whorl.paper.photographs import reproduce_photographs
@@ -22,6 +23,7 @@ from whorl.report.experiment import experiment_content, run_gallery
 from whorl.report.export import save_figures, save_gallery
 from whorl.report.gallery import RULE, recognised_first
 from whorl.report.page import write_report
+from whorl.report.result_table import latex, wide_rows
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import write_results
 
@@ -61,8 +63,8 @@ def reproduce(
 ) -> Reproduced:
     """Run a table or figure of the paper, going on where an earlier run stopped.
 
-    Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown and CSV, the
-    cells in long form, and for a gallery the image.
+    Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown, as LaTeX and
+    as CSV in long and in wide form, the cells in long form, and for a gallery the image.
 
     Args:
         name: as in ``table1``.
@@ -81,6 +83,11 @@ def reproduce(
     files = {"comparison": place / f"{item.name}.md", "figures": place / f"{item.name}.csv"}
     write_file(files["comparison"], markdown(made.compared, command=shlex.join(options.command)))
     write_csv(files["figures"], [made.compared])
+    tables = result_tables(made.compared)
+    if tables:
+        files |= {"LaTeX": place / f"{item.name}.tex", "wide CSV": place / f"{item.name}-wide.csv"}
+        write_file(files["LaTeX"], latex(tables, intervals=options.intervals))
+        write_rows(files["wide CSV"], wide_rows(tables))
     return replace(made, files=files | made.files)
 
 
