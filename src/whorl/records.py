@@ -1,13 +1,14 @@
-"""Frozen settings records: checked by their annotations, one readable repr; and registries of parts by name."""
+"""Frozen settings records: checked by their annotations, readable as text and as HTML; registries of parts by name."""
 
 from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
+from html import escape
 from numbers import Integral, Real
 from pathlib import Path
 from typing import (
@@ -158,13 +159,22 @@ class Record:
         return []
 
     def __repr__(self) -> str:
-        own = [f for f in fields(self) if f.init]  # type: ignore[arg-type]  # every user of the mixin is a dataclass
-        shown = [
-            f"{f.name}={_show(getattr(self, f.name))}"
-            for f in own
-            if f.name in self._always_shown or not _same(getattr(self, f.name), f.default)
-        ]
+        shown = [f"{name}={text}" for name, text, telling in self._settings() if telling]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """All settings as a table, for notebooks; those that the repr shows are bold."""
+        settings = list(self._settings())
+        strong = {place for place, (_, _, telling) in enumerate(settings) if telling}
+        rows = [(name, text) for name, text, _ in settings]
+        return html_table(type(self).__name__, ("setting", "value"), rows, strong=strong)
+
+    def _settings(self) -> Iterator[tuple[str, str, bool]]:
+        """By name and as text, and whether they differ from the defaults or must be shown whatever these are."""
+        for f in fields(self):  # type: ignore[arg-type]  # every user of the mixin is a dataclass
+            if f.init:
+                value = getattr(self, f.name)
+                yield f.name, _show(value), f.name in self._always_shown or not _same(value, f.default)
 
     def with_(self, /, **settings: Any) -> Self:
         """Copy with some settings changed; an unknown setting is an error that names the nearest ones."""
@@ -180,6 +190,31 @@ class Record:
         if faults:
             raise SettingsError(faults)
         return made
+
+
+def html_table(
+    caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, strong: Container[int] = ()
+) -> str:
+    """Make a small table for a notebook: every text is escaped, and colours are the page's own, light or dark.
+
+    Args:
+        caption: stands above it.
+        head: of the columns.
+        rows: as many cells each.
+        strong: places of rows that are bold.
+
+    >>> html_table("one cell", ["a"], [["<b>"]]).endswith("&lt;b&gt;</td></tr></tbody></table>")
+    True
+    """
+    left = ' style="text-align:left"'
+
+    def row(kind: str, cells: Sequence[object], bold: bool = False) -> str:
+        texts = (f"<b>{escape(str(cell))}</b>" if bold else escape(str(cell)) for cell in cells)
+        return "<tr>" + "".join(f"<{kind}{left}>{text}</{kind}>" for text in texts) + "</tr>"
+
+    body = "".join(row("td", cells, place in strong) for place, cells in enumerate(rows))
+    title = f'<caption style="text-align:left;color:inherit">{escape(caption)}</caption>'
+    return f"<table>{title}<thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
 
 
 # Letters of a number that is best read as it is: 0.8, and not 204/255.

@@ -28,6 +28,7 @@ from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
 from whorl.runs.results import COLUMNS
 from whorl.runs.scores import Evaluated, evaluate_folders
+from whorl.runs.store import Store
 
 COUNT = 8
 
@@ -439,3 +440,23 @@ def test_every_family_of_poses_can_be_asked_for(clean: Path, strong: Path, tmp_p
     refused = evaluate(clean, strong, "--tilts", "1:2:3")
     assert refused.exit_code == 2
     assert "--tilts must be numbers or pairs" in refused.stderr
+
+
+def test_whoever_comes_while_the_kept_goes_meets_nothing_half_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, place, real = kept_beside(tmp_path / "out.csv"), Path("_evaluated"), shutil.rmtree
+    (tmp_path / f"{keep.name}.1").mkdir()  # of one that was killed there
+    with Store.open(keep) as store:
+        store.put_record(place, "old", 1)
+
+    def another_comes(gone: Path, **options: Any) -> None:
+        assert not keep.exists() or Store(keep).record(place, "old") is None
+        with Store.open(keep) as newcomer:
+            newcomer.put_record(place, "new", 2)
+        real(gone, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", another_comes)
+    forget_kept(keep)
+    assert Store(keep).record(place, "new") == 2
+    assert [path.name for path in tmp_path.iterdir()] == [keep.name]

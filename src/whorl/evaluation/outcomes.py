@@ -6,18 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.data_frame import frame_of_cells, frame_of_images
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.image_counts import ImageCounts, Over
+from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.evaluation.statistics import Comparison, Rate, compare, for_headline, headline, rate
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Measure = Literal["success", "targeted", "hit"]
 """What is counted of an image: that it is misclassified, or taken for the class to reach."""
@@ -160,6 +166,16 @@ class Outcomes:
         some, fooled, robust = clean.any(0), (clean & ~still).any(0), still.all(0)
         return SuccessRate(len(self.ids), int(some.sum()), int(fooled.sum()), int(robust.sum()))
 
+    def _repr_html_(self) -> str:
+        """The rates of each attack on each target as a table, for notebooks."""
+        rows = []
+        for attack, target in product(self.attacks, self.targets):
+            counts = self.counted(attack, target)  # without a check: a target that recognises nothing is shown as such
+            rows.append(
+                RateRow(attack, target, headline(counts), rate(counts, "mean"), self.worst_case(attack, target))
+            )
+        return rate_table(f"Success rates: {len(self.ids)} images, {len(self.poses)} poses", rows)
+
     def compare(
         self, first: str, second: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
     ) -> Comparison:
@@ -209,6 +225,20 @@ class Outcomes:
             clean=self.clean[..., mine],
             adversarial=torch.cat((self.adversarial[..., mine], other.adversarial[..., theirs])),
         )
+
+    def to_pandas(self, by: Literal["cell", "image"] = "cell") -> DataFrame:
+        """Give a data frame: a row for each attack, target and pose (``by="cell"``), or for each image of those too.
+
+        Raises:
+            WhorlError: pandas is not installed (extra ``pandas``).
+        """
+        return frame_of_images(self) if by == "image" else frame_of_cells(self)
+
+    def plot(self, kind: str = "overview", **which: str) -> Any:
+        """Draw a plotly figure of the rates; see ``whorl.report.plot``."""
+        from whorl.report.plot import plot, without_source
+
+        return plot(without_source(self), kind, **which)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes.joined((self, other))

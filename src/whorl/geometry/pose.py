@@ -129,6 +129,10 @@ class Pose(Record):
         plane = {"angle": angle, "scale": scale, "shear": shear, "stretch": (wide, high), "tilt": (first, second)}
         return cls(**plane, shift=(right, down), brightness=brightness, contrast=contrast, blur=blur)  # type: ignore[arg-type]  # a plain table
 
+    def values(self, shown: Iterable[PoseNumber]) -> tuple[float, ...]:
+        """Some of the numbers, in their order."""
+        return tuple(self.numbers[_PLACE[number.name]] for number in shown)
+
     @property
     def changed(self) -> dict[str, float]:
         """The numbers that differ from the neutral ones, by name.
@@ -171,6 +175,16 @@ class Pose(Record):
         if self.blur:
             parts.append(f"blur {self.blur:g}")
         return " ".join(parts)
+
+
+def numbers_of(several: Iterable[Pose]) -> tuple[PoseNumber, ...]:
+    """The numbers that a table of poses shows: the paper's four, and of the further ones those that some pose has.
+
+    >>> [number.name for number in numbers_of([Pose(angle=30), Pose(blur=2)])]
+    ['angle', 'scale', 'shift_x', 'shift_y', 'blur']
+    """
+    there = {name for pose in several for name in pose.changed} | _PAPER_NAMES
+    return tuple(number for number in NUMBERS if number.name in there)
 
 
 def posed(x: Tensor, numbers: Tensor, used: Collection[str]) -> Tensor:

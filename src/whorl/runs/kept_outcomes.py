@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -52,7 +54,10 @@ def kept_beside(out: Path) -> Path:
 def forget_kept(keep: Path) -> None:
     """Remove what an evaluation kept, once its table is written; one that is at work there is waited for."""
     with Store.open(keep) as store:
-        shutil.rmtree(store.path, ignore_errors=True)
+        # Moved away first: whoever comes meanwhile makes a folder and a lock of his own, and meets none half removed.
+        store.path.rename(store.path.with_name(f"{keep.name}.{os.getpid()}"))
+        for gone in keep.parent.glob(f"{glob.escape(keep.name)}.*"):  # and what one that was killed here left
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def evaluate_chunks(

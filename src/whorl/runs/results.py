@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from whorl import evaluation
 from whorl.evaluation import ImageCounts, Pose, SuccessRate
+from whorl.evaluation.data_frame import data_frame
 from whorl.files import write_csv
-from whorl.geometry.pose import FURTHER_NUMBERS
+from whorl.geometry.pose import NUMBERS, PAPER_NUMBERS, PoseNumber, numbers_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 COLUMNS = (
     *("attack", "source", "target", "defense", "angle", "scale", "shift_x", "shift_y", "eps"),
@@ -34,6 +39,7 @@ class Cell:
         grad_evals: input gradients spent on all images, whatever the target and pose.
         seconds: spent on crafting them, likewise.
         recorded: whether these two are known; they stay empty if not.
+        swept: values that a sweep gave the attack, by setting; columns of the table.
         images: the counts image by image, the same images in the same order in every cell; None if they are not known,
             and then there are no intervals over poses.
     """
@@ -48,6 +54,7 @@ class Cell:
     grad_evals: int = 0
     seconds: float = 0.0
     recorded: bool = True
+    swept: Mapping[str, bool | int | float | str] = field(default_factory=dict, hash=False)
     images: ImageCounts | None = field(default=None, compare=False, repr=False)
 
     def row(self) -> tuple[str | int | float, ...]:
@@ -63,6 +70,27 @@ class Cell:
         )
 
 
+class CellTable:
+    """Mixin for what came of a measurement: its ``cells`` as a data frame, and as figures."""
+
+    cells: tuple[Cell, ...]
+
+    def to_pandas(self) -> DataFrame:
+        """Give the rows of ``results.csv`` as a data frame.
+
+        Raises:
+            WhorlError: pandas is not installed (extra ``pandas``).
+        """
+        listed = records(self.cells)
+        return data_frame(columns(self.cells), [tuple(row.values()) for row in listed])
+
+    def plot(self, kind: str = "overview", **which: str) -> Any:
+        """Draw a plotly figure of the rates; see ``whorl.report.plot``."""
+        from whorl.report.plot import plot
+
+        return plot(self.cells, kind, **which)
+
+
 def write_results(path: Path, cells: Iterable[Cell]) -> None:
     """Write cells as CSV; the file appears whole or not at all."""
     listed = list(cells)
@@ -70,7 +98,7 @@ def write_results(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def columns(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """``COLUMNS``, then the further numbers that some cell's pose has, in the order of ``FURTHER_NUMBERS``.
+    """``COLUMNS``, then the further numbers that some cell's pose has, then settings that were swept.
 
     >>> tilted = Cell(
     ...     attack="dim", source="a", target="b", pose=Pose(tilt=(20, 0)), eps=None, counts=SuccessRate()
@@ -78,16 +106,26 @@ def columns(cells: Iterable[Cell]) -> tuple[str, ...]:
     >>> columns([tilted])[-2:]
     ('seconds', 'tilt_x')
     """
-    there = {name for cell in cells for name in cell.pose.changed}
-    return (*COLUMNS, *(number.name for number in FURTHER_NUMBERS if number.name in there))
+    listed = list(cells)
+    return (*COLUMNS, *(number.name for number in _further(listed)), *swept_columns(listed))
+
+
+def swept_columns(cells: Iterable[Cell]) -> dict[str, str]:
+    """The columns of settings that were swept, each with the setting that it holds; ``eps`` is one of ``COLUMNS``."""
+    names = dict.fromkeys(name for cell in cells for name in cell.swept if name != "eps")
+    taken = {*COLUMNS, *(number.name for number in NUMBERS)}
+    return {f"settings.{name}" if name in taken else name: name for name in names}
 
 
 def rows(cells: Iterable[Cell]) -> list[tuple[str | int | float, ...]]:
     """The cells in the order of their :func:`columns`."""
     listed = list(cells)
-    neutral = {number.name: number.neutral for number in FURTHER_NUMBERS}
-    further = columns(listed)[len(COLUMNS) :]
-    return [(*cell.row(), *(cell.pose.changed.get(name, neutral[name]) for name in further)) for cell in listed]
+    further, swept = _further(listed), swept_columns(listed).values()
+    return [(*cell.row(), *cell.pose.values(further), *(cell.swept.get(name, "") for name in swept)) for cell in listed]
+
+
+def _further(cells: Iterable[Cell]) -> tuple[PoseNumber, ...]:
+    return numbers_of(cell.pose for cell in cells)[len(PAPER_NUMBERS) :]
 
 
 def records(cells: Iterable[Cell]) -> list[dict[str, str | int | float | None]]:

@@ -24,13 +24,14 @@ from whorl.evaluation import (
     holm,
     rate,
 )
+from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.engines import Interrupted
 from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import Cell
+from whorl.runs.results import Cell, CellTable
 from whorl.runs.store import Store
 from whorl.transforms import RandomAffine
 
@@ -83,8 +84,8 @@ class WorstCase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
-    """What came of evaluating folders.
+class Evaluated(CellTable):
+    """What came of evaluating folders; ``to_pandas`` and ``plot`` give its cells as a data frame and as figures.
 
     Attributes:
         ids: the images that were scored.
@@ -113,6 +114,11 @@ class Evaluated:
         for summary in self.summaries:
             check_recognised(summary.target, summary.pooled.n_clean_correct)
         return [summary for summary in self.summaries if 100 * summary.rate.value > percent]
+
+    def _repr_html_(self) -> str:
+        """The summaries as a table, for notebooks."""
+        rows = [RateRow(one.attack, one.target, one.rate, one.mean, one.worst_case) for one in self.summaries]
+        return rate_table(f"Success rates: {len(self.ids)} images, {len(self.poses)} poses", rows)
 
 
 def evaluate_folders(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -16,7 +16,9 @@ from whorl.attacks.contract import Model
 from whorl.data import BadImage
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
+from whorl.evaluation.data_frame import data_frame
 from whorl.progress import Progress, duration, silent
+from whorl.records import html_table
 from whorl.runs.engines import Interrupted, carry_out
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
@@ -25,6 +27,9 @@ from whorl.runs.plan import Plan, Task, Variant, chunk_size, known_to_source, ma
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store
 from whorl.runs.worker import LONG, Orders, trace_folder
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class RunOptions(TypedDict, total=False):
@@ -151,6 +156,21 @@ class AttackResult:
         """How many images were crafted now."""
         return len(self.ids) - self.kept
 
+    def to_pandas(self) -> DataFrame:
+        """Give a data frame with a row for each image: whether it fools the network, and its queries if they count.
+
+        Raises:
+            WhorlError: pandas is not installed (extra ``pandas``).
+        """
+        rows = ((self.attack, self.source, name, self.success[name], self.queries.get(name)) for name in self.ids)
+        return data_frame(("attack", "source", "id", "success", "queries"), rows)
+
+    def plot(self) -> Any:
+        """Draw a plotly figure: success against queries, or of a gradient attack on each network."""
+        from whorl.report.plot import plot_attack
+
+        return plot_attack(self)
+
     @property
     def row(self) -> QueryRow:
         """Queries counted over all images; each counts, whatever the target says of the clean one."""
@@ -160,6 +180,19 @@ class AttackResult:
             for spent, won in ((self.queries[name], self.success[name]) for name in self.ids)
         ]
         return summarise((self.attack, "none", self.source), facts)
+
+    def _repr_html_(self) -> str:
+        """What came of it as a table, for notebooks: a row for each network, or the queries."""
+        caption = f"{self.attack} on {self.source}: {len(self.ids)} images, as they are, in {self.folder}"
+        if self.queries:
+            spent = f"{sum(self.queries.values()) / len(self.queries):,.0f}"
+            row = (self.source, len(self.ids), sum(self.success.values()), spent)
+            return html_table(caption, ("network", "images", "fooled", "queries, mean"), [row])
+        rows = [
+            (name, one.n_clean_correct, one.n_success, f"{one.rate:.1%}" if one.n_clean_correct else "–")
+            for name, one in self.counts.items()
+        ]
+        return html_table(caption, ("network", "recognised clean", "fooled", "success rate"), rows)
 
 
 def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> AttackResult:
