@@ -14,7 +14,7 @@ import whorl
 from cli.invoking import invoke
 from gate.shop import CLASSES, Shop, make_shop
 from whorl.demo import demo_declaration
-from whorl.evaluation import PAPER_POSES, Pose, poses, to_8_bits
+from whorl.evaluation import Pose, poses, to_8_bits
 from whorl.gate import GateSettings, gate, read_baseline
 from whorl.gate.settings import ANGLES, SCALES
 from whorl.runs import Data
@@ -39,7 +39,7 @@ def first(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.exit_code == 1, done.stderr
     assert "failed  fail-above  ai-fgsm, white-box: success rate" in done.stdout
     assert "passed  min-accuracy  clean images: recognises 100.0%" in done.stdout
-    assert "net: failed, 1 of 2 rules" in done.stdout
+    assert "net.pth: failed, 1 of 2 rules" in done.stdout
     return out
 
 
@@ -70,7 +70,7 @@ def test_a_state_dict_fails_with_the_true_rate(shop: Shop, first: Path) -> None:
 
 def test_the_record_holds_everything(shop: Shop, first: Path) -> None:
     content = json.loads((first / "gate.json").read_text())
-    assert content["model"]["name"] == "net"
+    assert content["model"]["name"] == "net.pth"
     assert len(content["model"]["identity"][0]["weights_sha256"]) == 64
     assert content["versions"]["whorl"] == whorl.__version__
     assert content["settings"]["fail_above"] == 20
@@ -90,9 +90,9 @@ def test_an_onnx_file_fails_with_the_transfer_rate(shop: Shop, tmp_path: Path) -
     surrogate = shop.address("sibling.pth")
     done = run(shop, tmp_path, shop.address("net.onnx"), "--surrogates", surrogate, "--fail-above", "20")
     assert done.exit_code == 1, done.stderr
-    assert "ai-fgsm, transfer from sibling: transfer rate" in done.stdout
+    assert "ai-fgsm, transfer from sibling.pth: transfer rate" in done.stdout
     assert "white-box:" not in done.stdout
-    assert "net has no gradients: what is stated are transfer rates" in done.stderr
+    assert "net.onnx has no gradients: these are transfer rates" in done.stderr
     [rule] = json.loads((tmp_path / "gate.json").read_text())["rules"]
     assert rule["rate"] == pytest.approx(literal_rate(shop, surrogate, shop.address("net.onnx")), abs=1e-9)
     assert "transfer rate" in (tmp_path / "gate.junit.xml").read_text()
@@ -164,11 +164,11 @@ def test_the_same_network_is_no_regression_and_another_is(shop: Shop, first: Pat
 
 
 def test_the_poses_are_those_of_the_demo() -> None:
-    declared = GateSettings(model="resnet18").declaration("it", size=224, sources={"resnet18": "ce"})
+    declared = GateSettings(model="resnet18").declaration(losses={"resnet18": "margin"})
     assert set(declared.all_poses()) == set(demo_declaration().all_poses())
     assert len(declared.all_poses()) == 25
     assert Pose() in declared.all_poses()
-    assert len(PAPER_POSES) == 12
+    assert declared.attacks[0].settings == {"loss": "margin"}
 
 
 def test_a_limit_is_spread_over_the_classes(shop: Shop) -> None:

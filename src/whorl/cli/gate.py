@@ -12,6 +12,7 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.evaluation import Verdict
+from whorl.evaluation.verdict import RATES
 from whorl.files import check_writable
 from whorl.gate import GateSettings
 from whorl.gate import gate as run_gate
@@ -121,8 +122,7 @@ def _show(verdict: Verdict) -> None:
     about = f"{verdict.model}: recognises {clean} as they are, {posed.value:.1%} over {verdict.poses} poses"
     console.print(Text(about, style="bold"), soft_wrap=True)
     for one in verdict.attacks:
-        called = "success rate" if one.kind == "white-box" else "transfer rate"
-        said = f"{one.subject}: {called} {one.success}; fooled in some pose: {one.worst_case}"
+        said = f"{one.subject}: {RATES[one.kind]} {one.success}; fooled in some pose: {one.worst_case}"
         console.print(Text(said, style="dim"), soft_wrap=True)
     for rule in verdict.rules:
         word, style = ("passed", "green") if rule.passed else ("failed", "red")

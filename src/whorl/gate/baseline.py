@@ -126,8 +126,8 @@ def _rule(
     ends = f"95% interval {0.0 - 100 * high:+.1f} to {0.0 - 100 * low:+.1f}, p = {found.p_value:.2g}"
     sentence = (
         f"{subject}: {rates[1]:.1%} recognised under attack, {rates[0]:.1%} in the baseline ({earlier}): "
-        f"{0.0 - 100 * drop:+.1f} points ({ends}) on {found.n} shared images; {worse} fooled in more poses than before, "
-        f"{better} in fewer; limit: a significant loss of {percent:g} points"
+        f"{0.0 - 100 * drop:+.1f} points ({ends}) on {found.n} shared images; {worse} fooled in more poses than "
+        f"before, {better} in fewer; limit: a significant loss of {percent:g} points"
     )
     return Rule(
         name="fail-drop",

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -116,10 +116,13 @@ def check_network(clf: Classifier, name: str, batch: Images) -> CheckedNetwork:
             order, is at chance, or has gradients that are no use.
     """
     said = answers(clf, name, batch)
-    _check_statistics(clf, name, batch, said)
-    _check_order(clf, name, batch.y, said)
-    _check_chance(clf, name, batch.y, said)
     right = said == batch.y
+    better = [found for found in (_other_statistics(clf, name, batch), _other_order(clf, batch.y, said)) if found]
+    better = [found for found in better if _far_better(right, found.right)]
+    if better:
+        best = max(better, key=lambda found: int(found.right.sum()))
+        raise WhorlError(f"{name} recognises {_share(right)}, and {_share(best.right)} {best.words}")
+    _check_chance(clf, name, batch.y, said)
     return CheckedNetwork(
         recognised=int(right.sum()), checked=len(right), gradients=_gradients(clf, name, batch, right)
     )
@@ -146,8 +149,17 @@ def _far_better(now: Tensor, otherwise: Tensor) -> bool:
     return found.difference >= FAR and found.ahead > 0
 
 
-def _check_statistics(clf: Classifier, name: str, batch: Images, said: Tensor) -> None:
-    right = said == batch.y
+class Explanation(NamedTuple):
+    """What may be wrong with a network that recognises little."""
+
+    right: Tensor
+    """(N,) bool: what it would recognise."""
+    words: str
+    """What it is, and what to do."""
+
+
+def _other_statistics(clf: Classifier, name: str, batch: Images) -> Explanation | None:
+    """What the network makes of images with the best of the common means and standard deviations."""
     found: dict[str, Tensor] = {}
     for what, (mean, std) in STATISTICS.items():
         if len(clf.mean) != len(mean) or np.allclose((*clf.mean, *clf.std), (*mean, *std), atol=0.02, rtol=0.02):
@@ -159,40 +171,39 @@ def _check_statistics(clf: Classifier, name: str, batch: Images, said: Tensor) -
             found[what] = answers(other, name, batch) == batch.y
         except WhorlError:  # it is not finite there, so these are not its statistics
             continue
-    best = max(found, key=lambda what: int(found[what].sum()), default=None)
-    if best is not None and _far_better(right, found[best]):
-        means, stds = (",".join(f"{number:.4g}" for number in numbers) for numbers in STATISTICS[best])
-        raise WhorlError(
-            f"{name} recognises {_share(right)} with the mean and std that it was given, and {_share(found[best])} "
-            f"with other common ones ({best}): it seems to be given the wrong ones. Append mean={means}&std={stds} to "
-            "its address, after a ?, or whatever it was trained with."
-        )
+    if not found:
+        return None
+    best = max(found, key=lambda what: int(found[what].sum()))
+    mean, std = STATISTICS[best]
+    append = f"mean={','.join(f'{number:.4g}' for number in mean)}&std={','.join(f'{number:.4g}' for number in std)}"
+    return Explanation(
+        found[best],
+        f"with another mean and std ({best}): it seems to be given the wrong ones. Append {append} to its address, "
+        "after a ?, or whatever it was trained with.",
+    )
 
 
-def _check_order(clf: Classifier, name: str, y: Tensor, said: Tensor) -> None:
-    """Refuse classes in another order: images of a class are taken for one other class, and no two for the same."""
-    right = said == y
+def _other_order(clf: Classifier, y: Tensor, said: Tensor) -> Explanation | None:
+    """What fits if images of a class are taken for one other class, and no two classes for the same."""
     by_class = {int(label): Counter(said[y == label].tolist()) for label in y.unique()}
     usual = {label: counts.most_common(1)[0][0] for label, counts in by_class.items()}
     if len(set(usual.values())) < len(usual):
-        return
+        return None
     # An image has no say in what its own class is taken for, so that chance is not taken for an order.
     fits = torch.tensor(
         [_usual_without(by_class[own], answer) == answer for own, answer in zip(y.tolist(), said.tolist(), strict=True)]
     )
-    if not _far_better(right, fits):
-        return
     labels = clf.labels
-    moved = [f"{labels[own]!r} as {labels[answer]!r}" for own, answer in usual.items() if own != answer]
+    moved = [f"{labels[own]!r} for {labels[answer]!r}" for own, answer in usual.items() if own != answer]
     how = (
         "Check the order of labels= (a line for each logit)"
         if named(labels)
         else "Without names, class folders are counted in sorted order; tell it the names of its classes, in the order "
         "of its logits, with --labels FILE"
     )
-    raise WhorlError(
-        f"{name} recognises {_share(right)}, but its answers fit {_share(fits)} if its classes are in another order: "
-        f"it takes {', '.join(moved[:3])}{', ...' if len(moved) > 3 else ''}. {how}."
+    return Explanation(
+        fits,
+        f"if its classes are in another order: it takes {', '.join(moved[:3])}{', ...' * (len(moved) > 3)}. {how}.",
     )
 
 

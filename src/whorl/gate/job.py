@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from whorl.data.images import Images
 from whorl.errors import WhorlError
 from whorl.evaluation import Verdict
+from whorl.evaluation.verdict import RATES
 from whorl.files import write_file
 from whorl.gate.baseline import FILE, Baseline, read_baseline, regression
 from whorl.gate.checks import CheckedNetwork, check_count, check_images, check_network, read_sample
@@ -22,6 +22,7 @@ from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
 from whorl.gate.sarif import sarif
 from whorl.gate.settings import GateSettings
 from whorl.models import Classifier, Ensemble
+from whorl.models.sources import parse
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report import Table, report_experiment
@@ -82,11 +83,10 @@ def gate(
     earlier = None if settings.baseline is None else read_baseline(settings.baseline)
     where = find_device(device)
     checked = check(settings, where, progress=progress)
-    size = settings.size or max(checked.model.size)
-    declared = settings.declaration(checked.name, size=size, sources=checked.sources)
+    declared = settings.declaration(size=checked.size, losses=checked.losses)
     done = run(declared, out, device=device, command=command, progress=progress)
     subjects = {variant.name: checked.subjects[variant.source] for variant in done.plan.variants if variant.attack}
-    record = GateRecord.of(done, checked.name, subjects, checked.model.labels)
+    record = GateRecord.of(done, subjects)
     verdict = judge(record, settings, checked, done, earlier)
     shown = content(record, verdict, settings, done, where)
     # One at a time: what lies there in the end is all of one gate.
@@ -104,16 +104,16 @@ class Checked:
     """A network and its surrogates that are fit to be judged.
 
     Attributes:
-        name: what to call the network.
-        model: the network.
-        sources: networks to craft on, as the experiment names them, with the loss for each.
+        name: what the network is called.
+        size: side in pixels to resize images to.
+        losses: networks to craft on, by name, with the loss for each.
         subjects: by source, what the attack on it is called, as in "ai-best, white-box".
         notes: what must be known along with a verdict.
     """
 
     name: str
-    model: Classifier
-    sources: Mapping[str, str]
+    size: int
+    losses: Mapping[str, str]
     subjects: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -124,40 +124,34 @@ def check(settings: GateSettings, device: torch.device, *, progress: Progress = 
     Raises:
         WhorlError: they are not; see :func:`gate`.
     """
-    stage = "checking the network and the images"
-    networks, addresses = Networks(device, settings.seed), (settings.address, *settings.surrogates)
-    progress(stage, 0, 1 + len(addresses))
-    loaded = {address: networks.source(address) for address in addresses}
-    names = {address: called(address, loaded[address].name) for address in addresses}
-    twice = {name for name, count in Counter(names.values()).items() if count > 1}
-    names = {address: address if name in twice else name for address, name in names.items()}
-    model = loaded[settings.address]
-    declared = settings.declaration("", size=settings.size or max(model.size), sources={settings.address: "ce"})
-    listed = declared.data.listed()
+    declared = settings.declaration()
+    stage, total = "checking the network and the images", 1 + len(declared.sources)
+    progress(stage, 0, total)
+    networks = Networks(device, settings.seed, addresses=declared.models)
+    loaded = {name: networks.source(name) for name in declared.sources}
+    [name] = declared.targets
+    size: int = settings.size or max(loaded[name].size)
+    data = declared.data.model_copy(update={"size": size})
+    listed = data.listed()
     check_images(listed, settings)
-    images = with_classes(listed, {names[address]: loaded[address] for address in addresses}, declared.data)
-    batch = read_sample(declared.data, images)
+    batch = read_sample(data, with_classes(listed, loaded, data))
     found: dict[str, CheckedNetwork] = {}
-    for place, address in enumerate(addresses, start=1):
-        progress(stage, place, 1 + len(addresses))
-        found[address] = _all_checked(loaded[address], names[address], batch)
-    progress(stage, 1 + len(addresses), 1 + len(addresses))
-    own = found[settings.address]
-    if own.checked == len(images):
-        check_count(own.recognised, settings, f"{names[settings.address]} recognises {own.recognised} images")
+    for place, source in enumerate(declared.sources, start=1):
+        progress(stage, place, total)
+        found[source] = _all_checked(loaded[source], source, batch)
+    progress(stage, total, total)
+    if found[name].checked == len(listed):
+        check_count(found[name].recognised, settings, f"{name} recognises {found[name].recognised} images")
+    sure = "{} is so sure of its answers that cross entropy is flat, so its margin is attacked"
     return Checked(
-        name=names[settings.address],
-        model=model,
-        sources=_sources(settings, found, names),
+        name=name,
+        size=size,
+        losses=_losses(name, found),
         subjects={
-            address: f"{settings.attack}, {'white-box' if not place else f'transfer from {names[address]}'}"
-            for place, address in enumerate(addresses)
+            source: f"{settings.attack}, {'white-box' if source == name else f'transfer from {source}'}"
+            for source in declared.sources
         },
-        notes=tuple(
-            f"{names[address]} is so sure of its answers that cross entropy is flat, so its margin is attacked"
-            for address, one in found.items()
-            if one.gradients == "margin"
-        ),
+        notes=tuple(sure.format(source) for source, one in found.items() if one.gradients == "margin"),
     )
 
 
@@ -167,33 +161,19 @@ def _all_checked(model: Classifier | Ensemble, name: str, batch: Images) -> Chec
     return min(found, key=lambda one: ("none", "margin", "ce").index(one.gradients))
 
 
-def _sources(settings: GateSettings, found: Mapping[str, CheckedNetwork], names: Mapping[str, str]) -> dict[str, str]:
+def _losses(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, str]:
     """What to craft on, with the loss for each."""
-    without = [address for address, one in found.items() if one.gradients == "none"]
-    for address in without:
-        if address != settings.address:
-            raise WhorlError(f"{names[address]} has no gradients, so nothing can be crafted on it: no surrogate.")
-    if without and not settings.surrogates:
+    without = [source for source, one in found.items() if one.gradients == "none"]
+    for source in without:
+        if source != name:
+            raise WhorlError(f"{source} has no gradients, so nothing can be crafted on it: it is no surrogate.")
+    if without and len(found) == 1:
         raise WhorlError(
-            f"{names[settings.address]} has no gradients (an ONNX file answers queries alone): no white-box attack is "
-            "possible. Give its weights as file:PATH?arch=NAME or python:MODULE:FACTORY, or networks of the same "
-            "classes to craft on, --surrogates A,B: what is measured then is a transfer rate, which a white-box attack "
-            "would exceed."
+            f"{name} has no gradients (an ONNX file answers queries alone): no white-box attack is possible. Give its "
+            "weights as file:PATH?arch=NAME or python:MODULE:FACTORY, or networks of the same classes to craft on, "
+            "--surrogates A,B: what is measured then is a transfer rate, which a white-box attack would exceed."
         )
-    return {address: one.gradients for address, one in found.items() if address not in without}
-
-
-def called(address: str, name: str) -> str:
-    """What to call a network: its name, or the name of its file where that is the whole address.
-
-    >>> called("file:nets/shop-v3.pth?arch=resnet18", "file:nets/shop-v3.pth?arch=resnet18"), called("a", "resnet18")
-    ('shop-v3', 'resnet18')
-    """
-    source, _, rest = address.partition(":")
-    if name != address or not rest:
-        return name
-    place = rest.partition("?")[0]
-    return Path(place).stem if source in ("file", "onnx") else place
+    return {source: one.gradients for source, one in found.items() if source not in without}
 
 
 def judge(
@@ -210,7 +190,7 @@ def judge(
             checked.subjects[variant.source],
             attack=variant.label,
             source=variant.source,
-            kind="white-box" if variant.source == settings.address else "transfer",
+            kind="white-box" if variant.source == checked.name else "transfer",
         )
         for variant in done.plan.variants
         if variant.attack is not None
@@ -219,9 +199,7 @@ def judge(
         check_count(one.success.images, settings, f"{checked.name} recognises {one.success.images} images in some pose")
     clean, notes = accuracy(record), checked.notes
     if not any(one.kind == "white-box" for one in attacks):
-        said = (
-            f"{checked.name} has no gradients: what is stated are transfer rates, which a white-box attack would exceed"
-        )
+        said = f"{checked.name} has no gradients: these are transfer rates, which a white-box attack would exceed"
         notes = (*notes, said)
     since = None if baseline is None else regression(record, baseline, fail_drop=settings.fail_drop)
     return Verdict(
@@ -240,18 +218,15 @@ def judge(
 
 def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Mapping[str, Path]) -> dict[str, Path]:
     """Write what machines read; gives the paths."""
-    address = shown["model"]["address"]
-    kind, _, rest = address.partition(":")
-    artifact = rest.partition("?")[0] if kind in ("file", "onnx") else FILE
+    address = parse(shown["model"]["address"])
     paths = {one.entry.id: one.entry.path for task in done.plan.tasks for one in task.images}
-    facts = {"model": address, "images": str(verdict.images), "poses": str(verdict.poses)}
-    facts |= {
-        f"{one.subject}: {'transfer' if one.kind == 'transfer' else 'success'} rate": str(one.success)
-        for one in verdict.attacks
-    }
-    facts |= {f"{one.subject}: fooled in some pose": str(one.worst_case) for one in verdict.attacks}
+    facts = {"model": address.text, "images": str(verdict.images), "poses": str(verdict.poses)}
+    for one in verdict.attacks:
+        facts[f"{one.subject}: {RATES[one.kind]}"] = str(one.success)
+        facts[f"{one.subject}: fooled in some pose"] = str(one.worst_case)
     facts |= {"clean accuracy": str(verdict.accuracy), "whorl": shown["versions"]["whorl"]}
     properties = {name: shown[name] for name in ("accuracy", "posed_accuracy", "rates", "model", "versions", "notes")}
+    artifact = address.place if address.is_file else FILE
     texts: dict[str, str | bytes] = {
         "verdict": json.dumps(shown, indent=1, ensure_ascii=False) + "\n",
         "junit": junit(verdict, facts),

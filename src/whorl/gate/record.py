@@ -41,18 +41,17 @@ class GateRecord:
     attacks: Mapping[str, Json]
 
     @classmethod
-    def of(cls, done: Done, model: str, subjects: Mapping[str, str], labels: tuple[str, ...]) -> GateRecord:
-        """Take it from an experiment.
+    def of(cls, done: Done, subjects: Mapping[str, str]) -> GateRecord:
+        """Take it from an experiment on one target.
 
         Args:
             done: what came of it.
-            model: what the network is called.
             subjects: by the experiment's name of an attack, ``label/source``.
-            labels: names of the network's classes.
         """
         whole, attacked = done.whole, [chunks[1] for _, chunks in done.plan.by_chunk()]
         classes = {name: label for chunk in attacked for name, label, _ in chunk.images}
         made = {variant.name: variant.attack for variant in done.plan.variants if variant.attack is not None}
+        called = done.labels or tuple(str(label) for label in range(1 + max(classes.values())))
         outcomes = Outcomes(
             ids=whole.ids,
             attacks=tuple(subjects[name] for name in whole.attacks),
@@ -62,10 +61,10 @@ class GateRecord:
             adversarial=whole.adversarial,
         )
         return cls(
-            model=model,
+            model=whole.targets[0],
             outcomes=outcomes,
             sha256=tuple(digest for chunk in attacked for digest in chunk.clean),
-            labels=tuple(labels[classes[name]] for name in whole.ids),
+            labels=tuple(called[classes[name]] for name in whole.ids),
             attacks={subjects[name]: as_json(made[name]) for name in whole.attacks},
         )
 
@@ -136,7 +135,11 @@ def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: 
             "rates": [asdict(one) for one in verdict.attacks],
             "changed": {subject: dict(images) for subject, images in verdict.changed.items()},
             "notes": list(verdict.notes),
-            "model": {"name": verdict.model, "address": target, "identity": identity["model"]},
+            "model": {
+                "name": verdict.model,
+                "address": done.declaration.models.get(target, target),
+                "identity": identity["model"],
+            },
             "surrogates": surrogates,
             "settings": asked,
             "experiment": done.declaration.model_dump(mode="json"),

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from whorl.evaluation import AttackedRates, ImageCounts, Pose, Rate, Rule, headline, rate
-from whorl.evaluation.verdict import Kind, RuleName
+from whorl.evaluation.verdict import RATES, Kind, RuleName
 from whorl.gate.record import GateRecord
 from whorl.gate.settings import GateSettings
 
@@ -49,9 +49,8 @@ def decided(settings: GateSettings, clean: Rate, attacks: tuple[AttackedRates, .
         words = "recognises {} of {n} clean images as they are"
         yield _rule("min-accuracy", "clean images", settings.min_accuracy, clean, words, settings.strict)
     for one in attacks:
-        called = "success rate" if one.kind == "white-box" else "transfer rate"
         if settings.fail_above is not None:
-            words = f"{called} {{}}, pooled over {one.success.poses} poses, of {{n}} images recognised clean"
+            words = f"{RATES[one.kind]} {{}}, pooled over {one.success.poses} poses, of {{n}} images recognised clean"
             yield _rule("fail-above", one.subject, settings.fail_above, one.success, words, settings.strict)
         if settings.worst_case is not None:
             some = "" if one.kind == "white-box" else " (transfer)"

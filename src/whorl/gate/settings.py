@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import whorl
 from whorl.errors import WhorlError
 from whorl.evaluation import FEWEST, wilson
+from whorl.models.address import with_settings
+from whorl.models.sources import parse
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.folder import Json
 from whorl.runs.images import SAMPLES
@@ -95,13 +95,14 @@ class GateSettings:
         """The network with its labels, as ``whorl.load_model`` takes it.
 
         Raises:
-            WhorlError: it has labels already, or is one of the zoo, which have.
+            WhorlError: it has labels already, as those of the zoo have.
         """
         if self.labels is None:
             return self.model
-        if ":" not in self.model or "labels=" in self.model.partition("?")[2]:
+        address = parse(self.model)
+        if not address.source or "labels" in address.settings:
             raise WhorlError(f"{self.model} has names of its classes already; leave out --labels {self.labels}.")
-        return f"{self.model}{'&' if '?' in self.model else '?'}labels={quote(str(self.labels))}"
+        return with_settings(self.model, {"labels": str(self.labels)})
 
     @property
     def least_images(self) -> int:
@@ -110,33 +111,34 @@ class GateSettings:
         limits += [] if self.min_accuracy is None else [1 - self.min_accuracy / 100]
         return least_images(min(limits, default=1.0))
 
-    def declaration(self, name: str, *, size: int | None, sources: Mapping[str, str]) -> Declaration:
-        """Declare the experiment: the attack on each source, shown to the network.
+    def declaration(self, *, size: int | None = None, losses: Mapping[str, str] | None = None) -> Declaration:
+        """Declare the experiment: the attack on the network and on each surrogate, shown to the network.
 
         Args:
-            name: of the network, for people.
             size: side in pixels to resize images to.
-            sources: networks to craft on, with the loss for each: the network itself, if it has gradients, and the
-                surrogates.
+            losses: networks to craft on, by the names that the declaration gives them, with the loss for each; None for
+                all of them, by cross entropy.
         """
-        own: Json = {} if self.eps is None else {"eps": self.eps}
-        attacks = [
-            {"name": self.attack, "settings": own if loss == "ce" else {**own, "loss": loss}, "sources": some}
-            for loss in dict.fromkeys(sources.values())
-            if (some := [source for source in sources if sources[source] == loss])
-        ]
-        data: dict[str, Any] = {"folder": str(self.data), "limit": self.limit, "size": size, "evenly": True}
-        return declare(
+        attack: Json = {"name": self.attack, "settings": {} if self.eps is None else {"eps": self.eps}}
+        made = declare(
             name="gate",
-            title=f"Gate: {name}",
-            about=f"{name} under {self.attack}, in 25 poses.",
             seed=self.seed,
-            data=data,
-            sources=list(sources),
-            attacks=attacks,
+            data={"folder": str(self.data), "limit": self.limit, "size": size, "evenly": True},
+            sources=[self.address, *self.surrogates],
+            attacks=[attack],
             targets=[self.address],
             poses=[{"angles": list(ANGLES), "scales": list(SCALES)}],
         )
+        [name] = made.targets
+        about = {"title": f"Gate: {name}", "about": f"{name} under {self.attack}, in {len(made.all_poses())} poses."}
+        if losses is None:
+            return made.model_copy(update=about)
+        attacks = [
+            {**attack, "settings": {**attack["settings"], **({} if loss == "ce" else {"loss": loss})}, "sources": some}
+            for loss in dict.fromkeys(losses.values())
+            if (some := [source for source in losses if losses[source] == loss])
+        ]
+        return declare(**{**made.model_dump(), **about, "sources": list(losses), "attacks": attacks})
 
 
 def least_images(limit: float) -> int:
