@@ -12,9 +12,9 @@ from report.made_up import GRID, cell, grid_cells, rate
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, poses
 from whorl.report import drawings
-from whorl.report.figures import cost, overview, profile, surface
+from whorl.report.figures import cost, overview, profile
 from whorl.report.series import Series, Transfer, angle_scale_grid, costs, overall, series, sweeps
-from whorl.report.surfaces import heat_map
+from whorl.report.surfaces import heat_map, surface
 from whorl.runs.results import Cell
 
 BLACK_BOX = Transfer("net-a", "net-b", white_box=False)
