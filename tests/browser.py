@@ -52,23 +52,6 @@ class Opened:
     """Errors on the console, dialogs, and requests to anybody else."""
 
 
-def faults(page: Any, *, without: str = "") -> list[str]:
-    """What axe finds wrong with a page: contrast below AA, images without a text, controls without a name, and more.
-
-    Args:
-        page: as it should be judged: size, colours, what is open.
-        without: selector of what is left out, such as a library's own controls.
-    """
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is in torchwhorl[dev]")
-    context = {"exclude": [[without]]} if without else None
-    found = axe.Axe().run(page, context=context, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]}).response
-    return [
-        f"{rule['id']}: {node['target']}: {node['failureSummary'].splitlines()[-1].strip()}"
-        for rule in found["violations"]
-        for node in rule["nodes"]
-    ]
-
-
 Page = TypeVar("Page", bound=Opened)
 
 
@@ -119,3 +102,15 @@ def opened(
     shown.page.goto(address)
     yield shown
     context.close()
+
+
+def settled(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait until an expression is true, or a function of ``arg``.
+
+    Playwright's own waiting evaluates text within the page, which a content security policy forbids.
+    """
+    for _ in range(400):
+        if page.evaluate(expression, arg):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {expression}")

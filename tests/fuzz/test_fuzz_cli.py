@@ -68,6 +68,27 @@ ATTACK: Table = {
         ("1e999999999", False),
     ],
     "--steps": [("1", True), ("2", True), ("0", False), ("-1", False), ("1.5", False), ("x", False), ("9" * 30, False)],
+    "--alpha": [(None, True), ("2/255", True), ("0.01", True), ("x", False), ("1/0", False), ("-1", False)],
+    "--momentum": [(None, True), ("0.9", True), ("0", True), ("-1", False), ("nan", False), ("x", False)],
+    "--loss": [(None, True), ("margin", True), ("ce", True), ("", False), ("hinge", False), ("1/2", False)],
+    "--set": [
+        (None, True),
+        ("pace=false", False),
+        ("random_start=true", True),
+        ("random_start=yes", False),
+        ("chunk=2", True),
+        ("chunk=[2", False),
+        ("early_stop", False),
+        ("=1", False),
+        ("stepz=1", False),
+        ("steps=1", False),  # given twice, for --steps is there
+        ("estimator.kernel_size=15", False),
+        ("input=[{type = 'Mirror'}]", True),
+        ("a.b.c=1", False),
+        ("chunk=" + "9" * 5000, False),
+        ("input=" + "[" * 3000, False),
+        ("\x1b[31m=1", False),
+    ],
     "--norm": [(None, True), ("linf", True), ("l2", True), ("l1", False), ("2", False), ("", False)],
     "--estimator": [
         (None, True),
@@ -207,6 +228,7 @@ words = st.one_of(
 COMMANDS = (
     "attack",
     "evaluate",
+    "gate",
     "run",
     "paper",
     "harden",
@@ -227,7 +249,7 @@ def test_any_words(tmp_path_factory: pytest.TempPathFactory, command: str, rest:
     here = tmp_path_factory.mktemp("words", numbered=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        hold([command, *rest], "either", gate=command == "evaluate")
+        hold([command, *rest], "either", gate=command in ("evaluate", "gate"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
