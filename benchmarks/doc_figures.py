@@ -34,19 +34,36 @@ PAGES = (
     "docs/attacks.md",
     "docs/models.md",
     "docs/results.md",
+    "docs/results/held-out.md",
+    "docs/results/transfer.md",
+    "docs/results/rotation.md",
+    "docs/results/scaling.md",
+    "docs/results/translation.md",
+    "docs/results/eot.md",
+    "docs/results/photographed.md",
+    "docs/results/defences.md",
+    "docs/results/queries.md",
+    "docs/results/angle-and-scale.md",
+    "docs/results/kernels.md",
+    "docs/results/ablations.md",
     "docs/frontier.md",
+    "docs/frontier/ai-best.md",
     "docs/analysis.md",
+    "docs/analysis/tables.md",
+    "docs/analysis/calibration.md",
     "docs/hardening.md",
+    "docs/hardening/weights.md",
     "docs/blackbox.md",
     "docs/speed.md",
     "docs/physical.md",
+    "docs/physical/python.md",
     "docs/interop.md",
     "docs/poses.md",
 )
 # What looks measured and is a setting, a version or a definition, on every page.
 SETTINGS = (
     r"\d+\.\d+\.\d+",  # versions
-    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+",
+    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+(?: to \d+\.\d+)?",
     r"σ(?:\s[=²]+)?\s*[\d.]+(?:\s(?:pixels|px))?",
     r"[ε=]\s?\d+(?:\.\d+)?/255",
     r"95% intervals?",
@@ -68,6 +85,7 @@ SETTINGS = (
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "README.md": (
+        ("Crafted on resnet18, ε = 16/255, [{} photographs that chose nothing]", lambda: [photographs(16)]),
         (
             "{}% success over the poses on efficientnet_lite1, which did not tune it, where `dim` has {}% "
             "([{} photographs that chose nothing]",
@@ -84,7 +102,7 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             ],
         ),
     ),
-    "docs/results.md": (
+    "docs/results/kernels.md": (
         (
             "At -20° ×0.5 few clean images are recognised ({} to {} of 500)",
             lambda: eligible("table8", angle=-20.0, scale=0.5),
@@ -93,12 +111,18 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             "In the pose at ×0.5 a target recognises {} to {} of the 128 clean images.",
             lambda: eligible("figure7", scale=0.5),
         ),
+    ),
+    "docs/results/held-out.md": (
         ("the first {} of them at ε = 16/255 and the first {} at 8/255.", lambda: [photographs(16), photographs(8)]),
+    ),
+    "docs/results/photographed.md": (
         ("p = {}). EOT is the strongest", lambda: [smallest_p("ai-dim", "ti-dim", "efficientnet_lite0", "setting1")]),
         (
             "(efficientnet_lite0, setting 1, p = {})",
             lambda: [smallest_p("ai-dim", "eot", "efficientnet_lite0", "setting1")],
         ),
+    ),
+    "docs/speed.md": (
         (
             "{} MB over all 5,000, {} MB after the first 500. (Libraries and network take {} MB.)",
             lambda: [
@@ -120,13 +144,13 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             ],
         ),
     ),
-    "docs/analysis.md": (
+    "docs/analysis/calibration.md": (
         (
             "{} to {} points over `dim` on the three plain networks, all of which had a say, and {} to {} on three",
             lambda: [*gain_range("ri-dim", "dim", PLAIN), *gain_range("ri-dim", "dim", HARDENED)],
         ),
     ),
-    "docs/hardening.md": (
+    "docs/hardening/weights.md": (
         (
             "succeeds in {}% against `efficientnet_lite0.ai-at`, in {}% against `efficientnet_lite0.ens-at` and in {}% "
             "against the original",
@@ -144,7 +168,7 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             ],
         ),
     ),
-    "docs/physical.md": (
+    "docs/physical/python.md": (
         (
             "peaked at {} MiB in the first ten photographs and at {} MiB over all",
             lambda: [
@@ -181,6 +205,8 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
                 and not any(ai_has_the_higher_mean(("dim",), ("mobilenet_v2",), [name]) for name in _TABLES)
             ),
         ),
+    ),
+    "docs/results/held-out.md": (
         (
             "On hardened networks `ri-dim` and `ai-best` are significantly ahead of `dim`.",
             lambda: all(ahead("ri-dim", "dim", [t]) and ahead("ai-best", "dim", [t]) for t in HARDENED),
@@ -194,7 +220,7 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
             lambda: ahead("ai-best", "dim", (*PLAIN, *HARDENED), 8),
         ),
     ),
-    "docs/analysis.md": (
+    "docs/analysis/calibration.md": (
         (
             "the gain is significant on the hardened ones, and of the plain ones on efficientnet_lite1 alone.",
             lambda: (

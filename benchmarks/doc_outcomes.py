@@ -161,11 +161,14 @@ def _(eps: str, poses: str) -> Cell:
     identity = {"poses": False, "identity": True}[poses]
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        name = row["attack"].partition(",")[0]  # whose it is may follow
         if column == "attack":
             return None
-        if row["attack"] == "clean images recognised":
+        if column == "gradients":
+            return [_held_out().data["settings"][f"{name}-{eps}"]["steps"]]
+        if name == "clean images recognised":
             return [_recognised(column, identity=identity)]
-        return success(column, row["attack"].removesuffix(", ours"), int(eps), identity=identity)
+        return success(column, name, int(eps), identity=identity)
 
     return cell
 

@@ -47,7 +47,7 @@ def candidates() -> dict[str, Make]:
         for gradients, settings in versions:
             for wrapped in (False, True):
                 made[f"{name}{'+ai0.5' if wrapped else ''}/{gradients}"] = _peer(name, settings, wrapped)
-    # In bfloat16 on a GPU, by far the dearest: docs/results.md has what that changes.
+    # In bfloat16 on a GPU, by far the dearest: docs/frontier.md says which rows.
     made["eot/1000"] = _named("eot", samples=20, fast=None)
     made["eot/2500"] = _named("eot", fast=None)
     return made

@@ -18,7 +18,7 @@ import whorl
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-EXTRAS = {"ray", "ui", "physical", "interop", "onnx", "figures", "docs", "dev", "all"}
+EXTRAS = {"ray", "ui", "physical", "interop", "onnx", "hf", "figures", "docs", "dev", "all"}
 
 
 def call(*command: str | Path, folder: Path, **environment: str) -> str:

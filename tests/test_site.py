@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import whorl
 from browser import chromium
 
 ROOT = Path(__file__).parents[1]
@@ -66,14 +67,25 @@ def test_every_link_to_a_file_of_ours_leads_somewhere(site: Path) -> None:
             assert (page.parent / target).exists(), f"{page.parent.name}: {target}"
 
 
+def reference_pages(site: Path) -> str:
+    return "".join(page.read_text(encoding="utf-8") for page in sorted((site / "reference").rglob("index.html")))
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    reference = reference_pages(site)
+    shown = set(re.findall(r'<h2 id="whorl\.[\w.]*?(\w+)"', reference))
+    assert set(whorl.__all__) - shown == set()
+    assert not re.search(r"Bases:(?:(?!</p>).)*?\b(?:_[A-Z]|Record\b)", reference, re.DOTALL)
+
+
 def test_examples_in_docstrings_are_shown_as_code(site: Path) -> None:
-    reference = (site / "reference" / "index.html").read_text(encoding="utf-8")
+    reference = reference_pages(site)
     assert reference.count("&gt;&gt;&gt;") > 15
     assert "&gt;&gt;&gt;" not in re.sub(r"<pre.*?</pre>", "", reference, flags=re.DOTALL)
 
 
 def test_docstrings_are_shown_as_markdown(site: Path) -> None:
-    reference = (site / "reference" / "index.html").read_text(encoding="utf-8")
+    reference = reference_pages(site)
     words = re.sub(r"<[^>]+>", "", reference)
     assert not re.findall(r":(?:func|class|meth|mod|attr):.{20}", words)
     assert "=====" not in words

@@ -8,6 +8,7 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":(?:attr|class|func|meth|mod):`~?([^`]+)`")
+_HIDDEN = re.compile(r"_|(?:Record|TomlTable)$")
 _RESULT = re.compile(r"^(Returns|Yields):\n(?:(?:[ ]+.*)?\n?)*", re.MULTILINE)
 
 
@@ -36,7 +37,11 @@ def _shown(paragraph: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Changes each docstring before it is read."""
+    """Changes each docstring before it is read, and leaves out what nobody can import."""
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Show no base that is private or only keeps settings: nobody imports it."""
+        cls.bases = [base for base in cls.bases if not _HIDDEN.match(str(base).rpartition(".")[2])]
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring, if there is one."""

@@ -1,13 +1,18 @@
-"""What the site needs beyond Markdown: the example scripts, which lie beside the documentation, not in it."""
+"""What the site needs beyond Markdown: the example scripts, each page's description, formulas as MathML."""
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
+_SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -19,6 +24,23 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point to where they then are."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point to where they then are; describe the page by the sentence below its heading."""
+    page.meta["description"] = summary(markdown)
     return markdown.replace("](../examples/", "](examples/")
+
+
+def summary(markdown: str) -> str:
+    r"""Give the paragraph below a page's first heading as plain text.
+
+    >>> summary("# Speed\n\nWhat is `fast`,\nand [how](how.md).\n\nMore.")
+    'What is fast, and how.'
+    """
+    found = _SUMMARY.match(markdown.lstrip())
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", found[1]) if found else ""
+    return " ".join(re.sub(r"[`*$]", "", text).split())
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn formulas into MathML, which browsers draw without a script."""
+    return _FORMULA.sub(lambda f: convert(html.unescape(f[3]), display="block" if f[2] == "[" else "inline"), content)

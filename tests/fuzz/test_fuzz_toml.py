@@ -226,6 +226,78 @@ def test_shuffled_bytes(folder: Path, place: int, cut: int, put: bytes) -> None:
     assert made is None or isinstance(made, runs.Declaration)
 
 
+# Options, and the place of the fault that they make; None where there is none.
+OPTIONS: list[tuple[str, str, str | None]] = [
+    ("set", "data.limit=2", None),
+    ("set", "data.limit = 2", None),
+    ("set", "attacks.0.eps=8/255", None),
+    ("set", "attacks.*.eps=8/255", None),
+    ("set", "attacks.pgd.settings.eps=8/255", None),
+    ("set", "attacks.0=dim", None),
+    ("set", "title=", None),
+    ("set", "seed=" + "1" * 5000, "seed: expected a whole number"),
+    ("set", "attacks.0.eps=16", "attacks[0].settings.eps: "),
+    ("set", "attacks.0.eps=inf", "attacks[0].settings.eps: "),
+    ("set", "attacks.0.eps=" + "[" * 3000, "--set attacks.0.eps: "),
+    ("set", "attacks.0.label=a@b", None),
+    ("set", "attacks.0.label=../up", "attacks[0].label: "),
+    ("set", "attacks.-1.eps=8/255", "--set attacks.-1.eps: "),
+    ("set", "attacks.00000009.eps=8/255", "--set attacks.00000009.eps: "),
+    ("set", "attacks.²=dim", "--set attacks.²: "),
+    ("set", "poses.x=paper", "--set poses.x: "),
+    ("set", "poses.1=paper", "--set poses.1: "),
+    ("set", "sources.0.x=1", "--set sources.0.x: "),
+    ("set", "..=1", "--set takes PATH=VALUE"),
+    ("set", "", "--set takes PATH=VALUE"),
+    ("set", "colour=red", "colour: unknown setting"),
+    ("set", "a\x1b[31m=1", "'a\\x1b[31m': unknown setting"),
+    ("sweep", "attacks.0.eps=4/255,8/255", None),
+    ("sweep", "seed=0,1", None),
+    ("sweep", "attacks.0.eps=", "--sweep attacks.0.eps takes values"),
+    ("sweep", "attacks.0.eps=4/255,", "--sweep attacks.0.eps takes values"),
+    ("sweep", "attacks.0.eps=8/255,x", "attacks[1].settings.eps: "),
+    ("sweep", "attacks.0.settings={steps=1},{steps=2}", None),
+    ("sweep", "attacks.0.loss=ce,'margin'", None),
+    ("sweep", "attacks.0.loss=-ce,/ce", "attacks[0].settings.loss: "),
+    ("sweep", "attacks.0.label=a,b", "--sweep attacks.0.label: only settings"),
+    ("sweep", "attacks=pgd,dim", "--sweep attacks: only settings"),
+    ("sweep", "data=1,2", "--sweep data: only settings"),
+    ("sweep", "attacks.0.steps=" + ",".join(map(str, range(2000))), "--sweep: sweeps may make"),
+]
+
+
+def with_option(folder: Path, option: str, text: str) -> runs.Declaration:
+    place = folder / "base.toml"
+    place.write_bytes(SOUND)
+    return runs.read_declaration(place, **{"overrides" if option == "set" else "sweeps": [text]})
+
+
+@pytest.mark.parametrize(("option", "text", "place"), OPTIONS, ids=lambda one: f"{one!r:.30}")
+def test_listed_options(folder: Path, option: str, text: str, place: str | None) -> None:
+    _, refusal = tried(lambda: with_option(folder, option, text))
+    assert (refusal is None) == (place is None), refusal
+    assert place is None or place in str(refusal)
+
+
+paths = st.one_of(
+    st.lists(
+        st.sampled_from(["attacks", "0", "*", "pgd", "settings", "eps", "data", "limit", "poses", ""]), max_size=4
+    ).map(".".join),
+    st.text(max_size=8),
+)
+
+
+@fuzz(
+    0.1,
+    option=st.sampled_from(["set", "sweep"]),
+    path=paths,
+    value=st.one_of(file_values.map(written), st.text(max_size=9)),
+)
+def test_any_option(folder: Path, option: str, path: str, value: str) -> None:
+    made = judge(lambda: with_option(folder, option, f"{path}={value}"), "either")
+    assert made is None or isinstance(made, runs.Declaration)
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "none.toml", tmp_path / ("x" * 300), Path("a\x00b")):
         judge(partial(runs.read_declaration, place), "error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -37,7 +38,7 @@ def weights(tmp_path: Path) -> Path:
 def test_a_weight_file(weights: Path, name: str) -> None:
     address = f"file:{weights / name}?arch={ARCH}&num_classes={CLASSES}&size=40x48&mean=0.5,0.5,0.5&resize=bilinear"
     clf = load_model(address)
-    assert (clf.name, clf.size, clf.mean, clf.resize) == (address, (40, 48), HALF, "bilinear")
+    assert (clf.name, clf.size, clf.mean, clf.resize) == (name, (40, 48), HALF, "bilinear")
     assert clf.std == (0.229, 0.224, 0.225)  # the architecture's own, since not given
     assert clf.weights_sha256 == sha256_of(weights / name)
     reference = _torchvision.timm().create_model(ARCH.removeprefix("timm:"), num_classes=CLASSES).eval()
@@ -248,6 +249,81 @@ def test_a_name_and_labels(weights: Path) -> None:
     assert clf.name == "my shop"
     assert clf.labels == tuple(f"class {i}" for i in range(CLASSES))
     assert load_model(address).labels == tuple(map(str, range(CLASSES)))
+
+
+SHOP = f"""
+import torch
+from torch import nn
+import whorl
+
+def ready():
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 18 * 18, {CLASSES}))
+    return whorl.Classifier.from_module(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name="own")
+"""
+
+
+def flat_net() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 18 * 18, CLASSES))
+
+
+def saved_everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, str]]:
+    """A network at an address of every kind that needs no download, with the name that it gives."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    net, side = flat_net(), "size=18&mean=0.5,0.5,0.5&std=0.5,0.5,0.5"
+    axes: dict[str, Any] = {"input_names": ["x"], "dynamic_axes": {"x": [0]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(net), folder / "net.pt")
+        torch.onnx.export(net, (random_images(1),), folder / "net.onnx", dynamo=False, **axes)
+    (folder / "someones_shop.py").write_text(SHOP)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)  # as the command line does with the working directory
+    timm, models = _torchvision.timm(), _torchvision.torchvision().models
+    create, build_model = timm.create_model, models.get_model
+    monkeypatch.setattr(timm, "create_model", lambda name, **given: create(name, **(given | {"pretrained": False})))
+    monkeypatch.setattr(models, "get_model", lambda name, **_: build_model(name, weights=None))
+    return {
+        "file": (f"file:{folder / 'net.safetensors'}?arch={ARCH}&num_classes={CLASSES}", "net.safetensors"),
+        "onnx": (f"onnx:net.onnx?{side}", "net.onnx"),
+        "torchscript": (f"torchscript:{folder / 'net.pt'}?{side}", "net.pt"),
+        "python": ("python:someones_shop:ready", "own"),
+        "timm": ("timm:mobilenetv3_small_050.lamb_in1k?size=32", "timm:mobilenetv3_small_050.lamb_in1k"),
+        "torchvision": ("torchvision:mobilenet_v3_small?size=32", "torchvision:mobilenet_v3_small"),
+        "zoo": ("mobilenet_v2", "mobilenet_v2"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["file", "onnx", "torchscript", "python", "timm", "torchvision", "zoo"])
+def test_every_kind_of_address_takes_a_name_and_labels(
+    kind: str, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, usual = saved_everywhere(weights, monkeypatch)[kind]
+    clf = load_model(address)
+    assert clf.name == usual
+    (weights / "classes.txt").write_text("\n".join(f"class {i}" for i in range(clf.num_classes)), encoding="utf-8")
+    named = load_model(f"{address}{'&' if '?' in address else '?'}name=shop-v3&labels=classes.txt")
+    assert (named.name, named.labels[1]) == ("shop-v3", "class 1")
+    x = random_images(2)
+    if kind not in ("timm", "torchvision"):  # these are at random here
+        assert torch.equal(named(x), clf(x))
+    if kind in ("onnx", "torchscript", "python"):
+        torch.testing.assert_close(clf(x), flat_net()((x - 0.5) / 0.5), atol=1e-5, rtol=1e-5)
+
+
+def test_torchscript_files_that_are_none(weights: Path) -> None:
+    with pytest.raises(WhorlError, match="no TorchScript file"):
+        load_model("torchscript:nowhere.pt?size=18")
+    with pytest.raises(WhorlError, match=r"is not a TorchScript file .* A state dict is a file:"):
+        load_model(f"torchscript:{weights / 'net.pth'}?size=18")
+
+
+def test_what_needs_transformers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(WhorlError, match=r"needs the package transformers.*torchwhorl\[hf\]"):
+        load_model("hf:google/vit-base-patch16-224")
 
 
 @pytest.mark.parametrize(

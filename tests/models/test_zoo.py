@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from whorl.artifacts import cache_home, fetch
 from whorl.errors import WhorlError
 from whorl.files import sha256_of
 from whorl.models import Classifier, _torchvision, load_model, model_names, sources
+from whorl.models.address import Address
 from whorl.models.architectures import imagenet_labels
 from whorl.models.networks import NETWORKS
 from whorl.models.zoo import PAPER
@@ -99,10 +101,10 @@ def test_the_papers_networks_have_weights_in_timm(name: str) -> None:
 
 
 def test_where_timm_fails_the_error_names_the_other_inception(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(address: sources.Address) -> Classifier:
+    def fail(address: Address) -> Classifier:
         raise WhorlError(f"the weights of {address.text} could not be loaded.")
 
-    monkeypatch.setattr(sources, "load", fail)
+    monkeypatch.setitem(sources.SOURCES, "timm", replace(sources.SOURCES["timm"], load=fail))
     with pytest.raises(WhorlError, match=r"timm:inception_v3\.tf_in1k could not be loaded\.\n.*load 'inception_v3'"):
         load_model("inc_v3")
     with pytest.raises(WhorlError, match=r"could not be loaded\.$"):

@@ -42,7 +42,7 @@ _best = TransferAttack(
     estimator=Chain(CompressedGradient(power=0.5), SharedChannels(share=0.5), AffineInvariant(sigma=0.5)),
     backward=Backward(skip=0.65, rectifier=2.0, late=0.5),
 )
-# Ours: 32° to 1.6° at 16/255, which was chosen there, and in proportion below. docs/analysis.md has what is measured.
+# Ours: 32° to 1.6° at 16/255, which was chosen there, and in proportion below. Measured: docs/analysis/calibration.md.
 _NARROWING = RotationInvariant(at_eps=16 / 255)
 _plain = {"fgsm": _fgsm, "pgd": _pgd, "mim": _mim, "dim": _dim}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ from whorl.evaluation import wilson
 from whorl.interop import find_estimator
 from whorl.runs.black_box import build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
-from whorl.runs.settings import parse_eps
+from whorl.runs.overrides import settings_of
+from whorl.runs.settings import parse_eps, read_settings
 
 _EXAMPLES = """
 Example: whorl attack ai-dim --model resnet18 --out runs/mine
@@ -26,6 +28,8 @@ Example: whorl attack ai-dim --model resnet18 --out runs/mine
 Example: whorl attack pgd --model resnet18,mobilenet_v2 --data photos/ --size 224 --eps 8/255 --out runs/ensemble
 
 Example: whorl attack torchattacks:VMIFGSM --estimator ai --model resnet18 --out runs/theirs
+
+Example: whorl attack mim --alpha 2/255 --momentum 0.9 --set random_start=true --model resnet18 --out runs/mine
 
 Example: whorl attack ai-dim --estimator ai:reference --model resnet18 --out runs/paper
 
@@ -54,6 +58,9 @@ def attack(
         typer.Option(help="Bound of the change, such as 16/255 or 0.06; for boundary and evolutionary an L2 distance."),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Gradient steps.")] = None,
+    alpha: Annotated[str | None, typer.Option(help="Step size, such as 2/255; 5 eps / steps by default.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Factor of the accumulated gradient.")] = None,
+    loss: Annotated[str | None, typer.Option(help="What is driven up, ce, margin, logit or relative.")] = None,
     norm: Annotated[str | None, typer.Option(help="linf or l2.")] = None,
     estimator: Annotated[
         str | None,
@@ -84,6 +91,10 @@ def attack(
     samples: Annotated[
         int | None, typer.Option(help="Draws per step: queries of a black-box attack, or of EOT.")
     ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE, any other setting of the attack, such as random_start=true."),
+    ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Black-box attacks: write every step, and a plot of success.")
     ] = False,
@@ -105,8 +116,9 @@ def attack(
     decision = name.lower() in whorl.attack_names(kind="decision")
     bound = None if eps is None else parse_eps(eps, norm="l2" if decision else norm or "linf")
     given: dict[str, Any] = {"eps": bound, "steps": steps, "norm": norm, "budget": budget, "samples": samples}
+    given |= read_settings({} if alpha is None else {"alpha": alpha}) | {"momentum": momentum, "loss": loss}
     given["estimator"] = None if estimator is None else find_estimator(estimator)
-    settings = {key: value for key, value in given.items() if value is not None}
+    settings = _with_more({key: value for key, value in given.items() if value is not None}, more or ())
     images = runs.Data.of(folder=data, limit=limit, size=size, skip_bad=skip_bad)
     shared: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "overwrite": overwrite, "command": typed(ctx)}
     _refuse_class(target)
@@ -132,6 +144,15 @@ def attack(
         shared |= {"target": target_class, "progress": progress}
         done = runs.craft(name, source, images, out, settings=settings, **shared)
     return _show(done)
+
+
+def _with_more(settings: dict[str, Any], more: Sequence[str]) -> dict[str, Any]:
+    """The settings that options of their own gave, and those of --set."""
+    read = read_settings(settings_of(more))
+    if twice := settings.keys() & read.keys():
+        name = min(twice)
+        raise WhorlError(f"{name} is given twice, by --{name} and by --set {name}. Leave one of them out.")
+    return settings | read
 
 
 def _refuse_class(target: str | None) -> None:

@@ -21,6 +21,8 @@ Example: whorl run mine.toml --out runs/mine
 Example: whorl run mine.toml --engine ray --workers 8 --device cuda
 
 Example: whorl run mine.toml --shard 3/16 --out runs/mine-3
+
+Example: whorl run mine.toml --set data.limit=50 --sweep 'attacks.*.eps=4/255,8/255' --out runs/by-eps
 """
 
 
@@ -29,6 +31,14 @@ def run(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A TOML file that declares the experiment.", show_default=False)],
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="PATH=VALUE instead of what the file says, such as attacks.0.eps=8/255."),
+    ] = None,
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", help="PATH=VALUE,VALUE,...: an attack for each; of several, every combination."),
+    ] = None,
     engine: EngineName = "local",
     workers: Workers = None,
     shard: Annotated[
@@ -47,7 +57,7 @@ def run(
 
     Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html.
     """
-    declared = runs.read_declaration(file)
+    declared = runs.read_declaration(file, overrides=overrides or (), sweeps=sweeps or ())
     if seed is not None:
         declared = declared.model_copy(update={"seed": seed})
     share = None if shard is None else runs.Shard.parse(shard)

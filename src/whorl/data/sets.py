@@ -24,7 +24,8 @@ from whorl.data.image_files import decode, to_tensor
 from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
 from whorl.files import regular
-from whorl.models.sources import made_by_factory, split_address
+from whorl.models.address import split_address
+from whorl.models.sources import made_by_factory
 
 BinaryFile = io.BufferedReader | io.BytesIO
 ImageData = str | Path | Dataset[Any] | DataLoader[Any]

@@ -1,4 +1,4 @@
-"""Models from outside the zoo, by prefix: timm, torchvision, a weight file, an ONNX file, your own Python.
+"""Models from outside the zoo, by prefix: timm, torchvision, Hugging Face, files of several kinds, your own Python.
 
 Settings follow the address like a query string, so that one line names a model completely, on the command line and in a
 manifest: ``file:weights.safetensors?arch=timm:resnet50&num_classes=10``.
@@ -7,141 +7,24 @@ manifest: ``file:weights.safetensors?arch=timm:resnet50&num_classes=10``.
 from __future__ import annotations
 
 import importlib
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, get_args
-from urllib.parse import parse_qsl
+from typing import Any
 
 import torch
 from torch import nn
 
-from whorl.errors import WhorlError, some_of, unknown_name
+from whorl.errors import WhorlError, first_line, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
+from whorl.models.address import Address
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
-from whorl.models.classifier import Classifier, Resize, count_classes
+from whorl.models.classifier import Classifier, count_classes
 from whorl.models.code import code_of, external_data, sha256_of_all
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import load_strict, read_state_dict, state_dict_sha256
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """Where a model comes from, read from ``SOURCE:PLACE?setting=value&...``.
-
-    Args:
-        text: the whole address; it becomes the model's name, unless the settings name it.
-        source: the prefix.
-        place: what lies between the prefix and the settings.
-        settings: ``name``, ``labels``, ``arch``, ``size``, ``mean``, ``std``, ``resize``, ``num_classes``, as far as
-            given.
-        device: where the model is going to run.
-    """
-
-    text: str
-    source: str
-    place: str
-    settings: Mapping[str, str]
-    device: torch.device
-
-    @classmethod
-    def parse(cls, text: str, device: torch.device) -> Address:
-        """Read an address, refusing a source or a setting that does not exist.
-
-        >>> Address.parse("onnx:net.onnx?size=224", torch.device("cpu")).settings
-        {'size': '224'}
-        """
-        source, place, settings = split_address(text, SOURCES, "model")
-        return cls(text=text, source=source, place=place, settings=settings, device=device)
-
-    def num_classes(self) -> int | None:
-        """The number of classes, if given."""
-        return self._read("num_classes", int, "a whole number, as in num_classes=10")
-
-    def name(self) -> str:
-        """What to call the model: as given, or the whole address."""
-        return self._read("name", _checked_name, "1 to 80 characters, without : + , ?") or self.text
-
-    def labels(self) -> tuple[str, ...] | None:
-        """The names of the classes in the order of the logits, a line each of the file that is given, if one is."""
-        if "labels" not in self.settings:
-            return None
-        file = Path(self.settings["labels"]).expanduser()
-        try:
-            lines = file.read_text(encoding="utf-8-sig").rstrip().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise WhorlError(f"labels in {self.text!r} must be a text file, a class a line ({error}).") from error
-        if not lines or not all(line.strip() for line in lines):
-            raise WhorlError(f"{file}: expected a class name in every line; got {some_of(lines)}.")
-        return tuple(line.strip() for line in lines)
-
-    def input(self, default: Input | None) -> Input:
-        """What the network expects: the default, with the settings on top.
-
-        Without a default the size must be given, and images go in as they are, in [0, 1].
-        """
-        size = self._read("size", _pair, "a height and a width, as in size=224 or size=224x320")
-        if default is None:
-            if size is None:
-                raise WhorlError(f"{self.text!r} does not tell the size of its input. Append ?size=224, or whichever.")
-            default = Input(size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
-        mean = self._read("mean", _numbers, "one number per channel, as in mean=0.5,0.5,0.5")
-        std = self._read("std", _numbers, "one number per channel, as in std=0.5,0.5,0.5")
-        resize = self._read("resize", _resize, f"one of {', '.join(get_args(Resize))}")
-        return replace(
-            default,
-            size=size or default.size,
-            mean=mean or default.mean,
-            std=std or default.std,
-            resize=resize or default.resize,
-        )
-
-    def _read(self, key: str, convert: Callable[[str], T], expected: str) -> T | None:
-        if key not in self.settings:
-            return None
-        try:
-            return convert(self.settings[key])
-        except ValueError as error:
-            raise WhorlError(f"{key} in {self.text!r} must be {expected}; got {self.settings[key]!r}.") from error
-
-
-class AddressKind(Protocol):
-    """What a prefix stands for: which settings may follow, and how to write it."""
-
-    @property
-    def settings(self) -> tuple[str, ...]: ...  # noqa: D102 - see above
-    @property
-    def usage(self) -> str: ...  # noqa: D102 - see above
-
-
-def split_address(text: str, kinds: Mapping[str, AddressKind], what: str) -> tuple[str, str, dict[str, str]]:
-    """Take ``SOURCE:PLACE?setting=value&...`` apart: source, place, settings.
-
-    Args:
-        text: the address.
-        kinds: by prefix.
-        what: is found there, as in "model".
-
-    Raises:
-        WhorlError: no such source or setting, or no place.
-    """
-    source, _, rest = text.partition(":")
-    if source not in kinds:
-        raise unknown_name(f"{what} source", source, kinds, hint="Write it as SOURCE:PLACE.")
-    place, _, query = rest.partition("?")
-    if not place:
-        raise WhorlError(f"{text!r} does not say which {what}. Expected {kinds[source].usage}.")
-    settings = dict(parse_qsl(query, keep_blank_values=True))
-    for key in settings:
-        if key not in kinds[source].settings:
-            hint = f"Expected {kinds[source].usage}."
-            raise unknown_name(f"setting of {source}:", key, kinds[source].settings, hint=hint)
-    return source, place, settings
 
 
 def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
@@ -175,10 +58,21 @@ def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
         raise WhorlError(f"{attribute} of {text!r} raised {type(error).__name__}: {error}.") from error
 
 
-def load(address: Address) -> Classifier:
-    """Load the model at an address."""
+def parse(text: str, device: torch.device | None = None) -> Address:
+    """Read the address of a model, or the name of one of the zoo, which takes a name and labels too.
+
+    >>> parse("file:runs/7/shop.pth?arch=resnet18").name()
+    'shop.pth'
+    >>> parse("onnx:net.onnx?size=224&name=shop-v3").name()
+    'shop-v3'
+    """
+    return Address.parse(text, {**SOURCES, "": _ZOO}, device)
+
+
+def load(address: Address, from_zoo: Callable[[Address], Classifier]) -> Classifier:
+    """Load the model at an address; ``from_zoo`` loads those that have no prefix."""
     name, labels = address.name(), address.labels()  # what is wrong with them is found before anything is loaded
-    classifier = SOURCES[address.source].load(address)
+    classifier = SOURCES[address.source].load(address) if address.source else from_zoo(address)
     if "name" in address.settings:
         classifier.name = name
     if labels is not None:
@@ -248,6 +142,24 @@ def _from_onnx(address: Address) -> Classifier:
     return _classifier(address, net, expected, weights_sha256=sha256_of_all([path, *external_data(path)]))
 
 
+def _from_torchscript(address: Address) -> Classifier:
+    path = Path(address.place).expanduser()
+    if not path.is_file():
+        raise WhorlError(f"there is no TorchScript file {path}.")
+    try:
+        net: nn.Module = torch.jit.load(str(path), map_location=address.device)
+    except (RuntimeError, ValueError) as error:
+        raise WhorlError(f"{path} is not a TorchScript file ({first_line(error)}). A state dict is a file:.") from error
+    return _classifier(address, net, None, weights_sha256=sha256_of(path))
+
+
+def _from_transformers(address: Address) -> Classifier:
+    from whorl.models.transformers_net import load_transformers
+
+    net, expected, labels = load_transformers(address.place, address.settings)
+    return _classifier(address, net, expected, labels=labels)
+
+
 def _from_python(address: Address) -> Classifier:
     factory, made = made_by_factory(address.text, address.place)
     attribute = address.place.partition(":")[2]
@@ -290,21 +202,29 @@ def _classifier(
         resize=given.resize,
         num_classes=count,
         labels=labels or labels_for(count),
-        name=address.text,
+        name=address.name(),
         weights_sha256=weights_sha256 or state_dict_sha256(net),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A kind of address: what loads it, which settings it takes, and how to write it."""
+class AddressForm:
+    """How an address is written: which settings it takes, what it looks like, and whether it holds a path."""
 
-    load: Callable[[Address], Classifier]
     settings: tuple[str, ...]
     usage: str
+    files: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(AddressForm):
+    """A kind of address, and what loads it."""
+
+    load: Callable[[Address], Classifier]
 
 
 _NAMES = ("name", "labels")
+_ZOO = AddressForm(settings=_NAMES, usage="NAME, as in resnet18?name=ours; `whorl models` lists all")
 _INPUT = (*_NAMES, "size", "mean", "std", "resize")
 
 SOURCES = {
@@ -316,30 +236,24 @@ SOURCES = {
         load=_from_file,
         settings=("arch", "num_classes", *_INPUT),
         usage="file:PATH?arch=NAME, where NAME is timm:NAME, torchvision:NAME or a model of the zoo",
+        files=True,
+    ),
+    "hf": Source(
+        load=_from_transformers,
+        settings=("revision", *_INPUT),
+        usage="hf:FOLDER or hf:OWNER/NAME, as in hf:google/vit-base-patch16-224",
     ),
     "onnx": Source(
-        load=_from_onnx, settings=_INPUT, usage="onnx:PATH, as in onnx:net.onnx?mean=0.5,0.5,0.5&std=0.5,0.5,0.5"
+        load=_from_onnx,
+        settings=_INPUT,
+        usage="onnx:PATH, as in onnx:net.onnx?mean=0.5,0.5,0.5&std=0.5,0.5,0.5",
+        files=True,
+    ),
+    "torchscript": Source(
+        load=_from_torchscript,
+        settings=("num_classes", *_INPUT),
+        usage="torchscript:PATH?size=224, as in torchscript:net.pt?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5",
+        files=True,
     ),
     "python": Source(load=_from_python, settings=("num_classes", *_INPUT), usage="python:PACKAGE.MODULE:FACTORY"),
 }
-
-
-def _checked_name(text: str) -> str:
-    if not re.fullmatch(r"[^:+,?\x00-\x1f\x7f]{1,80}", text):
-        raise ValueError(text)
-    return text
-
-
-def _pair(text: str) -> tuple[int, int]:
-    height, _, width = text.partition("x")
-    return int(height), int(width or height)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
-
-
-def _resize(text: str) -> Resize:
-    if text not in get_args(Resize):
-        raise ValueError(text)
-    return cast(Resize, text)

@@ -8,6 +8,7 @@ import torch
 
 from whorl.errors import WhorlError, unknown_name
 from whorl.models import networks, sources
+from whorl.models.address import Address
 from whorl.models.classifier import Classifier
 from whorl.models.defended import load as load_shipped
 from whorl.models.defended import shipped
@@ -77,17 +78,20 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
         name: a name of :func:`model_names` (case, "-" and "_" do not matter), or the address of another model:
 
             - ``timm:NAME``, ``torchvision:NAME`` or ``torchvision:NAME.WEIGHTS``: published weights.
+            - ``hf:OWNER/NAME`` or ``hf:FOLDER``: an image classifier of Hugging Face's ``transformers``, from the hub
+              or a folder; its weights are read from safetensors alone, and code that comes with them is never run.
             - ``file:PATH?arch=NAME``: a state dict in a safetensors file, or in a torch file that holds tensors only.
               The architecture is ``timm:NAME``, ``torchvision:NAME`` or a name of the zoo; ``&num_classes=10`` if it
               is not the usual number.
             - ``onnx:PATH``: an ONNX file, as a target that answers queries but gives no gradients. Unless told
               otherwise it gets the images as they are, in [0, 1].
+            - ``torchscript:PATH?size=224``: a network that ``torch.jit.save`` wrote.
             - ``python:PACKAGE.MODULE:FACTORY``: what your own function returns, a :class:`Classifier` or an
               ``nn.Module``; the latter needs ``?size=224``.
 
             Any of them takes the settings ``size=224`` or ``size=240x320``, ``mean=0.5,0.5,0.5``, ``std=0.5,0.5,0.5``,
             ``resize=bicubic``, ``name=shop`` and ``labels=classes.txt`` (a class a line, in the order of the logits)
-            after a ``?``, joined by ``&``.
+            after a ``?``, joined by ``&``; a name of :func:`model_names` takes the last two.
         device: where to put it.
         dtype: floating dtype that the network computes in; what the weights are in if None. Images may be in any
             floating dtype, and logits come out in float32 (float64 for float64).
@@ -141,8 +145,11 @@ def _load_or_say_where_else(name: str, device: torch.device) -> Classifier:
 
 
 def _load(name: str, device: torch.device) -> Classifier:
-    if ":" in name:
-        return sources.load(sources.Address.parse(name, device))
+    return sources.load(sources.parse(name, device), _from_zoo)
+
+
+def _from_zoo(address: Address) -> Classifier:
+    name = address.place
     plain = _plain(name)
     if plain in NETWORKS:
         return networks.load(plain)
@@ -150,7 +157,7 @@ def _load(name: str, device: torch.device) -> Classifier:
     if plain in hardened:
         return load_shipped(hardened[plain])
     if plain in PAPER:
-        clf = sources.load(sources.Address.parse(PAPER[plain], device))
+        clf = _load(PAPER[plain], address.device)
         clf.name = plain
         return clf
     if plain in _UNAVAILABLE:

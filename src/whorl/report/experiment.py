@@ -158,14 +158,15 @@ def run_gallery(
         poses: heading to pose.
         device: "auto", "cpu", "cuda" or "cuda:1".
     """
-    folder, networks = RunFolder(done.folder), Networks(find_device(device), done.declaration.seed)
+    declared, folder = done.declaration, RunFolder(done.folder)
+    networks = Networks(find_device(device), declared.seed, addresses=declared.models, labels=done.labels)
     model: Any = networks.target(target)
     names = attacks or _by_source(done)[source]
     eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
     listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
     loaded = []
     for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
-        x, y, ids = done.declaration.data.read([listed[image]])
+        x, y, ids = declared.data.read([listed[image]])
         adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
         loaded.append((x.to(networks.device), adversarial, y.to(networks.device), ids))
     bound = eps or max(reach(x, adversarial) for x, adversarial, _, _ in loaded)

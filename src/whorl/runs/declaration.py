@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 import whorl
 from whorl.attacks import Attack
@@ -17,13 +18,15 @@ from whorl.evaluation.prediction import Precision
 from whorl.geometry.pose import GRID_AXES, MOST_POSES
 from whorl.runs.folder import attack_label
 from whorl.runs.images import Data
+from whorl.runs.model_names import checked_model, named_models, seen_from
 from whorl.runs.networks import split_target
+from whorl.runs.overrides import overridden
 from whorl.runs.settings import build_attack
 from whorl.runs.toml import TomlTable, read_toml, validated
 
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}")
 
-Names = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+Names = Annotated[tuple[Annotated[str, BeforeValidator(checked_model)], ...], Field(min_length=1, strict=False)]
 Numbers = Annotated[tuple[float, ...], Field(strict=False)]
 Pairs = Annotated[tuple[float | Annotated[tuple[float, float], Field(strict=False)], ...], Field(strict=False)]
 
@@ -62,12 +65,16 @@ class AttackSpec(TomlTable):
         label: what to call it in tables and paths; its name unless two rows share one.
         settings: as ``whorl.runs.settings.build_attack`` takes them.
         sources: networks to craft on; None for all of the declaration's.
+        seed: of its randomness; None for the declaration's.
+        swept: values that a sweep gave it, by setting: columns of the table.
     """
 
     name: str
     label: str = ""
     settings: dict[str, Any] = Field(default_factory=dict)
     sources: Names | None = None
+    seed: int | None = None
+    swept: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +91,7 @@ class AttackSpec(TomlTable):
     @classmethod
     def _names_a_folder(cls, label: str) -> str:
         if label and not _LABEL.fullmatch(label):
-            expected = "letters, digits and . _ + -, at most 80 (it names a folder)"
+            expected = "letters, digits and . _ + @ -, at most 80 (it names a folder)"
             raise SettingsError([Fault((), expected, quoted(label))])
         return label
 
@@ -115,6 +122,8 @@ class Declaration(TomlTable):
         about: a paragraph for the report.
         seed: of all randomness.
         data: which images.
+        models: addresses of networks, by name. Of a network that another setting gives by its address, or as a table of
+            ``address``, ``name`` and ``labels``, the name is left there, and its address is put here.
         sources: networks to craft on; ``a+b`` is an ensemble of equal weights.
         attacks: what to craft with.
         targets: networks to evaluate; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
@@ -129,12 +138,18 @@ class Declaration(TomlTable):
     about: str = ""
     seed: int = 0
     data: Data = Data()
+    models: dict[str, str] = Field(default_factory=dict)
     sources: Names
     attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1, strict=False)]
     targets: Names
     poses: Annotated[tuple[Literal["paper"] | Grid, ...], Field(min_length=1, strict=False)] = ("paper",)
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     precision: Precision = "full"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        return named_models(given) if isinstance(given, dict) else given
 
     @field_validator("targets")
     @classmethod
@@ -180,15 +195,30 @@ def declare(**settings: Any) -> Declaration:
     return validated(Declaration, settings, "the declaration")
 
 
-def read_declaration(path: str | Path) -> Declaration:
+def read_declaration(path: str | Path, *, overrides: Sequence[str] = (), sweeps: Sequence[str] = ()) -> Declaration:
     """Read a declaration from a TOML file; a relative data folder is taken from where the file lies.
+
+    So are relative paths of networks and labels, where they lead to something; else from the working directory.
+
+    Args:
+        path: the file.
+        overrides: what to change, as in ``"attacks.0.eps=8/255"``; see ``whorl.runs.overrides.overridden``. A data
+            folder that is given here is taken from the working directory.
+        sweeps: what to try several values of, as in ``"attacks.0.eps=4/255,8/255"``; of several, every combination.
 
     Raises:
         WhorlError: the file cannot be read, is not TOML, or declares something unknown.
     """
     place = Path(path)
-    declared = validated(Declaration, read_toml(place, "that declares a run"), str(place))
-    return declared.model_copy(update={"data": declared.data.seen_from(place.resolve().parent)})
+    read = read_toml(place, "that declares a run")
+    content, faults = overridden(read, overrides, sweeps, fields=AttackSpec.model_fields)
+    changed = " and ".join(option for option, given in (("--set", overrides), ("--sweep", sweeps)) if given)
+    where = f"{place} as changed by {changed}" if changed else str(place)
+    declared = validated(Declaration, content, where, faults=faults)
+    here = any(text.partition("=")[0].strip() in ("data", "data.folder") for text in overrides)
+    home = place.resolve().parent
+    models = {name: seen_from(home, address) for name, address in declared.models.items()}
+    return declared.model_copy(update={"data": declared.data.seen_from(Path.cwd() if here else home), "models": models})
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:

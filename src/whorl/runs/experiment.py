@@ -19,7 +19,7 @@ from whorl.progress import Progress, Tracker, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.engines import carry_out, find_engine
 from whorl.runs.folder import Json, as_json, environment
-from whorl.runs.images import HashedImage, with_classes
+from whorl.runs.images import HashedImage, class_names, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
 from whorl.runs.plan import Plan, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.results import Cell, CellTable, write_results
@@ -39,6 +39,7 @@ class Done(CellTable):
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
         distances: of the adversarial images to the clean ones, by (attack, source).
         whole: what became of each image; attacks are called ``label/source``. See ``outcomes``.
+        labels: what the classes are called; None if nobody knows.
         left_out: images that could not be used: id and reason.
         computed: tasks that were done now.
         seconds: how long it took now.
@@ -50,6 +51,7 @@ class Done(CellTable):
     cells: tuple[Cell, ...]
     distances: Mapping[tuple[str, str], Distance]
     whole: Outcomes = field(repr=False)
+    labels: tuple[str, ...] | None = field(default=None, repr=False)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     computed: int
     seconds: float
@@ -186,6 +188,7 @@ class Preparation:
         declaration: the experiment.
         plan: all that it consists of; of a shard, its share.
         networks: loaded as they are needed.
+        labels: what the classes are called; None if nobody knows.
         shard: which share; None for all of it.
         command: what the user typed.
         begun: when, as text.
@@ -195,6 +198,7 @@ class Preparation:
     declaration: Declaration
     plan: Plan
     networks: Networks
+    labels: tuple[str, ...] | None
     shard: Shard | None
     command: Sequence[str]
     begun: str
@@ -217,7 +221,7 @@ def prepare(
 ) -> Iterator[Preparation]:
     """Lock the folder of an experiment, list its images, and plan it; see ``run`` for the arguments."""
     start, begun = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
-    networks = Networks(find_device(device), declaration.seed)
+    networks = Networks(find_device(device), declaration.seed, addresses=declaration.models)
     size = chunk_size(networks.device, declaration.batch_size)
     with Store.open(out, command) as store:
         _refuse_other_share(store, shard)
@@ -232,12 +236,14 @@ def prepare(
             )
         sources = {name: networks.source(name) for _, name in declaration.versions()}
         targets = {name: networks.target(name) for name in declaration.targets}
-        images = with_classes(images, {**sources, **targets}, declaration.data)
+        met = {**sources, **targets}
+        labels, images = class_names(images, met), with_classes(images, met, declaration.data)
         plan = make_plan(declaration, store, images, networks)
         yield Preparation(
             declaration=declaration,
             plan=plan,
             networks=networks,
+            labels=labels,
             shard=shard,
             command=command,
             begun=begun,
@@ -288,10 +294,11 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
             "settings": as_json(attack),
             "source": source,
             "models": identify(networks.source(source)),
-            "seed": declaration.seed,
+            "seed": declaration.seed if spec.seed is None else spec.seed,
             **made_by,
         }
-        variants.append(Variant(attack=attack, label=spec.title, source=source, identity=identity, targets=targets))
+        own: Any = {"label": spec.title, "source": source, "identity": identity, "seed": spec.seed, "swept": spec.swept}
+        variants.append(Variant(attack=attack, targets=targets, **own))
     size = chunk_size(networks.device, declaration.batch_size)
     how = {} if declaration.precision == "full" else {"precision": declaration.precision}
     return Plan(
@@ -399,6 +406,7 @@ def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
         cells=tuple(_cells(plan, variants, whole, tally.spent)),
         distances={(variant.label, variant.source): whole.distances[variant.name] for variant in variants},
         whole=whole,
+        labels=ready.labels,
         left_out=left_out,
         computed=computed,
         seconds=time.perf_counter() - ready.start,
@@ -424,6 +432,7 @@ def _cells(
                     pose=pose,
                     eps=variant.eps if variant.eps is None or math.isfinite(variant.eps) else None,
                     counts=whole.counts[variant.name, name, pose],
+                    swept=variant.swept,
                     grad_evals=gradients,
                     seconds=seconds,
                     images=whole.counted(variant.name, name, [pose]),

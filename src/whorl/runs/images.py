@@ -24,7 +24,7 @@ from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.data.sets import FolderImages, is_address, seen_from
 from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
-from whorl.models.labels import shared_labels
+from whorl.models.labels import named, shared_labels
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
 
@@ -251,6 +251,23 @@ def with_classes(
     """
     entries = labelled((image.entry for image in images), shared_labels(networks), source.describe()["folder"])
     return [replace(image, entry=entry) for image, entry in zip(images, entries, strict=True)]
+
+
+def class_names(images: Sequence[HashedImage], networks: Mapping[str, object]) -> tuple[str, ...] | None:
+    """What to call the classes: by the labels that some networks share, or else by the class folders of the images.
+
+    Args:
+        images: of one data set, before :func:`with_classes`.
+        networks: all that are to meet them, by name.
+
+    Returns:
+        One name per class; None if there are only numbers.
+    """
+    labels = shared_labels(networks)
+    if labels is not None and named(labels):
+        return labels
+    folders = next((image.entry.classes for image in images if image.entry.classes), ())
+    return tuple(folders) if labels is not None and len(folders) == len(labels) else None
 
 
 GivenImages = ImageSource | ImageData | Sequence[Any]

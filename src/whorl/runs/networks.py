@@ -13,6 +13,7 @@ from whorl.attacks.contract import Model
 from whorl.defenses import Defended, defense_names, load_defense
 from whorl.errors import WhorlError, unknown_name
 from whorl.models import Classifier, Ensemble, load_model
+from whorl.models.labels import named
 from whorl.models.weights import state_dict_sha256
 from whorl.runs.folder import Json, as_json
 
@@ -25,6 +26,15 @@ def device_of(model: Model) -> torch.device:
     return next((parameter.device for parameter in parameters), torch.device("cpu"))
 
 
+def is_address(name: str) -> bool:
+    """Whether a network is named by an address, or with settings, and not by a plain name.
+
+    >>> is_address("timm:resnet50"), is_address("resnet18?name=ours"), is_address("resnet18+jpeg")
+    (True, True, False)
+    """
+    return ":" in name or "?" in name
+
+
 def split_source(name: str) -> list[str]:
     """Split a source's name into those of the ensemble's members.
 
@@ -32,7 +42,7 @@ def split_source(name: str) -> list[str]:
     (['resnet18', 'mobilenet_v2'], ['file:a+b.pt'])
     """
     # An address, such as that of a file, may hold a "+" of its own.
-    return [name] if ":" in name else [part.strip() for part in name.split("+")]
+    return [name] if is_address(name) else [part.strip() for part in name.split("+")]
 
 
 def split_target(name: str) -> tuple[str, tuple[str, ...]]:
@@ -48,7 +58,7 @@ def split_target(name: str) -> tuple[str, tuple[str, ...]]:
     while "+" in model:
         rest, _, last = model.rpartition("+")
         if last.strip().lower() not in defense_names():
-            if ":" in model:  # an address, such as that of a file, may hold anything
+            if is_address(model):  # an address, such as that of a file, may hold anything
                 break
             raise unknown_name("defense", last.strip(), defense_names(), hint="`whorl defenses` lists all.")
         model, layers = rest.strip(), [last.strip().lower(), *layers]
@@ -93,16 +103,30 @@ class Networks:
         device: where to put them.
         seed: of the random defences.
         given: networks that are in memory already, by name; a name that is not here is loaded.
+        addresses: of networks, by the names that the run gives them; another name is its own address.
+        labels: what the classes are called where a network has only numbers for them; None if nobody knows.
     """
 
-    def __init__(self, device: torch.device, seed: int = 0, given: Mapping[str, Model] | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        seed: int = 0,
+        given: Mapping[str, Model] | None = None,
+        *,
+        addresses: Mapping[str, str] | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
         self.device, self.seed, self.given = device, seed, dict(given or {})
+        self.addresses, self.labels = dict(addresses or {}), labels
         self._models: dict[str, Classifier] = {}
 
     def model(self, name: str) -> Classifier:
-        """One network, as ``whorl.load_model`` takes its name."""
+        """One network, by its name in the run, or as ``whorl.load_model`` takes it."""
         if name not in self._models:
-            self._models[name] = load_model(name, device=self.device)
+            model = load_model(self.addresses.get(name, name), device=self.device)
+            if self.labels is not None and not named(model.labels) and len(self.labels) == model.num_classes:
+                model.labels = tuple(self.labels)
+            self._models[name] = model
         return self._models[name]
 
     def ensemble(self, names: Sequence[str]) -> Classifier | Ensemble:

@@ -38,6 +38,8 @@ class Variant:
         counting: whether only images are attacked that the source recognises, and what comes out is counted, not kept.
         limit: take only the first so many images.
         weight: of each image in the progress.
+        seed: of the attack; None for the run's.
+        swept: see ``whorl.runs.AttackSpec``.
     """
 
     attack: Attack | None = None
@@ -50,6 +52,8 @@ class Variant:
     counting: bool = False
     limit: int | None = None
     weight: int = 1
+    seed: int | None = None
+    swept: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,10 +29,10 @@ _SECONDS = 300.0  # a cluster's machines may take minutes to import torch from a
 class _Actor:
     """A worker in a process of its own."""
 
-    def __init__(self, orders: Orders, device: str, seed: int, threads: int) -> None:
+    def __init__(self, orders: Orders, device: str, seed: int, addresses: Mapping[str, str], threads: int) -> None:
         # As many as the process that planned the run: how sums are split among threads can change how they round.
         torch.set_num_threads(threads)
-        self._worker = Worker(orders, Networks(torch.device(device), seed))
+        self._worker = Worker(orders, Networks(torch.device(device), seed, addresses=addresses))
 
     def ready(self) -> None:
         """Answers once the worker has started."""
@@ -72,7 +72,7 @@ def run_on_ray(orders: Orders, tasks: Sequence[Task], networks: Networks, worker
         actor = ray.remote(max_restarts=0, **needs)(_Actor)
         threads = torch.get_num_threads()
         count = min(_affordable(ray, device, workers), len(tasks))
-        crew = _Crew(ray, lambda: actor.remote(orders, device, networks.seed, threads), count)
+        crew = _Crew(ray, lambda: actor.remote(orders, device, networks.seed, networks.addresses, threads), count)
         try:
             yield from crew.do(tasks, patience, lambda: _shortage(ray, device, count, patience))
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from whorl import evaluation
 from whorl.evaluation import ImageCounts, Pose, SuccessRate
 from whorl.evaluation.data_frame import data_frame
 from whorl.files import write_csv
-from whorl.geometry.pose import PAPER_NUMBERS, PoseNumber, numbers_of
+from whorl.geometry.pose import NUMBERS, PAPER_NUMBERS, PoseNumber, numbers_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -39,6 +39,7 @@ class Cell:
         grad_evals: input gradients spent on all images, whatever the target and pose.
         seconds: spent on crafting them, likewise.
         recorded: whether these two are known; they stay empty if not.
+        swept: values that a sweep gave the attack, by setting; columns of the table.
         images: the counts image by image, the same images in the same order in every cell; None if they are not known,
             and then there are no intervals over poses.
     """
@@ -53,6 +54,7 @@ class Cell:
     grad_evals: int = 0
     seconds: float = 0.0
     recorded: bool = True
+    swept: Mapping[str, bool | int | float | str] = field(default_factory=dict, hash=False)
     images: ImageCounts | None = field(default=None, compare=False, repr=False)
 
     def row(self) -> tuple[str | int | float, ...]:
@@ -96,7 +98,7 @@ def write_results(path: Path, cells: Iterable[Cell]) -> None:
 
 
 def columns(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """``COLUMNS``, then the further numbers that some cell's pose has.
+    """``COLUMNS``, then the further numbers that some cell's pose has, then settings that were swept.
 
     >>> tilted = Cell(
     ...     attack="dim", source="a", target="b", pose=Pose(tilt=(20, 0)), eps=None, counts=SuccessRate()
@@ -104,14 +106,22 @@ def columns(cells: Iterable[Cell]) -> tuple[str, ...]:
     >>> columns([tilted])[-2:]
     ('seconds', 'tilt_x')
     """
-    return (*COLUMNS, *(number.name for number in _further(cells)))
+    listed = list(cells)
+    return (*COLUMNS, *(number.name for number in _further(listed)), *swept_columns(listed))
+
+
+def swept_columns(cells: Iterable[Cell]) -> dict[str, str]:
+    """The columns of settings that were swept, each with the setting that it holds; ``eps`` is one of ``COLUMNS``."""
+    names = dict.fromkeys(name for cell in cells for name in cell.swept if name != "eps")
+    taken = {*COLUMNS, *(number.name for number in NUMBERS)}
+    return {f"settings.{name}" if name in taken else name: name for name in names}
 
 
 def rows(cells: Iterable[Cell]) -> list[tuple[str | int | float, ...]]:
     """The cells in the order of their :func:`columns`."""
     listed = list(cells)
-    further = _further(listed)
-    return [(*cell.row(), *cell.pose.values(further)) for cell in listed]
+    further, swept = _further(listed), swept_columns(listed).values()
+    return [(*cell.row(), *cell.pose.values(further), *(cell.swept.get(name, "") for name in swept)) for cell in listed]
 
 
 def _further(cells: Iterable[Cell]) -> tuple[PoseNumber, ...]:

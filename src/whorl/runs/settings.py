@@ -43,11 +43,23 @@ def parse_eps(text: str, *, norm: str = "linf") -> float:
     return value
 
 
-def _fraction(name: str, text: str) -> float:
+def parse_fraction(text: str) -> float | None:
+    """Read a fraction or a decimal, from 0; None if it is neither.
+
+    >>> parse_fraction("1/4"), parse_fraction("1/0")
+    (0.25, None)
+    """
     parts = [part.strip().lower() for part in text.split("/")]
     if len(parts) > 2 or not all(_NUMBER.fullmatch(part) for part in parts) or (parts[1:] and not Fraction(parts[1])):
-        raise SettingsError([Fault((name,), "a fraction or a decimal, such as 16/255 or 0.06", quoted(text))])
+        return None
     return float(Fraction(parts[0]) / Fraction(parts[-1] if parts[1:] else 1))
+
+
+def _fraction(name: str, text: str) -> float:
+    value = parse_fraction(text)
+    if value is None:
+        raise SettingsError([Fault((name,), "a fraction or a decimal, such as 16/255 or 0.06", quoted(text))])
+    return value
 
 
 def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:

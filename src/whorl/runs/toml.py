@@ -7,11 +7,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from whorl.errors import Fault, SettingsError, WhorlError, quoted
+from whorl.errors import Fault, SettingsError, WhorlError, quoted, unknown_name
 from whorl.files import regular
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -75,29 +75,33 @@ def read_toml(place: Traversable, what: str) -> dict[str, Any]:
         raise WhorlError(f"{place} is not TOML that can be read: a number has thousands of digits.") from error
 
 
-def validated(kind: type[Model], content: Mapping[str, Any], where: str) -> Model:
+def validated(kind: type[Model], content: Mapping[str, Any], where: str, *, faults: Sequence[Fault] = ()) -> Model:
     """Make a record of what a file or a call says.
 
     Args:
         kind: of record.
         content: settings by name.
         where: they come from, for the message; nothing for a call.
+        faults: what is known to be wrong already.
 
     Raises:
         SettingsError: unknown settings, missing ones, or bad values; all of them.
     """
     try:
-        return kind.model_validate(content)
+        made = kind.model_validate(content)
     except ValidationError as error:
-        raise SettingsError(_faults(content, error), where=where) from error
+        raise SettingsError([*faults, *_faults(kind, content, error)], where=where) from error
+    if faults:
+        raise SettingsError(faults, where=where)
+    return made
 
 
-def _faults(content: Mapping[str, Any], error: ValidationError) -> list[Fault]:
+def _faults(kind: type[BaseModel], content: Mapping[str, Any], error: ValidationError) -> list[Fault]:
     """The faults that pydantic found, in our words, each at a place once."""
     found: dict[tuple[str | int, ...], list[Fault]] = {}
     for item in error.errors(include_url=False):
         place = _place(content, item["loc"], absent=item["type"] == "missing")
-        for fault in _worded(place, item):
+        for fault in _worded(kind, place, item):
             found.setdefault(fault.place, []).append(fault)
     faults = []
     for place, here in found.items():
@@ -133,7 +137,7 @@ def _numbered(content: Any) -> Mapping[Any, Any]:
     return dict(enumerate(content)) if isinstance(content, list | tuple) else {}
 
 
-def _worded(place: tuple[str | int, ...], item: Any) -> list[Fault]:
+def _worded(record: type[BaseModel], place: tuple[str | int, ...], item: Any) -> list[Fault]:
     kind, context = item["type"], item.get("ctx", {})
     cause = context.get("error")
     if isinstance(cause, SettingsError):
@@ -141,11 +145,27 @@ def _worded(place: tuple[str | int, ...], item: Any) -> list[Fault]:
     if kind in ("value_error", "assertion_error"):
         return [Fault(place, str(cause).rstrip("."))]
     if kind == "extra_forbidden":
-        return [Fault(place, f"unknown setting {quoted(place[-1])}; remove it, or check its spelling")]
+        known = _names_at(record, place[:-1])
+        return [Fault(place, str(unknown_name("setting", str(place[-1]), known, hint="Or remove it.")).rstrip("."))]
     if kind == "missing":
         return [Fault(place, f"missing, {quoted(place[-1])} must be there")]
     expected = _EXPECTED.get(kind, "another value").format(**context)
     return [in_toml(Fault(place, expected, quoted(item["input"])))]
+
+
+def _names_at(record: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The names that a table may hold, found by the types that lead to it."""
+    for part in place:
+        field = record.model_fields.get(str(part))
+        inner = None if field is None else _record_in(field.annotation)
+        record = inner or record
+    return list(record.model_fields)
+
+
+def _record_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_record_in, get_args(annotation))), None)
 
 
 def in_toml(fault: Fault) -> Fault:

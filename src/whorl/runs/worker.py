@@ -189,9 +189,10 @@ class Worker:
             [[row]] = recognised({variant.source: source}, x, y, ids=images.ids)
             chunk.known = _digits(row)
         goal = {"y": y} if variant.target_class is None else {"target": torch.full_like(y, variant.target_class)}
+        seed = self.orders.seed if variant.seed is None else variant.seed
         start = time.perf_counter()
         with within_a_batch(variant.label, attack):
-            adv, info = attack(meter or source, x, **goal, seed=self.orders.seed, ids=images.ids, return_info=True)
+            adv, info = attack(meter or source, x, **goal, seed=seed, ids=images.ids, return_info=True)
         adv = to_8_bits(adv)
         chunk.distance = Distance.of(x, adv)
         adv = adv.cpu()  # waits for the device, so that the time is the attack's
