@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,27 +15,32 @@ from rich.text import Text
 from whorl import paper as suite
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
-from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Seed, Workers, split_names
+from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Intervals, Seed, Workers, split_names
 from whorl.errors import WhorlError
 from whorl.files import check_writable, write_file
 from whorl.paper.comparison import Compared, ComparedTable
 from whorl.paper.declaration import rows_of_each
 from whorl.paper.export import (
     LEGEND,
+    LEVELS,
     as_json,
     cost_lines,
     heading,
     held_against,
+    level_rows,
     markdown,
     rows_of,
     write_csv,
 )
+from whorl.paper.item import Kernel
 
 LIST = "list"
 _EXAMPLES = """
 Example: whorl paper list
 
 Example: whorl paper table1 table2 table3 --data photos/ --quick
+
+Example: whorl paper table1 --profile inception --data nips17/ --kernel printed --device cuda
 
 Example: whorl paper table6 --profile paper --data nips17/ --device cuda --markdown table6.md
 """
@@ -49,16 +55,23 @@ def paper(
     profile: Annotated[
         str,
         typer.Option(
-            help="Networks: offline (the zoo's), paper (the paper's own, from a hub), or a TOML file of yours."
+            help="Networks: offline (the zoo's), inception (Inception-v3 itself, by npm), paper (the paper's, from a "
+            "hub), or a TOML file of yours."
         ),
     ] = "offline",
+    kernel: Annotated[
+        Kernel, typer.Option(help="Of ai- rows: reference (the authors' code, σ = l/6) or printed (the text, l/√3).")
+    ] = "reference",
     data: DataSet = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[
-        int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 for the paper's.")
+        int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 otherwise.")
     ] = None,
     attacks: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
     without: Annotated[str | None, typer.Option(help="Leave these rows out, joined by commas, such as eot.")] = None,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Add rows that the paper does not have: ri-, ai-best, EOT with Adam.")
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="EOT with 100 gradients an image instead of 2,500, and called eot-quick.")
     ] = False,
@@ -71,6 +84,7 @@ def paper(
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write every figure to this CSV file too.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of each too.")] = False,
     figures: Figures = False,
+    intervals: Intervals = False,
     engine: EngineName = "local",
     workers: Workers = None,
     batch_size: Annotated[
@@ -95,9 +109,10 @@ def paper(
         if file is not None:
             check_writable(file)
     suite.load_profile(profile)
-    chosen = rows_of_each(items, split_names(attacks), split_names(without))
+    chosen = rows_of_each(items, split_names(attacks), split_names(without), beside=beside)
     options = suite.PaperOptions(
         profile=profile,
+        kernel=kernel,
         data=data,
         limit=limit,
         size=size,
@@ -110,6 +125,7 @@ def paper(
         command=typed(ctx),
         page=report or figures,
         figures=figures,
+        intervals=intervals,
     )
     done: list[Compared] = []
     for item, rows in zip(items, chosen, strict=True):
@@ -145,7 +161,10 @@ def _show(made: suite.Reproduced) -> None:
     for block in compared.blocks:
         console.print()
         console.print(Text(block.title, style="bold"))
-        console.print(_table(block))
+        console.print(_table(block, rows_of(block)))
+        if far := level_rows(block):
+            console.print(Text(LEVELS, style="dim"), soft_wrap=True)
+            console.print(_table(block, far))
     console.print()
     for line in cost_lines(compared.costs):
         console.print(Text(line), soft_wrap=True)
@@ -162,8 +181,8 @@ def _show(made: suite.Reproduced) -> None:
     console.print()
 
 
-def _table(block: ComparedTable) -> Table:
+def _table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> Table:
     shown = table("attack", *block.columns, numbers=True)
-    for row in rows_of(block):
+    for row in rows:
         shown.add_row(*row)
     return shown

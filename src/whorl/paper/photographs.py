@@ -70,6 +70,7 @@ def reproduce_photographs(
     how = Rehearsal(seed=options.seed)
     done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
+    compared = replace(compared, kernel=options.kernel)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
         content = photographs_content(compared, done, targets, crafted=crafted, command=options.command)
@@ -98,8 +99,8 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.rehearsal import SIMULATED
     from whorl.physical.report import photographs, provenance
+    from whorl.physical.simulation import SIMULATED
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -165,7 +166,8 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
 
 
 def _notes(item: Item, done: Table5, rows: Sequence[str], who: Cast) -> Iterator[str]:
-    from whorl.physical.rehearsal import SETTINGS, SIMULATED
+    from whorl.physical.rehearsal import SETTINGS
+    from whorl.physical.simulation import SIMULATED
 
     yield SIMULATED
     yield from who.notes

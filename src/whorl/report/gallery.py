@@ -24,7 +24,7 @@ POSES = {
     "mix 30°, 1.5, shift 20": Pose(angle=30, scale=1.5, shift=(20, 20)),
 }
 """The paper's columns, by their headings."""
-SIDE = 320
+SIDE = 256
 """In a page, images are shrunk to so many pixels at most, and never enlarged."""
 NOTEBOOK = 900
 """Pixels that a notebook's page is wide."""
@@ -245,7 +245,7 @@ def data_uri(image: Image.Image, *, side: int | None = SIDE) -> str:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         # Pillow's own wheels all write WebP; a distribution's may not.
-        media, options = ("webp", {"quality": 88}) if features.check("webp") else ("jpeg", {"quality": 90})
+        media, options = ("webp", {"quality": 80}) if features.check("webp") else ("jpeg", {"quality": 82})
     image.save(file, format=media.upper(), **options)
     return f"data:image/{media};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
