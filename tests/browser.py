@@ -102,3 +102,15 @@ def opened(
     shown.page.goto(address)
     yield shown
     context.close()
+
+
+def settled(page: Any, expression: str, arg: Any = None) -> None:
+    """Wait until an expression is true, or a function of ``arg``.
+
+    Playwright's own waiting evaluates text within the page, which a content security policy forbids.
+    """
+    for _ in range(400):
+        if page.evaluate(expression, arg):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {expression}")
