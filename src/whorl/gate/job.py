@@ -26,7 +26,8 @@ from whorl.models.sources import parse
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report import Table, report_experiment
-from whorl.runs.experiment import Done, run
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 from whorl.runs.folder import Json
 from whorl.runs.images import with_classes
 from whorl.runs.networks import Networks, members
