@@ -14,7 +14,7 @@ from whorl.runs.results import Cell
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Kind = Literal["overview", "surface", "profile", "cost", "chart"]
+Kind = Literal["overview", "surface", "map", "profile", "cost", "chart"]
 
 
 @dataclass(frozen=True, kw_only=True)
