@@ -6,7 +6,7 @@ report.write_report("report.html", report.Content(title="Mine", cells=cells))
 """
 
 from whorl.report.charts import bars, query_curve
-from whorl.report.content import Content, CutOut, Drawing, Grouped, Photographs, Table
+from whorl.report.content import Content, CutOut, Drawing, Front, Grouped, Photographs, Table
 from whorl.report.experiment import experiment_content, report_experiment
 from whorl.report.export import save_charts, save_figures, save_gallery
 from whorl.report.figures import drawings
@@ -19,6 +19,7 @@ __all__ = [
     "CutOut",
     "Drawing",
     "Example",
+    "Front",
     "Gallery",
     "Grouped",
     "Headline",

@@ -11,8 +11,18 @@ from typing import Any
 from whorl.evaluation import Comparison, Pose, Verdict, holm
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.report.content import Content, Photographs, Table
+from whorl.report.content import Content, Front, Photographs, Table
 from whorl.report.export import save_figures
+from whorl.report.front import (
+    classes_of,
+    fragile_first,
+    gate_front,
+    name_of,
+    strongest,
+    with_gallery,
+    withstood,
+    worst_poses,
+)
 from whorl.report.gallery import POSES, Gallery, described, examples, reach, recognised_first
 from whorl.report.headline import Headline, headline
 from whorl.report.page import write_report
@@ -88,13 +98,29 @@ def experiment_content(
         left_out=tuple(done.left_out),
         paper=tuple(tables),
         photographs=photographs,
-        verdict=verdict,
+        front=_front(done, verdict, device),
     )
 
 
 def headline_of(done: Done) -> Headline:
     """What was found, in a few sentences, without the rest of a report."""
     return headline(Content(title="", cells=done.cells, comparisons=holm(dict(_comparisons(done)))))
+
+
+def _front(done: Done, verdict: Verdict | None, device: str) -> Front:
+    """What the owner of a network reads first: of a gate its decision, with images to look at."""
+    found = done.whole
+    if verdict is None:
+        return withstood(found)
+    [target], worst = done.declaration.targets, strongest(verdict)
+    labels = {image.entry.id: image.entry.label for task in done.plan.tasks for image in task.images}
+    made = gate_front(found, target, verdict, classes_of(found, labels, done.labels))
+    poses = {"as it is": Pose()} if Pose() in found.poses else {}
+    poses |= {str(pose): pose for pose in worst_poses(found, target, name_of(worst)) if pose != Pose()}
+    shown = dict(list(poses.items())[: len(POSES)])
+    chosen = fragile_first(found, target, name_of(worst))[:_SHOWN_IMAGES]
+    gallery = run_gallery(done, worst.source, target, chosen, attacks=[worst.attack], poses=shown, device=device)
+    return with_gallery(made, gallery, len(done.ids))
 
 
 def plain_names(attacks: Sequence[str]) -> dict[str, tuple[str, ...]]:
