@@ -32,9 +32,9 @@ def _(network: str) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         law = _law(network, row["law"]) if column != "law" else {}
         if column in names:
-            return [float(np.median(law["pictures"][names[column]]))]
+            return [float(np.median(law["images"][names[column]]))]
         return (
-            [*(min(law["held"][name]) for name in ("same", "halves", "others")), len(law["pictures"]["c1"])]
+            [*(min(law["held"][name]) for name in ("same", "halves", "others")), len(law["images"]["c1"])]
             if law
             else None
         )

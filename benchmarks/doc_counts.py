@@ -114,7 +114,7 @@ def _() -> Cell:
         if column.startswith("the paper"):
             return list(results["paper"].get(name, []))
         rows = where(results["rows"], target=column.partition(" ")[0])
-        rows = [one for one in rows if one["pictures"].partition(" on ")[0] == name]
+        rows = [one for one in rows if one["images"].partition(" on ")[0] == name]
         return [100 * one["n_adversarial_correct"] / one["n"] for one in sorted(rows, key=lambda one: one["setting"])]
 
     return cell

@@ -48,15 +48,21 @@ def interval(value: float, of: Callable[[np.ndarray], Any], n: int, resamples: i
 
 
 def swap_test(leads: np.ndarray) -> float:
-    """Exact: how likely so large a sum is if each photograph may as well have the other sign."""
-    chances = {0: 1.0}
-    for lead in leads[leads != 0]:
-        moved: dict[int, float] = {}
-        for total, chance in chances.items():
-            for to in (total + lead, total - lead):
-                moved[to] = moved.get(to, 0.0) + chance / 2
-        chances = moved
-    return min(1.0, sum(chance for total, chance in chances.items() if abs(total) >= abs(leads.sum())))
+    """Exact: how likely so large a sum is if each photograph may as well have the other sign.
+
+    Leads that are not whole, as of a mean over poses, are rounded onto 2^15 steps.
+    """
+    size = np.abs(leads[leads != 0])
+    if not len(size):
+        return 1.0
+    step = size[0] if (size == size[0]).all() else 1.0 if (size == np.rint(size)).all() else size.sum() / 2**15
+    whole = np.rint(leads / step).astype(int)
+    steps = np.abs(whole[whole != 0])
+    chances = np.ones(1)  # that those which keep their sign add up to 0, 1, 2, ...
+    for k in steps:
+        chances = (np.pad(chances, (0, k)) + np.pad(chances, (k, 0))) / 2
+    sums = np.abs(2 * np.arange(len(chances)) - steps.sum())
+    return min(1.0, float(chances[sums >= abs(whole.sum())].sum()))
 
 
 def compared(data: Any, target: str, first: str, second: str, n: int) -> tuple[float, ...]:

@@ -135,6 +135,12 @@ def test_what_is_not_as_it_was_written_is_named(text: str, tmp_path: Path) -> No
     write_file(path, '{"b": {"c": 3}}')
     assert read_back(path, parse, remedy="") == 3
 
+    def forbidden(content: bytes) -> Any:
+        raise PermissionError(13, "Permission denied")  # what reading gives anybody but root
+
+    with pytest.raises(WhorlError, match=r"mine\.json cannot be read \(Permission denied\)\. Let this user read it"):
+        read_back(path, forbidden, remedy="at once")
+
 
 def test_names_that_are_no_text_are_written_as_text(tmp_path: Path) -> None:
     name = os.fsdecode(b"a\xff\x1b[31m")

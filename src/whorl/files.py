@@ -185,6 +185,8 @@ def read_back(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | No
         return parse(regular(path).read_bytes())
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise WhorlError(f"{path} cannot be read ({error.strerror}). Let this user read it.") from error
     except Exception as error:  # what a parser makes of damage is up to the damage
         raise damaged(path, error, remedy=remedy) from error
 

@@ -35,13 +35,13 @@ def test_error_shows_tables_and_writes_them(data: str, tmp_path: Path) -> None:
 def test_error_as_json(data: str, tmp_path: Path) -> None:
     result = invoke("analyze", "error", FIRST, "--data", data, *SMALL, "--json", "--precision", "float64")
     content = json.loads(result.stdout)
-    assert content["settings"]["pictures"] == 3
+    assert content["settings"]["images"] == 3
     assert [law["label"] for law in content["laws"]] == ["range 0.1", "kernel 0.6@5", "kernel uniform@3"]
     for law in content["laws"]:
         assert law["held"]["same"] == [3, 3]
-        measured, bound = law["pictures"]["distance"], law["pictures"]["distance_bound"]
+        measured, bound = law["images"]["distance"], law["images"]["distance_bound"]
         assert all(one <= other * 1.00001 for one, other in zip(measured, bound, strict=True))
-        assert law["constants"]["c1"] == pytest.approx(max(law["pictures"]["c1"]), rel=1e-4)
+        assert law["constants"]["c1"] == pytest.approx(max(law["images"]["c1"]), rel=1e-4)
         assert law["cosine_with_truth"]["truth"] == 1
     mine = content["laws"][1]["cosine_with_truth"]
     assert mine["kernel 0.6@5"] == mine["estimate"]  # its own law's kernel
@@ -53,7 +53,7 @@ def test_error_at_adversarial_images(data: str) -> None:
     figures = []
     for more in ((), ("--at", "fgsm")):
         result = invoke("analyze", "error", FIRST, "--data", data, *SMALL, "--json", *more)
-        figures.append(json.loads(result.stdout)["laws"][0]["pictures"]["c3"])
+        figures.append(json.loads(result.stdout)["laws"][0]["images"]["c3"])
     assert figures[0] != figures[1]
 
 

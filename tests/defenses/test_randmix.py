@@ -52,7 +52,7 @@ def literal_randmix(
 
 CASES = [
     {},
-    {"sigma": 0.0},
+    {"sigma": 10.0},
     {"colors": 1},
     {"colors": 8, "pixels": 3},
     {"noise": 0.0, "alpha": 2.5},
@@ -63,7 +63,7 @@ CASES = [
 @pytest.mark.parametrize("settings", CASES, ids=str)
 def test_matches_the_literal_definition(settings: dict[str, float]) -> None:
     x = torch.rand(3, 3, 9, 14, generator=torch.Generator().manual_seed(1))
-    full = {"colors": 5, "pixels": 100, "sigma": 10.0, "alpha": 10.0, "noise": 32 / 255} | settings
+    full = {"colors": 5, "pixels": 100, "sigma": 0.0, "alpha": 10.0, "noise": 32 / 255} | settings
     draws = draw(keys(3), 9 * 14, colors=int(full.pop("colors")), pixels=int(full.pop("pixels")))
     out = randmix(x, keys(3), **settings)  # type: ignore[arg-type]
     assert out.dtype == torch.float32
@@ -97,7 +97,7 @@ def test_paints_with_few_colors_of_the_image() -> None:
     # Two flat halves, hard assignment, no noise: the image is its own palette.
     x = torch.zeros(1, 3, 8, 8)
     x[..., 4:] = 0.8
-    torch.testing.assert_close(randmix(x, keys(1), noise=0.0, alpha=1000.0), x)
+    torch.testing.assert_close(randmix(x, keys(1), sigma=10.0, noise=0.0, alpha=1000.0), x)
 
 
 def test_gradient_with_the_colors_held_fixed() -> None:

@@ -13,15 +13,27 @@ from whorl import paper
 from whorl.evaluation import Comparison, Pose
 from whorl.paper import Compared
 from whorl.paper.comparison import judge
-from whorl.paper.export import CSV_COLUMNS, as_json, cost_lines, markdown, write_csv
+from whorl.paper.export import (
+    CSV_COLUMNS,
+    LEVELS,
+    as_json,
+    cost_lines,
+    level_rows,
+    markdown,
+    report_tables,
+    write_csv,
+)
 
 DEFENDED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
 
 
-def compared(name: str, fooled: Fooled, *, recognised: int = 150, **options: object) -> Compared:
+def compared(
+    name: str, fooled: Fooled, *, recognised: int = 150, profile: str = "offline", **options: object
+) -> Compared:
     item = paper.load(name)
-    declared = item.declaration("offline", **({"present": DEFENDED} | options))
-    return paper.compare_with_printed(item, Synthetic(declaration=declared, fooled=fooled, recognised=recognised))
+    declared = item.declaration(profile, **({"present": DEFENDED} | options))
+    done = Synthetic(declaration=declared, fooled=fooled, recognised=recognised)
+    return paper.compare_with_printed(item, done, profile)
 
 
 def invariant_wins(attack: str, source: str, target: str, pose: Pose) -> int:
@@ -103,6 +115,42 @@ def test_figures_stand_beside_the_papers() -> None:
     for value in lines["pgd"].values:  # of a pose, and of the mean over all
         low, high = value.interval or (0, 0)
         assert low < 40 < high
+
+
+def test_levels_are_compared_where_the_networks_are_the_papers_own_and_nowhere_else() -> None:
+    done = compared("table1", invariant_wins, profile="inception", attacks=["pgd", "ai-pgd", "ri-pgd"])
+    white, *others = done.blocks
+    assert white.title == "Inc-v3 → inception_v3, white-box"
+    lines = {line.attack: line for line in white.lines}
+    assert [value.difference for value in lines["ai-pgd"].values] == [-5.2, -10.3, -20.0, -8.7, -4.6, -9.8]
+    assert {value.difference for value in lines["ri-pgd"].values} == {None}
+    assert {value.difference for block in others for line in block.lines for value in line.values} == {None}
+    # 80.0 of 150 images, Wilson, less 85.2
+    assert level_rows(white)[1][1] == "-5.2 (-12.3 to +0.4)"
+    assert [row[0] for row in level_rows(white)] == ["pgd", "ai-pgd"]
+    assert all(not level_rows(block) for block in others)
+    assert "Of 12 levels on the paper's own networks 1 is within 5 points of the paper's" in done.summary
+    assert "the farthest is pgd, θ=0°, by -60.0." in done.summary
+    text = markdown(done)
+    assert text.count(LEVELS) == 1
+    assert "| `ri-pgd` (ours) |" in text
+    assert "Ours, and not in the paper: ri-pgd." in text
+    titles = [table.title for table in report_tables(done)]
+    assert sum(title.endswith(": levels") for title in titles) == 1
+
+
+@pytest.mark.parametrize(("name", "profile"), [("table1", "offline"), ("table6", "inception"), ("table6", "offline")])
+def test_a_network_that_stands_for_another_has_no_level(name: str, profile: str) -> None:
+    done = compared(name, invariant_wins, profile=profile)
+    assert {value.difference for block in done.blocks for line in block.lines for value in line.values} == {None}
+    assert "levels on the paper's own networks" not in done.summary
+
+
+def test_table_8_has_levels_behind_the_defences_of_the_papers_network() -> None:
+    done = compared("table8", invariant_wins, profile="inception")
+    own = {block.targets[0] for block in done.blocks if level_rows(block)}
+    defended = {f"inception_v3+{name}" for name in ("jpeg", "bitdepth", "resize-pad", "randmix")}
+    assert own == {"inception_v3", *defended}
 
 
 def test_table_4_is_about_means_and_costs() -> None:
@@ -213,7 +261,7 @@ def test_everything_can_be_written_and_read_back(tmp_path: Path) -> None:
 
 def test_markdown_has_a_table_a_block_and_the_command() -> None:
     text = markdown(compared("table3", invariant_wins), command="whorl paper table3")
-    assert text.startswith("### Table 3: Success rates under translation\n")
+    assert text.startswith("### Table 3: Success rates under translation (kernel of the authors' code, σ = l/6)\n")
     assert "| `ai-dim` | 80.0 / 94.1 ✓✓ | 80.0 / 93.5 ✓✓ | 80.0 / 93.8 |" in text
     assert text.count("| n | 150 | 150 | 300 |") == 4
     assert text.count("| attack | m=n=5 | m=n=20 | mean |\n| --- | --- | --- | --- |") == 4

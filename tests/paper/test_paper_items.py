@@ -12,7 +12,8 @@ import reference
 import whorl
 from whorl import WhorlError, paper
 from whorl.evaluation import PAPER_POSES, Pose
-from whorl.paper.item import Item, as_in_the_paper
+from whorl.paper.cast import cast
+from whorl.paper.item import Item, with_kernel
 from whorl.runs.declaration import AttackSpec
 
 READY = [name for name in paper.names() if paper.load(name).kind not in ("queries", "photographs")]
@@ -46,7 +47,7 @@ def test_declares_a_run(name: str, profile: str) -> None:
     assert [spec.title for spec in declared.attacks] == list(item.rows)
     assert declared.all_poses() == item.all_poses()
     assert (declared.data.folder, declared.data.limit, declared.seed) == ("samples", 3, 5)
-    assert declared.data.size == {"offline": 224, "paper": 299}[profile]
+    assert declared.data.size == {"offline": 224, "inception": 299, "paper": 299}[profile]
     known = {*whorl.model_names(), *DEFENDED}
     named = {part for name in declared.sources for part in name.split("+")}
     named |= {target.partition("+")[0] for target in declared.targets}
@@ -65,16 +66,28 @@ def test_tables_1_to_4_craft_the_same_images() -> None:
     assert all(nine[spec.title] == spec for one in declared for spec in one.attacks)
 
 
-@pytest.mark.parametrize("profile", paper.PROFILES)
-@pytest.mark.parametrize("name", READY)
-def test_affine_invariant_rows_have_the_kernel_of_the_authors_code(name: str, profile: str) -> None:
-    declared = paper.load(name).declaration(profile, present=DEFENDED)
-    rows = [spec for spec in declared.attacks if spec.name.startswith("ai-")]
+@pytest.mark.parametrize("kernel", ["reference", "printed"])
+@pytest.mark.parametrize("name", [name for name in READY if name not in ("ablation-sigma", "ablation-size")])
+def test_affine_invariant_rows_have_the_kernel_that_was_asked_for(name: str, kernel: str) -> None:
+    item = paper.load(name)
+    declared = item.declaration("inception", kernel=kernel, present=DEFENDED)
+    rows = [spec for spec in declared.attacks if isinstance(spec.build().estimator, whorl.AffineInvariant)]  # type: ignore[attr-defined]
     assert rows
-    for spec in rows:
-        said, made = spec.settings["estimator"]["sigma"], spec.build().estimator  # type: ignore[attr-defined]
-        assert made.sigma == said
-        assert said == "reference" or name in ("ablation-sigma", "ablation-size")
+    for spec in rows:  # said in the declaration, so that a record depends on no default
+        assert spec.settings["estimator"]["sigma"] == kernel
+        assert spec.build().estimator.sigma == kernel  # type: ignore[attr-defined]
+    assert {"reference": "authors' code, σ = l/6", "printed": "as printed, σ = l/√3"}[kernel] in declared.title
+
+
+@pytest.mark.parametrize("name", ["ablation-sigma", "ablation-size"])
+def test_a_kernel_that_nothing_would_take_is_refused(name: str) -> None:
+    item = paper.load(name)
+    assert all("sigma" in spec.settings["estimator"] for spec in item.declaration().attacks if spec.name == "ai-dim")
+    assert "kernel of" not in item.declaration().title
+    with pytest.raises(WhorlError, match=f"every row of {name} says its kernel itself"):
+        item.declaration(kernel="printed")
+    with pytest.raises(WhorlError, match=r"unknown kernel 'print'\. Did you mean 'printed'"):
+        paper.load("table1").declaration(kernel="print")
 
 
 def test_the_kernel_of_the_authors_code_is_a_sixth_of_its_reach() -> None:
@@ -93,19 +106,20 @@ def test_the_kernel_of_the_authors_code_is_a_sixth_of_its_reach() -> None:
         AttackSpec(name="eot", settings={"samples": 3}),
         AttackSpec(name="nes"),
         AttackSpec(name="ai-best"),
+        AttackSpec(name="ri-dim"),
         AttackSpec(name="ai-dim", settings={"estimator": {"type": "AffineInvariant", "sigma": 1.7}}),
         AttackSpec(name="dim", settings={"estimator": {"type": "PolarGridInvariant", "sigma": 0.7}}),
     ],
     ids=lambda spec: spec.name,
 )
 def test_attacks_that_have_a_kernel_of_their_own_or_none_stay(spec: AttackSpec) -> None:
-    assert as_in_the_paper(spec) is spec
+    assert with_kernel(spec, "printed") is spec
 
 
 def test_other_settings_stay_beside_the_kernel() -> None:
     table = {"type": "AffineInvariant", "scaling": False}
     spec = AttackSpec(name="ai-dim", label="mine", settings={"steps": 3, "estimator": table})
-    made = as_in_the_paper(spec)
+    made = with_kernel(spec)
     assert (made.title, made.settings["steps"]) == ("mine", 3)
     assert made.build() == whorl.attack(
         "ai-dim", steps=3, estimator=whorl.AffineInvariant(sigma="reference", scaling=False)
@@ -133,7 +147,33 @@ def test_a_missing_defended_network_drops_its_column_and_says_so() -> None:
 def test_the_paper_profile_says_what_it_cannot_have() -> None:
     about = paper.load("table6").declaration("paper").about
     assert "ALP is left out" in about
-    assert "Res-v2-152 has no public weights" in about
+    assert "timm has no Res-v2-152" in about
+    assert "the paper's, by its platform, is ens4_adv_inception_v3" in about
+
+
+def test_the_inception_profile_has_the_papers_network_and_never_one_that_was_attacked_behind_a_defence() -> None:
+    declared = paper.load("table8").declaration("inception", present=DEFENDED)
+    assert declared.sources == ("inception_v3",)
+    assert declared.targets[0] == "inception_v3"
+    for name in ("table6", "table7"):
+        who = cast(paper.load(name), paper.load_profile("inception"), present=DEFENDED)
+        attacked = {part for _, source in who.sources for part in source.split("+")}
+        assert attacked.isdisjoint({target.partition("+")[0].partition(".")[0] for _, target in who.targets})
+
+
+def test_rows_beside_the_papers_are_run_where_they_are_asked_for() -> None:
+    item = paper.load("table1")
+    assert [spec.title for spec in item.declaration().attacks] == list(item.rows)
+    everything = [spec.title for spec in item.declaration(beside=True).attacks]
+    assert everything == [*item.rows, "ri-fgsm", "ri-pgd", "ri-mim", "ri-dim", "ai-best", "eot-adam"]
+    some = item.declaration(attacks=["eot", "ai-dim", "eot-adam", "ri-dim"]).attacks
+    assert [spec.title for spec in some] == ["ai-dim", "eot", "ri-dim", "eot-adam"]
+    made = {spec.title: spec.build() for spec in some}
+    assert made["ri-dim"] == whorl.attack("ri-dim")
+    assert made["eot-adam"] == whorl.attack("eot", optimizer="adam")
+    assert made["eot"] == whorl.attack("eot")
+    with pytest.raises(ValidationError, match="must have other names"):
+        Item.model_validate(_altered(beside=("ai-dim",)))
 
 
 def test_who_stands_for_whom_is_told() -> None:
@@ -194,6 +234,8 @@ def test_a_profile_of_your_own(tmp_path: Path) -> None:
         ('name = "mine"\ncolour = 1\n[networks]', "colour: unknown setting"),
         ('name = "mine"\n[networks]\nblack = ["b"]', "table1 has no source in profile mine"),
         ('name = "mine"\n[networks]\nwhite = ["a", "b"]', "white is a source and needs one network"),
+        ('name = "mine"\nown = ["white"]\n[networks]\nwhite = ["*.a"]', "white must name one network, the paper's"),
+        ('name = "mine"\nown = ["black"]\n[networks]\nwhite = ["a"]', "black must name one network, the paper's"),
     ],
 )
 def test_a_bad_profile_is_refused(text: str, problem: str, tmp_path: Path) -> None:

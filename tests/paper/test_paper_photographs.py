@@ -74,7 +74,7 @@ def test_the_whole_table_on_a_few_images_of_the_paper_s_data_set(tmp_path: Path)
     item = paper.load("table5")
     compared = reproduce_photographs(item, tmp_path / "run", options, page=page, figures=figures)
     [block] = compared.blocks
-    assert [line.attack for line in block.lines] == ["clean", "eot-quick", "dim", "ti-dim", "ai-dim", "ai-ram"]
+    assert [line.attack for line in block.lines] == ["clean", "eot-quick", "dim", "ti-dim", "ai-dim"]
     assert [value.printed for value in block.lines[1].values] == [24.3, 21.6, 18.0]
     assert {value.n for line in block.lines for value in line.values} == {3}
     pairs = {(one.first, one.second) for one in compared.orderings}

@@ -202,7 +202,7 @@ def as_json(done: Calibrated) -> dict[str, Any]:
         "settings": dict(done.options.settings),
         "gradients": done.gradients,
         "targets": list(done.answers.targets),
-        "pictures": done.answers.images,
+        "images": done.answers.images,
         "winner": {"label": done.winner.label, "estimator": done.winner.estimator},
         "optimism": done.chosen.optimism,
         "judged": [asdict(one) for one in done.chosen.judged],

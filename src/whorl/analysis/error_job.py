@@ -101,7 +101,7 @@ class ErrorMeasurement:
         """Give everything as JSON values; what is undefined is null."""
         of = self.options
         settings = {name: getattr(of, name) for name in ("draws", "loss", "seed", "at", "source", "precision")}
-        about = {"model": of.model, "pictures": self.images, "size": self.side, **settings}
+        about = {"model": of.model, "images": self.images, "size": self.side, **settings}
         return {
             "settings": {**about, "data": str(of.data or "samples")},
             "laws": [law_as_json(one) for one in self.laws],

@@ -166,7 +166,7 @@ def law_as_json(one: LawMeasurement) -> dict[str, Any]:
         "estimator": repr(law.estimator),
         "constants": {"c1": float(b.c1.max()), "c2": float(b.c2.max()), "c3": float(b.c3.min())},
         "held": {name: list(counts) for name, counts in one.held().items()},
-        "pictures": {field.name: _listed(getattr(b, field.name)) for field in fields(b)}
+        "images": {field.name: _listed(getattr(b, field.name)) for field in fields(b)}
         | {"distance_bound": _listed(b.distance_bound()), "cosine_bound": _listed(b.cosine_bound())},
         "steps": {
             after: {
@@ -221,7 +221,7 @@ def draw(content: Mapping[str, Any]) -> Figure:
     titles = ("corollary 1, median image", "cosine with the gradient of the mean loss")
     figure = panels(cols=2, titles=titles, height=560, column_widths=[0.44, 0.56])
     laws = content["laws"]
-    bounded = {name: [median(law["pictures"][key]) for law in laws] for key, name in _BOUNDED.items()}
+    bounded = {name: [median(law["images"][key]) for law in laws] for key, name in _BOUNDED.items()}
     cosines = {name: [law["cosine_with_truth"][way] for law in laws] for way, name in _CURVES.items()}
     labels = [law["label"] for law in laws]
     drawn: list[tuple[Mapping[str, Sequence[float | None]], str]] = [(bounded, "legend"), (cosines, "legend2")]

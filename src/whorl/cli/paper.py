@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,20 +22,25 @@ from whorl.paper.comparison import Compared, ComparedTable
 from whorl.paper.declaration import rows_of_each
 from whorl.paper.export import (
     LEGEND,
+    LEVELS,
     as_json,
     cost_lines,
     heading,
     held_against,
+    level_rows,
     markdown,
     rows_of,
     write_csv,
 )
+from whorl.paper.item import Kernel
 
 LIST = "list"
 _EXAMPLES = """
 Example: whorl paper list
 
 Example: whorl paper table1 table2 table3 --data photos/ --quick
+
+Example: whorl paper table1 --profile inception --data nips17/ --kernel printed --device cuda
 
 Example: whorl paper table6 --profile paper --data nips17/ --device cuda --markdown table6.md
 """
@@ -49,16 +55,23 @@ def paper(
     profile: Annotated[
         str,
         typer.Option(
-            help="Networks: offline (the zoo's), paper (the paper's own, from a hub), or a TOML file of yours."
+            help="Networks: offline (the zoo's), inception (Inception-v3 itself, by npm), paper (the paper's, from a "
+            "hub), or a TOML file of yours."
         ),
     ] = "offline",
+    kernel: Annotated[
+        Kernel, typer.Option(help="Of ai- rows: reference (the authors' code, σ = l/6) or printed (the text, l/√3).")
+    ] = "reference",
     data: DataSet = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
     size: Annotated[
-        int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 for the paper's.")
+        int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 otherwise.")
     ] = None,
     attacks: Annotated[str | None, typer.Option(help="Only these rows, joined by commas.")] = None,
     without: Annotated[str | None, typer.Option(help="Leave these rows out, joined by commas, such as eot.")] = None,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Add rows that the paper does not have: ri-, ai-best, EOT with Adam.")
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="EOT with 100 gradients an image instead of 2,500, and called eot-quick.")
     ] = False,
@@ -95,9 +108,10 @@ def paper(
         if file is not None:
             check_writable(file)
     suite.load_profile(profile)
-    chosen = rows_of_each(items, split_names(attacks), split_names(without))
+    chosen = rows_of_each(items, split_names(attacks), split_names(without), beside=beside)
     options = suite.PaperOptions(
         profile=profile,
+        kernel=kernel,
         data=data,
         limit=limit,
         size=size,
@@ -145,7 +159,10 @@ def _show(made: suite.Reproduced) -> None:
     for block in compared.blocks:
         console.print()
         console.print(Text(block.title, style="bold"))
-        console.print(_table(block))
+        console.print(_table(block, rows_of(block)))
+        if far := level_rows(block):
+            console.print(Text(LEVELS, style="dim"), soft_wrap=True)
+            console.print(_table(block, far))
     console.print()
     for line in cost_lines(compared.costs):
         console.print(Text(line), soft_wrap=True)
@@ -162,8 +179,8 @@ def _show(made: suite.Reproduced) -> None:
     console.print()
 
 
-def _table(block: ComparedTable) -> Table:
+def _table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> Table:
     shown = table("attack", *block.columns, numbers=True)
-    for row in rows_of(block):
+    for row in rows:
         shown.add_row(*row)
     return shown

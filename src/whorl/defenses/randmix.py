@@ -42,7 +42,7 @@ def randmix(
     *,
     colors: int = 5,
     pixels: int = 100,
-    sigma: float = 10.0,
+    sigma: float = 0.0,
     alpha: float = 10.0,
     noise: float = 32 / 255,
 ) -> Tensor:
@@ -58,8 +58,8 @@ def randmix(
         keys: (B,) int64, one random key an image (``whorl.randomness.image_keys``).
         colors: how many colours to repaint with.
         pixels: how many pixels the colours are chosen from (with repetition).
-        sigma: how strongly colours keep apart. 0 chooses at random, which is what the evaluation platform of
-            the paper does in effect: it has the setting, but never updates the distances.
+        sigma: how strongly colours keep apart. 0 chooses at random, which is what the evaluation platform of the paper
+            does in effect: its code says 10, but never updates the distances from their common start.
         alpha: how hard pixels are assigned to the nearest colour.
         noise: standard deviation of both noises, on [-1, 1].
 
@@ -89,7 +89,7 @@ class RandMix(Record):
     Args:
         colors: how many colours to repaint with.
         pixels: how many pixels the colours are chosen from.
-        sigma: how strongly colours keep apart.
+        sigma: how strongly colours keep apart; 10 is what the published method means to do.
         alpha: how hard pixels are assigned to the nearest colour.
         noise: standard deviation of the noise, on [-1, 1].
     """
@@ -99,7 +99,7 @@ class RandMix(Record):
     samples: ClassVar[int] = 10  # draws that are averaged by default
     colors: Count = 5
     pixels: Count = 100
-    sigma: NotNegative = 10.0
+    sigma: NotNegative = 0.0
     alpha: NotNegative = 10.0
     noise: NotNegative = 32 / 255
 

@@ -44,7 +44,7 @@ def load_defense(name: str, clf: nn.Module, **settings: Any) -> Defended:
     ``jpeg``                ``quality=75``
     ``bitdepth``            ``levels=4``
     ``resize-pad``          ``min_scale=0.875, samples=1``
-    ``randmix``             ``colors=5, pixels=100, sigma=10, alpha=10, noise=32/255, samples=10``
+    ``randmix``             ``colors=5, pixels=100, sigma=0, alpha=10, noise=32/255, samples=10``
     ======================  =====================================================================
 
     Args:

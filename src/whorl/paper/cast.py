@@ -8,16 +8,16 @@ from fnmatch import fnmatchcase
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 import whorl
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.item import Item, PaperNetwork
 from whorl.runs.toml import TomlTable, read_toml, validated
 
-PROFILES = ("offline", "paper")
+PROFILES = ("offline", "inception", "paper")
 
 
 class Profile(TomlTable):
@@ -30,6 +30,7 @@ class Profile(TomlTable):
         networks: by role, as ``whorl.load_model`` takes them, with defences as in ``resnet18+jpeg``; ``a+b`` for an
             ensemble. ``*.ens-at`` is every network of such a name that is there.
         notes: by role, what to know about the choice.
+        own: roles whose network is the paper's own, not one that stands for it.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -37,6 +38,15 @@ class Profile(TomlTable):
     size: Annotated[int, Field(ge=1)] | None = None
     networks: Mapping[str, Annotated[tuple[str, ...], Field(strict=False)]]
     notes: Mapping[str, str] = Field(default_factory=dict)
+    own: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _own_are_single(self) -> Self:
+        for role in self.own:
+            names = self.networks.get(role, ())
+            if len(names) != 1 or "*" in names[0]:
+                raise ValueError(f"own: {role} must name one network, the paper's; got {list(names)}")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +57,13 @@ class Cast:
         sources: the paper's networks that images are crafted on, each with what stands for it.
         targets: the paper's networks that are evaluated, each with what stands for it: one or more.
         notes: who is missing and why, and what a profile says of its choice.
+        own: roles that the paper's own network plays.
     """
 
     sources: tuple[tuple[PaperNetwork, str], ...]
     targets: tuple[tuple[PaperNetwork, str], ...]
     notes: tuple[str, ...]
+    own: frozenset[str] = frozenset()
 
     def lines(self) -> list[str]:
         """Say who stands for whom, as in ``Inc-v3 → resnet18``; each once."""
@@ -66,7 +78,7 @@ def load_profile(name: str | Path | Profile) -> Profile:
     """Get a profile.
 
     Args:
-        name: "offline" or "paper", or a TOML file of your own.
+        name: "offline", "inception" or "paper", or a TOML file of your own.
 
     Raises:
         WhorlError: there is no such profile, or the file does not hold one.
@@ -108,7 +120,9 @@ def cast(item: Item, profile: Profile, present: Collection[str] | None = None) -
     for what, players in (("source", sources), ("target", targets)):
         if not players:
             raise WhorlError(f"{item.name} has no {what} in profile {profile.name}: {' '.join(notes)}")
-    return Cast(sources=tuple(sources), targets=tuple(targets), notes=tuple(dict.fromkeys(notes)))
+    return Cast(
+        sources=tuple(sources), targets=tuple(targets), notes=tuple(dict.fromkeys(notes)), own=frozenset(profile.own)
+    )
 
 
 def _players(part: PaperNetwork, profile: Profile, known: Collection[str], notes: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from whorl.data.sets import seen_from
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.cast import Profile, cast, load_profile
-from whorl.paper.item import Item, spaced
+from whorl.paper.item import KERNELS, Item, Kernel, spaced, with_kernel
 from whorl.runs.declaration import AttackSpec, Declaration
 from whorl.runs.images import SAMPLES, Data
 
@@ -23,14 +23,16 @@ class PaperOptions:
     """What to run of a table or figure, on what, and where.
 
     Attributes:
-        profile: who stands for the paper's networks: "offline", "paper", a TOML file, or a profile itself.
+        profile: who stands for the paper's networks: "offline", "inception", "paper", a TOML file, or a profile itself.
+        kernel: of affine-invariant rows that say no other: "reference" (the authors' code) or "printed" (the text).
         data: folder of labelled images, or a CSV list; the bundled samples if None.
         limit: take only the first so many.
         size: side in pixels to resize to; the profile's if None.
         seed: of all randomness.
         batch_size: images at a time.
-        attacks: rows to run; all if empty.
+        attacks: rows to run; all of the paper's if empty.
         without: rows to leave out.
+        beside: whether to run the rows that the paper does not have, too.
         quick: whether EOT takes 100 gradients an image instead of 2,500; its row is then called ``eot-quick``.
         device: "auto", "cpu", "cuda" or "cuda:1".
         engine: "local" or "ray".
@@ -41,6 +43,7 @@ class PaperOptions:
     """
 
     profile: str | Path | Profile = "offline"
+    kernel: Kernel = "reference"
     data: str | Path | None = None
     limit: int | None = None
     size: int | None = None
@@ -48,6 +51,7 @@ class PaperOptions:
     batch_size: int | None = None
     attacks: Sequence[str] = ()
     without: Sequence[str] = ()
+    beside: bool = False
     quick: bool = False
     device: str = "auto"
     engine: str = "local"
@@ -56,9 +60,19 @@ class PaperOptions:
     page: bool = False
     figures: bool = False
 
+    def __post_init__(self) -> None:
+        if self.kernel not in KERNELS:
+            raise unknown_name("kernel", self.kernel, KERNELS, hint=f"Kernels: {', '.join(KERNELS)}.")
+
     def rows(self, item: Item) -> list[AttackSpec]:
-        """The chosen rows of a table or figure; see :func:`chosen_rows`."""
-        chosen = chosen_rows(item, self.attacks, self.without)
+        """The chosen rows of a table or figure, with the kernel to take; see :func:`chosen_rows`.
+
+        Raises:
+            WhorlError: a row is unknown, none is left, or another kernel is asked for where every row has its own.
+        """
+        if self.kernel != "reference" and not item.takes_kernel:
+            raise WhorlError(f"every row of {item.name} says its kernel itself; leave kernel={self.kernel!r} out.")
+        chosen = [with_kernel(spec, self.kernel) for spec in chosen_rows(item, self.attacks, self.without, self.beside)]
         return [quicker(spec) for spec in chosen] if self.quick else chosen
 
 
@@ -89,7 +103,7 @@ def declaration(
     who = cast(item, chosen, present)
     return Declaration(
         name=item.name,
-        title=f"{spaced(item.name)}: {item.title}",
+        title=full_title(item, options.kernel),
         about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
         seed=options.seed,
         data=Data(
@@ -105,15 +119,27 @@ def declaration(
     )
 
 
+def full_title(item: Item, kernel: Kernel = "reference") -> str:
+    """Name a table or figure, with the kernel of its affine-invariant rows where they have none of their own.
+
+    >>> from whorl.paper import load
+    >>> full_title(load("table1"))
+    "Table 1: Success rates under rotation (kernel of the authors' code, σ = l/6)"
+    """
+    said = f" ({KERNELS[kernel]})" if item.takes_kernel else ""
+    return f"{spaced(item.name)}: {item.title}{said}"
+
+
 def rows_of_each(
-    items: Sequence[Item], attacks: Sequence[str] = (), without: Sequence[str] = ()
+    items: Sequence[Item], attacks: Sequence[str] = (), without: Sequence[str] = (), *, beside: bool = False
 ) -> list[tuple[str, ...]]:
     """Choose rows of several tables by one pair of lists: a row must be in one of them at least, not in all.
 
     Args:
         items: tables and figures.
-        attacks: rows to run; all if empty.
+        attacks: rows to run; all of the paper's if empty.
         without: rows to leave out.
+        beside: whether to run the rows that the paper does not have, too.
 
     Returns:
         For each item, the rows to run.
@@ -125,16 +151,17 @@ def rows_of_each(
     >>> rows_of_each([load("table4"), load("figure4")], without=["eot"])
     [('ai-dim',), ('dim', 'ai-dim')]
     """
-    known = list(dict.fromkeys(row for item in items for row in item.rows))
+    known = list(dict.fromkeys(row for item in items for row in (*item.rows, *item.rows_beside)))
     for name in (*attacks, *without):
         if name.lower() not in known:
             raise unknown_name("row", name, known, hint=f"There are: {', '.join(known)}.")
     chosen = []
     for item in items:
-        own = [name for name in attacks if name.lower() in item.rows]
+        there = {*item.rows, *item.rows_beside}
+        own = [name for name in attacks if name.lower() in there]
         if attacks and not own:
             raise WhorlError(f"no row of {item.name} is left; it has: {', '.join(item.rows)}.")
-        left = chosen_rows(item, own, [name for name in without if name.lower() in item.rows])
+        left = chosen_rows(item, own, [name for name in without if name.lower() in there], beside)
         chosen.append(tuple(spec.title for spec in left))
     return chosen
 
@@ -162,19 +189,31 @@ def not_run(item: Item, labels: Iterable[str]) -> Iterator[str]:
         yield f"Not run: {', '.join(missing)}."
     if any(label.endswith(QUICK_SUFFIX) for label in run):
         yield "eot-quick is EOT with 100 gradients an image instead of 2,500: weaker, and not the paper's."
+    ours = [label for label in run if row_of(label) in item.rows_beside]
+    if ours:
+        adam = ". eot-adam is EOT with Adam's steps instead of the gradient's sign" if "eot-adam" in ours else ""
+        yield f"Ours, and not in the paper: {', '.join(ours)}{adam}."
 
 
-def chosen_rows(item: Item, attacks: Sequence[str], without: Sequence[str]) -> list[AttackSpec]:
-    """Pick rows by name: those of ``attacks``, or all, less those of ``without``.
+def chosen_rows(item: Item, attacks: Sequence[str], without: Sequence[str], beside: bool = False) -> list[AttackSpec]:
+    """Pick rows by name: those of ``attacks``, or all of the paper's, less those of ``without``.
+
+    Args:
+        item: a table or figure.
+        attacks: rows; those that the paper does not have can be named too.
+        without: rows.
+        beside: whether to take all that the paper does not have besides.
 
     Raises:
         WhorlError: a row is unknown, or none is left.
     """
+    known = (*item.rows, *item.rows_beside)
     for name in (*attacks, *without):
-        if name.lower() not in item.rows:
-            raise unknown_name("row", name, item.rows, hint=f"{item.name} has: {', '.join(item.rows)}.")
-    wanted = {name.lower() for name in attacks or item.rows} - {name.lower() for name in without}
-    left = [spec for spec in item.attacks if spec.title in wanted]
+        if name.lower() not in known:
+            raise unknown_name("row", name, known, hint=f"{item.name} has: {', '.join(known)}.")
+    wanted = {name.lower() for name in attacks or item.rows}.union(item.rows_beside if beside else ())
+    wanted -= {name.lower() for name in without}
+    left = [spec for spec in (*item.attacks, *item.beside) if spec.title in wanted]
     if not left:
         raise WhorlError(f"no row of {item.name} is left; it has: {', '.join(item.rows)}.")
     return left

@@ -10,7 +10,7 @@ from typing import Any
 from whorl import files
 from whorl.evaluation import FEWEST
 from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, ComparedTable, Cost, Value
-from whorl.paper.item import spaced
+from whorl.paper.declaration import full_title
 from whorl.report.content import Table
 
 LEGEND = (
@@ -22,7 +22,11 @@ LEGEND = (
 )
 CSV_COLUMNS = (
     *("item", "profile", "source", "target", "column", "attack", "ours", "printed"),
-    *("low", "high", "n_clean_correct", "images", "marks"),
+    *("low", "high", "n_clean_correct", "images", "marks", "difference", "ours_only", "kernel"),
+)
+LEVELS = (
+    "Ours less the paper's, in points, with our 95% interval, for source and target are the paper's own networks; what "
+    "another choice of images would have given the paper is not known."
 )
 
 
@@ -60,8 +64,32 @@ def rows_of(block: ComparedTable, *, intervals: bool = False) -> list[tuple[str,
         shown = text_of(value, block.digits, interval=intervals)
         return shown if shared else f"{shown}, n = {value.n}"
 
-    rows = [(line.attack, *(text(value) for value in line.values)) for line in block.lines]
+    rows = [(name_of(line), *(text(value) for value in line.values)) for line in block.lines]
     return [*rows, ("n", *(_counted(counts.pop()) for counts in below))] if rows and shared else rows
+
+
+def name_of(line: ComparedRow) -> str:
+    """What a row is called; one that the paper does not have is marked.
+
+    >>> name_of(ComparedRow(attack="ri-dim", values=(), ours=True))
+    'ri-dim (ours)'
+    """
+    return f"{line.attack} (ours)" if line.ours else line.attack
+
+
+def level_rows(block: ComparedTable) -> list[tuple[str, ...]]:
+    """How far our levels are from the printed ones, as text; no rows unless the networks are the paper's own."""
+
+    def text(value: Value) -> str:
+        if value.difference is None or value.printed is None:
+            return "–"
+        if value.interval is None:
+            return f"{value.difference:+.1f}"
+        low, high = (end - value.printed for end in value.interval)
+        return f"{value.difference:+.1f} ({low:+.1f} to {high:+.1f})"
+
+    lines = [line for line in block.lines if any(value.difference is not None for value in line.values)]
+    return [(name_of(line), *map(text, line.values)) for line in lines]
 
 
 def held_against(compared: Compared) -> str:
@@ -102,9 +130,9 @@ def markdown(compared: Compared, *, command: str = "") -> str:
     item = compared.item
     parts = [f"### {heading(compared)}", item.about, f"Profile {compared.profile}: {'; '.join(compared.players)}."]
     for block in compared.blocks:
-        rows = [("attack", *block.columns), ("---",) * (1 + len(block.columns))]
-        rows += [(f"`{name}`" if name != "n" else name, *values) for name, *values in rows_of(block)]
-        parts += [f"**{block.title}**", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+        parts += [f"**{block.title}**", _markdown_table(block, rows_of(block))]
+        if far := level_rows(block):
+            parts += [LEVELS, _markdown_table(block, far)]
     parts += [" ".join(cost_lines(compared.costs)), compared.summary]
     if any(value.marks for block in compared.blocks for line in block.lines for value in line.values):
         parts.append(f"{LEGEND} {held_against(compared)}")
@@ -116,9 +144,17 @@ def markdown(compared: Compared, *, command: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _markdown_table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> str:
+    shown = [("attack", *block.columns), ("---",) * (1 + len(block.columns))]
+    for name, *values in rows:
+        attack, *mark = name.split(" ", 1)
+        shown.append((" ".join((f"`{attack}`" if attack != "n" else attack, *mark)), *values))
+    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+
+
 def heading(compared: Compared) -> str:
-    """As in ``Table 1: Success rates under rotation``."""
-    return f"{spaced(compared.item.name)}: {compared.item.title}"
+    """As in ``Table 1: Success rates under rotation (kernel of the authors' code, σ = l/6)``."""
+    return full_title(compared.item, compared.kernel)
 
 
 def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
@@ -131,6 +167,7 @@ def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
                 yield (
                     *(compared.item.name, compared.profile, block.source, target, column, line.attack),
                     *(*numbers, value.n, compared.images, value.marks),
+                    *(_rounded(value.difference), int(line.ours), compared.kernel),
                 )
 
 
@@ -146,6 +183,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
         "title": compared.item.title,
         "about": compared.item.about,
         "profile": compared.profile,
+        "kernel": compared.kernel,
         "images": compared.images,
         "players": list(compared.players),
         "blocks": [asdict(block) for block in compared.blocks],
@@ -169,16 +207,15 @@ def report_tables(compared: Compared) -> tuple[Table, ...]:
     """
     said = (compared.summary, *cost_lines(compared.costs), *compared.notes)
     about = " ".join(filter(None, said))
-    tables = [
-        Table(
-            title=f"{heading(compared)}: {block.title}",
-            about=f"{LEGEND} {held_against(compared)}" if compared.item.printed else about,
-            columns=("attack", *block.columns),
-            rows=tuple(rows := rows_of(block, intervals=True)),
-            notes=(*(_note(line) for line in block.lines), *[""] * (len(rows) - len(block.lines))),
-        )
-        for block in compared.blocks
-    ]
+    tables = []
+    for block in compared.blocks:
+        title, columns = f"{heading(compared)}: {block.title}", ("attack", *block.columns)
+        rows, far = rows_of(block, intervals=True), level_rows(block)
+        legend = f"{LEGEND} {held_against(compared)}" if compared.item.printed else about
+        notes = (*(_note(line) for line in block.lines), *[""] * (len(rows) - len(block.lines)))
+        tables.append(Table(title=title, about=legend, columns=columns, rows=tuple(rows), notes=notes))
+        if far:
+            tables.append(Table(title=f"{title}: levels", about=LEVELS, columns=columns, rows=tuple(far)))
     if compared.item.printed:
         summary = Table(
             title=f"{heading(compared)}: orderings that are the other way round",

@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from whorl.errors import unknown_name
-from whorl.estimators import AffineInvariant, RotationInvariant
+from whorl.estimators import AffineInvariant
 from whorl.estimators.polar_grids import PolarGridInvariant
 from whorl.evaluation import Pose, poses
 from whorl.runs.declaration import AttackSpec, Grid
@@ -29,9 +29,13 @@ Groups = tuple[tuple[float, ...], ...]
 """What the paper printed in one row: for each pose, a figure for each target."""
 
 
-PAPER_SIGMA = "reference"
-"""Of every affine-invariant attack here that does not say its own: the paper's figures are those of its authors' code,
-whatever kernel whorl takes by default."""
+Kernel = Literal["reference", "printed"]
+"""Of every affine-invariant attack here that does not say its own: that of the authors' code, which the paper's figures
+are those of, or that of its text. Whatever whorl takes by default, a declaration says it."""
+KERNELS: dict[Kernel, str] = {
+    "reference": "kernel of the authors' code, σ = l/6",
+    "printed": "kernel as printed, σ = l/√3",
+}
 
 
 class _Table(BaseModel):
@@ -118,7 +122,8 @@ class Item(_Table):
         about: what it measures, and where the paper is unclear.
         sources: networks that images are crafted on.
         targets: networks that are evaluated.
-        attacks: its rows. Affine-invariant ones have the kernel of the authors' code unless they say another.
+        attacks: its rows; see :func:`with_kernel` for the kernel of affine-invariant ones.
+        beside: rows that the paper does not have, to run beside its own where they are asked for.
         orderings: pairs of rows of which the paper says that the first is above the second.
         poses: its poses; a surface has a grid instead.
         grid: the angles and scales of a surface.
@@ -136,6 +141,7 @@ class Item(_Table):
     sources: Annotated[tuple[PaperNetwork, ...], Field(min_length=1)]
     targets: Annotated[tuple[PaperNetwork, ...], Field(min_length=1)]
     attacks: Annotated[tuple[AttackSpec, ...], Field(min_length=1)]
+    beside: tuple[AttackSpec, ...] = ()
     orderings: tuple[tuple[str, str], ...] = ()
     poses: tuple[LabelledPose, ...] = ()
     grid: Grid | None = None
@@ -145,16 +151,13 @@ class Item(_Table):
     printed_seconds: Mapping[str, float] = Field(default_factory=dict)
     printed_queries: Mapping[str, Groups] = Field(default_factory=dict)
 
-    @field_validator("attacks")
-    @classmethod
-    def _with_the_kernel_of_the_paper(cls, attacks: tuple[AttackSpec, ...]) -> tuple[AttackSpec, ...]:
-        return tuple(as_in_the_paper(spec) for spec in attacks)
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.grid is None) == (not self.poses):
             raise ValueError("expected either poses or a grid")
         rows, roles = set(self.rows), {part.role for part in self.sources}
+        if rows.intersection(self.rows_beside):
+            raise ValueError(f"rows beside the paper's must have other names; got {self.rows_beside}")
         for pair in self.orderings:
             if not rows.issuperset(pair):
                 raise ValueError(f"the ordering {pair} names a row that is not there")
@@ -164,8 +167,7 @@ class Item(_Table):
             raise ValueError(f"printed figures are of {sorted(self.printed)}, sources are {sorted(roles)}")
         groups = 1 if self.kind == "mean" else len(self.poses)
         for table in (*self.printed.values(), self.printed_queries):
-            # Of photographs, a row of ours may stand beside the printed ones.
-            if table and set(table) != rows and not (self.kind == "photographs" and rows.issuperset(table)):
+            if table and set(table) != rows:
                 raise ValueError(f"printed rows are {sorted(table)}, attacks are {sorted(rows)}")
             for row, printed in table.items():
                 if len(printed) != groups or any(len(group) != len(self.targets) for group in printed):
@@ -176,6 +178,16 @@ class Item(_Table):
     def rows(self) -> tuple[str, ...]:
         """What the rows are called: the attacks' labels."""
         return tuple(spec.title for spec in self.attacks)
+
+    @property
+    def rows_beside(self) -> tuple[str, ...]:
+        """What the rows are called that the paper does not have."""
+        return tuple(spec.title for spec in self.beside)
+
+    @property
+    def takes_kernel(self) -> bool:
+        """Whether some row has no kernel of its own, so that :data:`Kernel` says which; of queries, a start."""
+        return self.kind == "queries" or any(with_kernel(spec) is not spec for spec in self.attacks)
 
     def all_poses(self) -> tuple[Pose, ...]:
         """Every pose, in order."""
@@ -211,20 +223,16 @@ class Item(_Table):
         return sum(group[column] for group in groups) / len(groups)
 
 
-def as_in_the_paper(spec: AttackSpec) -> AttackSpec:
-    """Give an affine-invariant attack the kernel of the authors' code, unless it has a width of its own; others stay.
+def with_kernel(spec: AttackSpec, kernel: Kernel = "reference") -> AttackSpec:
+    """Give an affine-invariant attack a kernel of the paper's, unless it has a width of its own; others stay.
 
-    >>> as_in_the_paper(AttackSpec(name="ai-dim")).build().estimator
-    AffineInvariant(sigma='reference')
+    >>> with_kernel(AttackSpec(name="ai-dim"), "printed").build().estimator
+    AffineInvariant(sigma='printed')
     """
     estimator, said = getattr(spec.build(), "estimator", None), spec.settings.get("estimator")
-    ours = isinstance(estimator, RotationInvariant) and said is None
-    if not ours and not isinstance(estimator, AffineInvariant | PolarGridInvariant):
+    if not isinstance(estimator, AffineInvariant | PolarGridInvariant) or (said is not None and "sigma" in said):
         return spec
-    if said is not None and "sigma" in said:
-        return spec
-    kind = AffineInvariant if ours else type(estimator)
-    table = {"type": kind.__name__, **(said or {}), "sigma": PAPER_SIGMA}
+    table = {"type": type(estimator).__name__, **(said or {}), "sigma": kernel}
     return spec.model_copy(update={"settings": {**spec.settings, "estimator": table}})
 
 

@@ -70,6 +70,7 @@ def reproduce_photographs(
     how = Rehearsal(seed=options.seed)
     done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
+    compared = replace(compared, kernel=options.kernel)
     if page is not None or figures is not None:
         crafted = {spec.title: RunFolder(out / spec.title).read()["crafted"] for spec in specs}
         content = photographs_content(compared, done, targets, crafted=crafted, command=options.command)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from whorl.evaluation import Comparison, Over, Pose, rate
 from whorl.evaluation.image_counts import UNKNOWN
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import MARKS, Compared, ComparedTable, Cost, Ordering, Value, corrected
+from whorl.paper.comparison import (
+    MARKS,
+    Compared,
+    ComparedTable,
+    Cost,
+    Ordering,
+    TableColumn,
+    Value,
+    corrected,
+    difference,
+)
 from whorl.paper.declaration import not_run, row_of
-from whorl.paper.item import Item, PaperNetwork, SurfaceCut
+from whorl.paper.item import Item, Kernel, PaperNetwork, SurfaceCut
 from whorl.report.series import target_name
 from whorl.runs.declaration import Declaration
 from whorl.runs.results import Cell, joined_images, mean_rate
@@ -42,13 +52,16 @@ class MeasuredRun(Protocol):
         ...
 
 
-def compare_with_printed(item: Item, done: MeasuredRun, profile: str | Path | Profile = "offline") -> Compared:
+def compare_with_printed(
+    item: Item, done: MeasuredRun, profile: str | Path | Profile = "offline", *, kernel: Kernel = "reference"
+) -> Compared:
     """Put a run beside what the paper printed.
 
     Args:
         item: the table or figure.
         done: what came of running its declaration, or part of it.
         profile: the one that it was declared with.
+        kernel: likewise.
     """
     chosen, declared = load_profile(profile), done.declaration
     who = cast(item, chosen, declared.targets)
@@ -63,35 +76,9 @@ def compare_with_printed(item: Item, done: MeasuredRun, profile: str | Path | Pr
         orderings=tuple(view.orderings()),
         costs=tuple(view.costs()),
         notes=(*who.notes, *_remarks(item, declared, images)),
+        kernel=kernel,
+        columns=(*view.columns, *view.means()),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Column:
-    """A column of a table: one source, one target, and one pose or the mean over several.
-
-    Attributes:
-        source: the paper's network, and what stands for it.
-        target: likewise.
-        poses: which.
-        place: of the pose in the item; None for a mean, and for a surface.
-        heading: what stands above it.
-        where: what to call it outside its table.
-        extra: whether the paper has no such column, so that nothing is counted in it.
-    """
-
-    source: tuple[PaperNetwork, str]
-    target: tuple[PaperNetwork, str]
-    poses: tuple[Pose, ...]
-    place: int | None = None
-    heading: str
-    where: str = ""
-    extra: bool = False
-
-    @property
-    def cell(self) -> tuple[object, ...]:
-        """What it is about, whatever it is called."""
-        return (self.source, self.target, self.poses)
 
 
 class _Lookup:
@@ -111,7 +98,7 @@ class _Lookup:
         judged = corrected(self._ordering(*pair) for pair in pairs)
         self._judged = {(a, b, column.cell): one for (a, b, column), one in zip(pairs, judged, strict=True)}
 
-    def _columns(self) -> Iterator[_Column]:
+    def _columns(self) -> Iterator[TableColumn]:
         """Every column that the paper has, or would have if it printed figures."""
         item, poses = self.item, self.item.all_poses()
         labels = [shown.label for shown in item.poses] or [str(pose) for pose in poses]
@@ -121,12 +108,12 @@ class _Lookup:
                 named = f"{target[0].heading} → {target[1]}"
                 if self._wide:
                     place = None if item.kind == "mean" else 0
-                    yield _Column(
+                    yield TableColumn(
                         source=source, target=target, poses=poses, place=place, heading=named, where=f"{target[1]}{on}"
                     )
                     continue
                 for place, (pose, label) in enumerate(zip(poses, labels, strict=True)):
-                    yield _Column(
+                    yield TableColumn(
                         source=source,
                         target=target,
                         poses=(pose,),
@@ -149,9 +136,7 @@ class _Lookup:
                 yield self._block(crafted, own)
                 continue
             for target in self.who.targets:
-                poses = self.item.all_poses()
-                mean = _Column(source=source, target=target, poses=poses, heading="mean", extra=True)
-                columns = [*(column for column in own if column.target == target), mean]
+                columns = [*(column for column in own if column.target == target), self._mean(source, target)]
                 yield self._block(_seen_by(source, target), columns)
 
     def cuts(self) -> Iterator[ComparedTable]:
@@ -168,8 +153,16 @@ class _Lookup:
         poses = self.item.all_poses()
         for source in self.who.sources:
             for target in self.who.targets:
-                whole = _Column(source=source, target=target, poses=poses, heading="mean", extra=True)
-                yield self._block(f"all {len(poses)} poses: {_seen_by(source, target)}", [whole])
+                yield self._block(f"all {len(poses)} poses: {_seen_by(source, target)}", [self._mean(source, target)])
+
+    def means(self) -> Iterator[TableColumn]:
+        """The columns that the paper does not have: means over all poses, where poses are columns."""
+        if not self._wide:
+            for source in self.who.sources:
+                yield from (self._mean(source, target) for target in self.who.targets)
+
+    def _mean(self, source: tuple[PaperNetwork, str], target: tuple[PaperNetwork, str]) -> TableColumn:
+        return TableColumn(source=source, target=target, poses=self.item.all_poses(), heading="mean", extra=True)
 
     def orderings(self) -> Iterator[Ordering]:
         """Every pair of rows that the paper orders, in every column in which both were run."""
@@ -190,27 +183,31 @@ class _Lookup:
                         printed_seconds=printed,
                     )
 
-    def _block(self, title: str, columns: list[_Column]) -> ComparedTable:
+    def _block(self, title: str, columns: list[TableColumn]) -> ComparedTable:
         headed = [(column.heading, column.target[1]) for column in columns]
-        rows = {row: self.labels[row] for row in self.item.rows if row in self.labels}
-        source = columns[0].source[1]
-        return ComparedTable.of(title, source, headed, rows, lambda row, place: self._value(row, columns[place]))
+        item, source = self.item, columns[0].source[1]
+        rows = {row: self.labels[row] for row in (*item.rows, *item.rows_beside) if row in self.labels}
+        return ComparedTable.of(
+            title, source, headed, rows, lambda row, place: self._value(row, columns[place]), ours=item.rows_beside
+        )
 
-    def _value(self, row: str, column: _Column) -> Value:
+    def _value(self, row: str, column: TableColumn) -> Value:
         cells = self._found(row, column)
         images, ours = joined_images(cells), 100 * mean_rate(cells)
         low, high = UNKNOWN if images is None else rate(images, "mean").interval
         held = [second for first, second in self.item.orderings if first == row and second in self.labels]
         marks = "" if column.extra else "".join(MARKS[self._judged[row, one, column.cell].verdict] for one in held)
+        printed, roles = self._printed(row, column), {column.source[0].role, column.target[0].role}
         return Value(
             ours=None if math.isnan(ours) else ours,
-            printed=self._printed(row, column),
+            printed=printed,
             interval=None if math.isnan(low) else (100 * low, 100 * high),
             n=sum(cell.counts.n_clean_correct for cell in cells),
             marks=marks,
+            difference=difference(ours, printed) if roles <= self.who.own else None,
         )
 
-    def _ordering(self, first: str, second: str, column: _Column) -> Ordering:
+    def _ordering(self, first: str, second: str, column: TableColumn) -> Ordering:
         pair = self.labels[first], self.labels[second]
         ours = 100 * mean_rate(self._found(first, column)), 100 * mean_rate(self._found(second, column))
         comparison = None
@@ -220,10 +217,10 @@ class _Lookup:
         printed = self._printed(first, column), self._printed(second, column)
         return Ordering.of(pair, column.where, ours=ours, printed=printed, comparison=comparison)
 
-    def _printed(self, row: str, column: _Column) -> float | None:
+    def _printed(self, row: str, column: TableColumn) -> float | None:
         return self.item.printed_value(column.source[0].role, row, column.target[0].role, column.place)
 
-    def _found(self, row: str, column: _Column) -> list[Cell]:
+    def _found(self, row: str, column: TableColumn) -> list[Cell]:
         keys = [(self.labels[row], column.source[1], column.target[1], pose) for pose in column.poses]
         return [self.cells[key] for key in keys if key in self.cells]
 
@@ -234,11 +231,11 @@ def _seen_by(source: tuple[PaperNetwork, str], target: tuple[PaperNetwork, str])
     return f"{seen}, {white_box}"
 
 
-def _along(cut: SurfaceCut, column: _Column) -> _Column:
+def _along(cut: SurfaceCut, column: TableColumn) -> TableColumn:
     """A column of a surface, headed by where it lies on a line through it."""
     [pose] = column.poses
     heading = f"s={pose.scale:g}" if cut.scale is None else f"θ={pose.angle:g}°"
-    return _Column(**(vars(column) | {"heading": heading}))
+    return replace(column, heading=heading)
 
 
 def _remarks(item: Item, declared: Declaration, images: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
 from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, corrected, marks_of
 from whorl.paper.declaration import PaperOptions, not_run
-from whorl.paper.item import Item, PaperNetwork, as_in_the_paper
+from whorl.paper.item import Item, Kernel, PaperNetwork, with_kernel
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.networks import split_source
@@ -60,7 +61,7 @@ def reproduce_queries(
             out,
             attacks=(attack,),
             starts=own,
-            start_settings={start: _start_settings(start) for start in own if start != NO_START},
+            start_settings={start: _start_settings(start, options.kernel) for start in own if start != NO_START},
             targets=targets,
             surrogates=split_source(surrogates),
             budget=budget,
@@ -70,7 +71,7 @@ def reproduce_queries(
         )
         rows += made.rows
         spent |= {f"{row.label} {row.target}": made.spent(row, failure=budget + 1) for row in made.rows}
-    return compare_queries(item, rows, spent, who, profile.name, budget=budget)
+    return replace(compare_queries(item, rows, spent, who, profile.name, budget=budget), kernel=options.kernel)
 
 
 def compare_queries(
@@ -173,13 +174,13 @@ def _start(label: str) -> str:
     return label.partition("-")[2] or NO_START
 
 
-def _start_settings(start: str) -> dict[str, Any]:
+def _start_settings(start: str, kernel: Kernel) -> dict[str, Any]:
     """What the attack that a row starts from is set to: as in the other tables.
 
-    >>> _start_settings("ai-dim"), _start_settings("pgd")
+    >>> _start_settings("ai-dim", "reference"), _start_settings("pgd", "reference")
     ({'estimator': AffineInvariant(sigma='reference')}, {})
     """
-    return read_settings(as_in_the_paper(AttackSpec(name=start)).settings)
+    return read_settings(with_kernel(AttackSpec(name=start), kernel).settings)
 
 
 def _images(data: str | Path | None, limit: int | None, size: int | None) -> Images:

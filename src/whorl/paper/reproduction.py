@@ -13,6 +13,7 @@ from whorl.paper.comparison import Compared
 from whorl.paper.declaration import PaperOptions, declaration
 from whorl.paper.export import markdown, report_tables, write_csv
 from whorl.paper.item import Item, load
+from whorl.paper.outcomes_file import outcomes_text
 from whorl.paper.panels import write_panels
 from whorl.paper.photographs import reproduce_photographs
 from whorl.paper.printed import compare_with_printed
@@ -52,8 +53,21 @@ def default_folder(options: PaperOptions) -> Path:
     'runs/paper-offline-nips17-8'
     """
     images = "samples" if options.data is None else Path(options.data).resolve().stem
-    parts = ["paper", load_profile(options.profile).name, images]
+    parts = ["paper", load_profile(options.profile).name, *_other_kernel(options), images]
     return Path("runs") / "-".join((*parts, *([] if options.limit is None else [str(options.limit)])))
+
+
+def file_stem(item: Item, options: PaperOptions) -> str:
+    """What the files of a table or figure are called: two kernels do not overwrite each other's.
+
+    >>> file_stem(load("table1"), PaperOptions(kernel="printed"))
+    'table1-printed'
+    """
+    return "-".join((item.name, *_other_kernel(options)))
+
+
+def _other_kernel(options: PaperOptions) -> list[str]:
+    return [] if options.kernel == "reference" else [options.kernel]
 
 
 def reproduce(
@@ -62,7 +76,7 @@ def reproduce(
     """Run a table or figure of the paper, going on where an earlier run stopped.
 
     Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown and CSV, the
-    cells in long form, and for a gallery the image.
+    cells in long form, what became of each image, and for a gallery the image.
 
     Args:
         name: as in ``table1``.
@@ -78,7 +92,8 @@ def reproduce(
     kinds = {"queries": _with_queries, "photographs": _with_photographs}
     made = kinds.get(item.kind, _as_experiment)(item, folder, options, progress)
     place = folder / "paper"
-    files = {"comparison": place / f"{item.name}.md", "figures": place / f"{item.name}.csv"}
+    stem = file_stem(item, options)
+    files = {"comparison": place / f"{stem}.md", "figures": place / f"{stem}.csv"}
     write_file(files["comparison"], markdown(made.compared, command=shlex.join(options.command)))
     write_csv(files["figures"], [made.compared])
     return replace(made, files=files | made.files)
@@ -94,19 +109,21 @@ def _as_experiment(item: Item, folder: Path, options: PaperOptions, progress: Pr
         command=options.command,
         progress=progress,
     )
-    compared, place = compare_with_printed(item, done, options.profile), folder / "paper"
-    files = {"cells": place / f"{item.name}-results.csv"}
+    compared = compare_with_printed(item, done, options.profile, kernel=options.kernel)
+    place, stem = folder / "paper", file_stem(item, options)
+    files = {"cells": place / f"{stem}-results.csv", "outcomes": place / f"{stem}-outcomes.json"}
     write_results(files["cells"], done.cells)
+    write_file(files["outcomes"], outcomes_text(compared, done))
     if item.kind == "gallery":
-        files["gallery"] = place / f"{item.name}.png"
+        files["gallery"] = place / f"{stem}.png"
         draw_gallery(item, done, files["gallery"], device=options.device)
     if options.page:
         if item.axis is not None:
             files |= write_panels(compared, place, files_too=options.figures, progress=progress)
         content = experiment_content(done, device=options.device, tables=report_tables(compared))
-        files["report"] = write_report(place / f"{item.name}.html", content)
+        files["report"] = write_report(place / f"{stem}.html", content)
         if options.figures:
-            files["drawings"] = place / f"{item.name}-figures"
+            files["drawings"] = place / f"{stem}-figures"
             save_figures(files["drawings"], content)
     return Reproduced(compared=compared, done=done, folder=folder, files=files)
 
@@ -117,18 +134,19 @@ def _with_queries(item: Item, folder: Path, options: PaperOptions, progress: Pro
         raise WhorlError(
             f"{item.name} counts queries, for which there is no HTML report. Leave report and figures out."
         )
-    compared = reproduce_queries(item, folder / item.name, options, progress=progress)
-    return Reproduced(compared=compared, folder=folder, files={"queries": folder / item.name / "images.jsonl"})
+    place = folder / file_stem(item, options)
+    compared = reproduce_queries(item, place, options, progress=progress)
+    return Reproduced(compared=compared, folder=folder, files={"queries": place / "images.jsonl"})
 
 
 def _with_photographs(item: Item, folder: Path, options: PaperOptions, progress: Progress) -> Reproduced:
     _check_local(item, options)
-    place = folder / "paper"
-    files = {"report": place / f"{item.name}.html"} if options.page else {}
-    files |= {"drawings": place / f"{item.name}-figures"} if options.figures else {}
+    place, stem = folder / "paper", file_stem(item, options)
+    files = {"report": place / f"{stem}.html"} if options.page else {}
+    files |= {"drawings": place / f"{stem}-figures"} if options.figures else {}
     compared = reproduce_photographs(
         item,
-        folder / item.name,
+        folder / stem,
         options,
         page=files.get("report"),
         figures=files.get("drawings"),

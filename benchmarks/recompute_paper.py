@@ -1,0 +1,123 @@
+"""Rates, intervals and marks of a table of the paper, from the outcomes that ``whorl paper`` keeps and numpy alone.
+
+    python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json             # prints every figure
+    python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv     # 1 where the two differ
+
+It imports nothing of whorl, so that its statistics can be held against another reading of the same definitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recompute_held_out import interval, swap_test
+
+Z = 1.959963984540054
+Figure = tuple[float, float, float, str]
+"""Percent, the ends of its interval, marks."""
+
+
+def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> float:
+    """The poses' rates, each counting the same; one in which nothing is recognised is left out."""
+    below, above = e @ weights, s @ weights
+    return float(np.mean(above[below > 0] / below[below > 0])) if (below > 0).any() else math.nan
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """95% of a share of n images."""
+    middle, scale = share + Z * Z / (2 * n), 1 + Z * Z / n
+    half = Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def rate(e: np.ndarray, s: np.ndarray) -> tuple[float, float, float]:
+    """The rate of (poses, images) eligible and successful, and its interval: BCa where an image counts twice."""
+    value = mean_rate(e, s, np.ones(e.shape[1]))
+    if math.isnan(value):
+        return math.nan, math.nan, math.nan
+    if e.sum(0).max() > 1 and 0 < s.sum() < e.sum():
+        low, high = interval(value, lambda weights: mean_rate(e, s, weights), e.shape[1])
+    else:
+        low, high = wilson(value, int(e.any(0).sum()))
+    return 100 * value, 100 * low, 100 * high
+
+
+def holm(p: list[float]) -> list[float]:
+    """Corrected for their number."""
+    order, least, adjusted = np.argsort(p, kind="stable"), 0.0, [0.0] * len(p)
+    for place, index in enumerate(order):
+        least = adjusted[index] = max(least, min(1.0, (len(p) - place) * p[index]))
+    return adjusted
+
+
+def mark(p: float, lead: float, printed: list[float | None]) -> str:
+    """✓ as in the paper, ✗ the other way round, ~ not significant."""
+    if printed[0] is None or printed[1] is None:
+        return ""
+    gap = round(printed[0] - printed[1], 1)
+    return ("~" if gap else "✓") if p >= 0.05 else "✓" if lead * gap > 0 else "✗"
+
+
+def recompute(data: Any) -> dict[tuple[str, str, str, str], Figure]:
+    """By source, target, column and row."""
+    rows, n = [tuple(row) for row in data["rows"]], len(data["ids"])
+    shape = (1 + len(rows), len(data["targets"]), len(data["poses"]), n)
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(data["bits"]), np.uint8), count=math.prod(shape))
+    seen, found, tests = bits.reshape(shape).astype(bool), {}, []
+    for column in data["columns"]:
+        source, t, poses = column["source"], data["targets"].index(column["target"]), column["poses"]
+        e = seen[0, t, poses]
+        own = {label: e & ~seen[1 + i, t, poses] for i, (label, on) in enumerate(rows) if on == source}
+        for label, s in own.items():
+            found[source, column["target"], column["heading"], label] = (*rate(e, s), "")
+        each = np.divide(1.0, e.sum(1), out=np.zeros(len(e)), where=e.sum(1) > 0)  # what an image counts in a pose
+        for a, b in [] if column["extra"] else data["orderings"]:
+            leads = each @ (own[a].astype(int) - own[b])
+            p = swap_test(leads if len(e) > 1 else np.sign(leads)) if e.any() else math.nan
+            cell = (source, column["target"], column["heading"], a)
+            tests.append((cell, p, leads.sum(), [column["printed"].get(row) for row in (a, b)]))
+    adjusted = iter(holm([p for _, p, _, _ in tests if not math.isnan(p)]))
+    for cell, p, lead, printed in tests:
+        shown = "?" if math.isnan(p) else mark(next(adjusted), lead, printed)
+        found[cell] = (*found[cell][:3], found[cell][3] + shown)
+    return found
+
+
+def differences(found: dict[tuple[str, str, str, str], Figure], path: str) -> list[str]:
+    """Where a table that ``whorl paper`` wrote as CSV says otherwise."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        written = list(csv.DictReader(file))
+    wrong = [] if {row["attack"] for row in written} == {key[3] for key in found} else ["other rows"]
+    for row in written:
+        key = (row["source"], row["target"], row["column"], row["attack"])
+        said = [float(row[name] or "nan") for name in ("ours", "low", "high")]
+        if key not in found or row["marks"] != found[key][3] or not np.allclose(said, found[key][:3], 0, 1e-3, True):
+            wrong.append(f"{key}: {said} {row['marks']}, and the outcomes say {found.get(key)}")
+    return wrong
+
+
+def main() -> int:
+    """Print every figure; 1 where a table says otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("outcomes", help="as whorl paper writes them")
+    parser.add_argument("--against", help="the table's CSV file, to compare with")
+    options = parser.parse_args()
+    found = recompute(json.loads(Path(options.outcomes).read_text(encoding="utf-8")))
+    for (source, target, column, row), (value, low, high, marks) in found.items():
+        print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
+    wrong = differences(found, options.against) if options.against else []
+    print("\n".join(wrong), file=sys.stderr) if wrong else None
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
