@@ -137,12 +137,12 @@ def _pose_table(found: Outcomes, target: str, attack: str) -> Table | None:
     clean, still = _recognised(found, target, attack)
     rows = []
     for pose in worst_poses(found, target, attack)[:_POSES]:
-        place, n = found.poses.index(pose), len(found.ids)
-        counted = [int(part[place].sum()) for part in (clean, still)]
-        rows.append((str(pose), *(f"{_whole(count / n)} ({count} of {n})" for count in counted)))
+        place = found.poses.index(pose)
+        rows.append((str(pose), *(_whole(float(part[place].float().mean())) for part in (clean, still))))
     return Table(
         title="The worst poses",
-        about=f"Of {len(found.poses)} poses, those in which the fewest images are recognised under attack.",
+        about=f"Of {len(found.poses)} poses, those in which the fewest of {len(found.ids)} images are recognised under "
+        "attack.",
         columns=("pose", "recognised clean", "recognised under attack"),
         rows=tuple(rows),
     )
@@ -168,15 +168,15 @@ def _class_table(found: Outcomes, target: str, attack: str, classes: Mapping[str
 
 def _class_rows(
     members: Mapping[str, Sequence[int]], clean: Tensor, still: Tensor
-) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """The share that decides the order, and the row, of each class that has enough images."""
+) -> Iterator[tuple[tuple[float, float], tuple[str, ...]]]:
+    """What decides the order, and the row, of each class that has enough images."""
     for name, places in members.items():
         if len(places) < _FEWEST_OF_CLASS:
             continue
         own, robust = still[:, places], int(still[:, places].all(0).sum())
         share = float(own.float().mean())
         known = float(clean[:, places].float().mean())
-        yield share, (name, str(len(places)), _whole(known), _whole(share), f"{robust} of {len(places)}")
+        yield (share, -known), (name, str(len(places)), _whole(known), _whole(share), f"{robust} of {len(places)}")
 
 
 def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
