@@ -10,6 +10,7 @@ import numpy as np
 
 from doc_data import percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
+from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
 
@@ -283,6 +284,25 @@ def ai_has_the_higher_mean(bases: Sequence[str], targets: Sequence[str], tables:
         for rows in found
         for base in bases
     )
+
+
+_BASES, _KINDS = ("fgsm", "pgd", "mim", "dim"), ("ai", "ti")
+
+
+def ai_over_ti(hardened: bool | None = None) -> float:
+    """By how many points AI attacks are above TI attacks in the mean over table 6; None takes all columns."""
+    rows = [row for row in read_csv("table6-results.csv") if hardened in (None, "." in row["target"])]
+    ai, ti = (
+        percent([row for row in rows if row["attack"] in {f"{kind}-{base}" for base in _BASES}]) for kind in _KINDS
+    )
+    return ai - ti
+
+
+def printed_ai_over_ti() -> float:
+    """The same of the paper."""
+    tables = paper.load("table6").printed.values()
+    ai, ti = (np.mean([table[f"{kind}-{base}"] for table in tables for base in _BASES]) for kind in _KINDS)
+    return float(ai - ti)
 
 
 def eligible(name: str, **pose: float) -> list[float]:

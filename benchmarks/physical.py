@@ -43,7 +43,8 @@ from whorl.physical import (
     table5,
 )
 from whorl.physical.pdf import render_pages
-from whorl.physical.rehearsal import SETTINGS, SIMULATED
+from whorl.physical.rehearsal import SETTINGS
+from whorl.physical.simulation import SIMULATED
 from whorl.runs.networks import load_targets
 
 DISTINCT = 6

@@ -24,7 +24,7 @@ from whorl.runs.catalog import attack_catalog, defense_catalog, model_catalog
 
 COMMANDS = [
     *("analyze", "attack", "attacks", "bench", "defenses", "demo", "doctor", "evaluate"),
-    *("harden", "merge", "models", "paper", "physical", "run", "ui"),
+    *("gate", "harden", "merge", "models", "paper", "physical", "run", "ui"),
 ]
 
 

@@ -57,7 +57,8 @@ def test_score_as_json(rehearsed: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["identified"] == 18
-    assert content["read"] == content["photos"] == 1
+    assert content["read"] == content["photos"] == content["simulated"] == 1
+    assert "Simulated photographs of prints" in (tmp_path / "score" / "report.html").read_text()
     assert 0 <= content["accuracy"] <= 1
     assert [(line["view"], line["images"]) for line in content["summary"]] == [
         ("as seen", "clean"),

@@ -228,6 +228,7 @@ words = st.one_of(
 COMMANDS = (
     "attack",
     "evaluate",
+    "gate",
     "run",
     "paper",
     "harden",
@@ -248,7 +249,7 @@ def test_any_words(tmp_path_factory: pytest.TempPathFactory, command: str, rest:
     here = tmp_path_factory.mktemp("words", numbered=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        hold([command, *rest], "either", gate=command == "evaluate")
+        hold([command, *rest], "either", gate=command in ("evaluate", "gate"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from whorl import paper
 from whorl.paper.photographs import reproduce_photographs
-from whorl.physical.rehearsal import SIMULATED
+from whorl.physical.simulation import SIMULATED
 
 OPTIONS = paper.PaperOptions(limit=2, attacks=["dim", "ai-dim", "ai-ram"], page=True, device="cpu")
 NIPS17 = Path(__file__).parents[3] / "shared" / "nips17"

@@ -12,7 +12,8 @@ import whorl
 from physical.printed_run import sheet
 from whorl.physical import PageLayout, Rehearsal, arrange, table5
 from whorl.physical.captures import SHOWN
-from whorl.physical.rehearsal import SETTINGS, SIMULATED
+from whorl.physical.rehearsal import SETTINGS
+from whorl.physical.simulation import SIMULATED
 from whorl.runs.networks import Target
 
 

@@ -9,8 +9,9 @@ from PIL import Image
 
 from physical.printed_run import PREDICTIONS, faked, named_target, scored, target, with_images
 from whorl.physical import Scored, ViewSettings
-from whorl.physical.report import as_json, contact_sheet, photographs, write_all
+from whorl.physical.report import as_json, contact_sheet, content, photographs, write_all
 from whorl.physical.summary import summarise
+from whorl.report import headline
 from whorl.runs.results import COLUMNS
 
 
@@ -60,6 +61,19 @@ def test_files(tmp_path: Path) -> None:
     with Image.open(files.contact) as image:
         assert image.format == "PNG"
     assert "Photographs of prints" in files.report.read_text()
+
+
+def test_simulated_photographs_are_called_so() -> None:
+    done = faked(PREDICTIONS)
+    assert photographs(done, [named_target()]).title == "Photographs of prints"
+    done.simulated = {"one"}
+    some = photographs(done, [named_target()])
+    assert (some.title, "1 of 2" in some.about[0]) == ("Photographs of prints", True)
+    done.simulated = {"one", "two"}
+    every = content(done, [named_target()])
+    assert every.title == "Simulated photographs of prints"
+    assert "in simulated photographs" in headline(every).details[0]
+    assert as_json(done)["simulated"] == 2
 
 
 def test_json_is_honest_about_nothing() -> None:

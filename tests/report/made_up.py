@@ -113,3 +113,10 @@ def some_photographs(name: str = "photo.jpg", attacks: Sequence[str] = ("dim", "
         galleries=(contact,),
         unread=((name, f"{name}: no markers to be seen."),),
     )
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as the accessibility guidelines define it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

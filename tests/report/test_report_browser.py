@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from browser import DESK, PHONE, Opened, launched, opened
-from report.made_up import GRID, grid_cells, small_gallery
+from browser import DESK, PHONE, Opened, launched, opened, settled
+from page_checks import page_faults
+from report.made_up import GRID, grid_cells, small_gallery, some_photographs
 from whorl.evaluation import Comparison
-from whorl.report import Content, write_report
+from whorl.report import Content, Drawing, query_curve, write_chart, write_report
 
 FILE = '"><script>alert(1)</script>.png'
 LABEL = "<img src=x onerror=alert(2)>"
+DRAWN = (
+    """[...document.querySelectorAll('.plot[data-figure]')].every((plot) => plot._fullLayout && plot.dataset.drawn)"""
+)
 COMMAND = ("whorl", "demo", "--out", "it's mine")
 
 
@@ -48,12 +52,14 @@ def shown_on(browser: Any, report: Path, viewport: dict[str, int], **options: An
 @pytest.fixture(scope="module")
 def desk(browser: Any, report: Path) -> Iterator[Opened]:
     with shown_on(browser, report, DESK, permissions=["clipboard-read", "clipboard-write"]) as shown:
+        settled(shown.page, DRAWN)
         yield shown
 
 
 @pytest.fixture(scope="module")
 def phone(browser: Any, report: Path) -> Iterator[Opened]:
     with shown_on(browser, report, PHONE, has_touch=True, color_scheme="dark") as shown:
+        settled(shown.page, DRAWN)
         yield shown
 
 
@@ -71,11 +77,9 @@ def camera(page: Any) -> dict[str, float]:
 
 
 def test_every_figure_is_drawn(desk: Opened) -> None:
-    desk.page.wait_for_function(
-        "[...document.querySelectorAll('.plot[data-figure]')]"
-        ".every((plot) => plot._fullLayout && plot.offsetHeight > 100)"
-    )
-    assert desk.page.locator(".plot[data-figure]").count() == 1 + 1 + 4  # overview, surface, four profiles
+    heights = desk.page.locator(".plot[data-figure]").evaluate_all("all => all.map((plot) => plot.offsetHeight)")
+    assert min(heights) > 100
+    assert desk.page.locator(".plot[data-figure]").count() == 1 + 2 + 4  # overview, surface and map, four profiles
     assert desk.page.locator("#surface canvas").count() >= 1
 
 
@@ -94,7 +98,7 @@ def test_the_surface_turns(desk: Opened) -> None:
     page.mouse.move(x + 60, y + 10)
     page.mouse.move(x + 160, y + 20)
     page.mouse.up()
-    page.wait_for_function("window.turned && window.turned.some((key) => key.includes('camera'))")
+    settled(page, "window.turned && window.turned.some((key) => key.includes('camera'))")
     after = camera(page)
     assert max(abs(after[axis] - before[axis]) for axis in "xyz") > 0.1
 
@@ -124,7 +128,7 @@ def test_the_profiles_of_one_target_are_shown(desk: Opened) -> None:
     assert shown.count() == 1
     page.locator("#profile-view").select_option(index=0)
     assert page.locator("[data-profiles]:visible").get_attribute("data-profiles") == "0"
-    page.wait_for_function("document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
+    settled(page, "document.querySelectorAll('[data-profiles=\"0\"] .plot .main-svg').length > 0")
 
 
 def test_an_image_opens_and_closes_by_mouse_and_by_keyboard(desk: Opened) -> None:
@@ -218,7 +222,6 @@ def test_it_can_be_read_by_ear(desk: Opened) -> None:
 def test_it_fits_a_phone(phone: Opened) -> None:
     page = phone.page
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-    page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert page.evaluate("document.body.scrollWidth") <= PHONE["width"]
     widths = page.locator(".plot[data-figure]").evaluate_all(
@@ -232,6 +235,83 @@ def test_it_fits_a_phone(phone: Opened) -> None:
     page.keyboard.press("Escape")
 
 
+LONG = "ai-dim on resnet18+mobilenet_v2+efficientnet_lite0, five restarts, kernels of 15 and a sigma of 2.333 pixels"
+
+
+def queries(path: Path) -> Path:
+    outcomes = [(1 + 37 * i % 900, i % 3 > 0) for i in range(30)]
+    figure = query_curve({LONG: outcomes, "nes": outcomes}, budget=1000)
+    return write_chart(path, Drawing(name="queries", title="Success against queries", alt="A curve.", figure=figure))
+
+
+def photographs(path: Path) -> Path:
+    content = Content(title="Prints", photographs=some_photographs(), command=COMMAND, settings={"views": ["as seen"]})
+    return write_report(path, content)
+
+
+def long_names(path: Path) -> Path:
+    return write_report(
+        path, Content(title=LONG, cells=grid_cells((LONG, "dim"), ("net-a", LONG)), settings={LONG: LONG})
+    )
+
+
+PAGES = {"queries": queries, "photographs": photographs, "long names": long_names}
+
+
+@pytest.fixture(scope="module")
+def pages(report: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {"experiment": report, **{name: make(folder / f"{i}.html") for i, (name, make) in enumerate(PAGES.items())}}
+
+
+@pytest.mark.parametrize("name", ["experiment", *PAGES])
+def test_every_page_is_well_on_a_desk_and_on_a_phone_by_day_and_by_night(
+    browser: Any, pages: dict[str, Path], name: str
+) -> None:
+    for viewport, scheme in ((PHONE, "light"), ({"width": 1280, "height": 900}, "dark")):
+        with shown_on(browser, pages[name], viewport, color_scheme=scheme) as shown:
+            page = shown.page
+            page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            settled(page, DRAWN)
+            assert page_faults(shown) == []
+            # The other colours: what can be focused is the same.
+            page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
+            assert page_faults(shown, keyboard=False) == []
+
+
+@pytest.mark.parametrize("name", ["experiment", "queries", "long names"])
+def test_on_a_phone_no_plot_is_a_strip_and_no_toolbar_hides_a_legend(
+    browser: Any, pages: dict[str, Path], name: str
+) -> None:
+    with shown_on(browser, pages[name], PHONE, has_touch=True, is_mobile=True) as shown:
+        page = shown.page
+        settled(page, DRAWN)
+        heights = page.evaluate(
+            "[...document.querySelectorAll('.plot[data-figure]')]"
+            ".map((plot) => plot._fullLayout.yaxis?.type === 'linear' ? plot._fullLayout._size.h : plot.offsetHeight)"
+        )
+        assert heights
+        assert min(heights) >= 249
+        assert page.locator(".modebar-btn").count() == 0
+
+
+def test_on_a_desk_the_toolbar_is_beside_the_legend_and_long_names_are_whole_under_the_mouse(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    with shown_on(browser, pages["long names"], DESK) as shown:
+        page = shown.page
+        settled(page, DRAWN)
+        plot = page.locator(".plot[data-figure]").first
+        plot.hover()
+        bar, legend = (plot.locator(part).bounding_box() for part in (".modebar", ".legend"))
+        assert bar["y"] + bar["height"] <= legend["y"]
+        [words, _] = plot.locator(".legendtext").all_text_contents()
+        assert LONG not in words
+        assert "…" in words
+        assert plot.locator(".legendtoggle title").first.text_content() == LONG
+        assert page.locator("th .name").first.get_attribute("title") == LONG
+
+
 def test_figures_follow_light_and_dark(phone: Opened) -> None:
     page = phone.page
 
@@ -241,9 +321,7 @@ def test_figures_follow_light_and_dark(phone: Opened) -> None:
 
     dark = ink()
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(
-        "(was) => document.querySelector('.plot[data-figure]')._fullLayout.font.color !== was", arg=dark
-    )
+    settled(page, "(was) => document.querySelector('.plot[data-figure]')._fullLayout.font.color !== was", arg=dark)
     assert (dark, ink()) == ("#e6edf3", "#1f2328")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from report.made_up import luminance
 from whorl.report import Content, Drawing, bars, query_curve
-from whorl.report.charts import BASELINE, COLOURS, line_style, success_curve
+from whorl.report.charts import BASELINE, COLOURS, figure_text, line_style, readable_on, success_curve, wrapped
 from whorl.report.page import render
 
 
@@ -19,6 +23,29 @@ def test_bars_are_as_long_as_the_rates_and_none_is_drawn_for_nan() -> None:
     assert before.text == ("25.0%", "")
     assert before.marker.color == BASELINE
     assert after.marker.color == COLOURS[0]
+
+
+@given(st.text(max_size=200), st.integers(4, 40), st.integers(1, 4))
+def test_wrapped_names_are_short_lines_of_the_same_letters(name: str, width: int, lines: int) -> None:
+    shown = [html.unescape(line) for line in wrapped(name, width, lines).split("<br>")]
+    assert len(shown) <= lines
+    assert all(len(line) <= width for line in shown)
+
+    def letters(text: str) -> str:
+        return "".join(letter for letter in html.unescape(figure_text(text)) if not letter.isspace())
+
+    together = letters("".join(shown))
+    if together.endswith("…") and not letters(name).endswith("…"):
+        assert letters(name).startswith(together[:-1])
+    else:
+        assert together == letters(name)
+
+
+@given(st.integers(0, 0xFFFFFF))
+def test_words_on_any_colour_are_readable(number: int) -> None:
+    ground = f"#{number:06x}"
+    dark, bright = sorted((luminance(ground), luminance(readable_on(ground))))
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5
 
 
 def test_each_group_of_bars_has_a_panel_and_all_one_legend() -> None:

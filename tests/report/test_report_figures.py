@@ -12,8 +12,9 @@ from report.made_up import GRID, cell, grid_cells, rate
 from whorl import WhorlError
 from whorl.evaluation import PAPER_POSES, Pose, SuccessRate, poses
 from whorl.report import drawings
-from whorl.report.figures import cost, overview, profile, surface
+from whorl.report.figures import cost, overview, profile
 from whorl.report.series import Series, Transfer, angle_scale_grid, costs, overall, series, sweeps
+from whorl.report.surfaces import heat_map, surface
 from whorl.runs.results import Cell
 
 BLACK_BOX = Transfer("net-a", "net-b", white_box=False)
@@ -39,6 +40,23 @@ def test_a_surface_holds_the_rates() -> None:
             for j, scale in enumerate(trace["x"]):
                 expected = by_place[trace["name"], "net-b", angle, scale]
                 assert trace["z"][i][j] == pytest.approx(100 * expected, abs=1e-4)
+
+
+def test_a_heat_map_holds_the_rates_and_n() -> None:
+    def counts(attack: str, target: str, pose: Pose) -> SuccessRate:
+        return {GRID[0]: rate(0, 0), GRID[1]: rate(3, 9)}.get(pose, rate(150, 160))
+
+    figure = heat_map(series(grid_cells(counts=counts)), BLACK_BOX, ("dim", "ai-dim"))
+    maps = [trace for trace in traces(figure) if trace["type"] == "heatmap"]
+    assert [trace["name"] for trace in maps] == ["dim", "ai-dim"]
+    for trace in maps:
+        assert (trace["y"], trace["x"]) == (["-30°", "-15°", "0°", "15°", "30°"], ["0.6", "0.8", "1"])
+        assert trace["z"][0] == [None, pytest.approx(100 / 3, abs=1e-4), 93.75]
+    for words in (trace for trace in traces(figure) if trace["type"] == "scatter"):
+        assert words["text"][:2] == ["<b>33%</b><br>n 9*", "<b>94%</b><br>n 160"]
+        assert len(words["text"]) == len(GRID) - 1
+    # Where no clean image is recognised, there is no rate, and n says so.
+    assert [note.text for note in figure.layout.annotations].count("n 0") == 2
 
 
 def test_the_mesh_passes_through_every_measured_point_twice() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Attack a network with and without the affine-invariant gradient, rotate and scale images, see who errs.",
+    "gate": "Check a network, attack it, rotate and scale what comes out, and pass or fail it by limits; for CI.",
     "attack": "Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.",
     "evaluate": "Rotate, scale and translate clean and adversarial images alike, and count how often networks err.",
     "run": "Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.",

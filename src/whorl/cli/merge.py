@@ -10,7 +10,7 @@ import typer
 from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import progress_bar
-from whorl.cli.options import AsJson, Device, Figures
+from whorl.cli.options import AsJson, Device, Figures, Intervals
 from whorl.cli.run import show_experiment
 
 _EXAMPLES = """
@@ -27,6 +27,7 @@ def merge(
     out: Annotated[Path, typer.Option(help="Run folder to make.")],
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     figures: Figures = False,
+    intervals: Intervals = False,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -37,4 +38,4 @@ def merge(
     """
     with progress_bar() as progress:
         done = runs.merge(folders, out, device=device, command=typed(ctx), progress=progress)
-    show_experiment(done, report=report, figures=figures, device=device, as_json=as_json)
+    show_experiment(done, report=report, figures=figures, intervals=intervals, device=device, as_json=as_json)

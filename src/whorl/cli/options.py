@@ -21,6 +21,7 @@ DataSet = Annotated[
     ),
 ]
 Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]
+Intervals = Annotated[bool, typer.Option("--intervals", help="Write 95% intervals into LaTeX and Markdown too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 # The rest of a list of numbers inside an address, as in mean=0.5,0.5,0.5&std=...

@@ -15,7 +15,7 @@ from rich.text import Text
 from whorl import paper as suite
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
-from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Seed, Workers, split_names
+from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Intervals, Seed, Workers, split_names
 from whorl.errors import WhorlError
 from whorl.files import check_writable, write_file
 from whorl.paper.comparison import Compared, ComparedTable
@@ -84,6 +84,7 @@ def paper(
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write every figure to this CSV file too.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of each too.")] = False,
     figures: Figures = False,
+    intervals: Intervals = False,
     engine: EngineName = "local",
     workers: Workers = None,
     batch_size: Annotated[
@@ -124,6 +125,7 @@ def paper(
         command=typed(ctx),
         page=report or figures,
         figures=figures,
+        intervals=intervals,
     )
     done: list[Compared] = []
     for item, rows in zip(items, chosen, strict=True):

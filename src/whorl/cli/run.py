@@ -11,7 +11,7 @@ from rich.text import Text
 from whorl import runs
 from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, show_rates
-from whorl.cli.options import AsJson, Device, EngineName, Figures, Workers
+from whorl.cli.options import AsJson, Device, EngineName, Figures, Intervals, Workers
 from whorl.progress import TensorBoard
 from whorl.runs.results import records
 
@@ -48,6 +48,7 @@ def run(
         Path | None, typer.Option(help="Folder for TensorBoard: success rates as images are done.")
     ] = None,
     figures: Figures = False,
+    intervals: Intervals = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     device: Device = "auto",
     seed: Annotated[int | None, typer.Option(help="Instead of the declaration's.", show_default=False)] = None,
@@ -55,7 +56,8 @@ def run(
 ) -> None:
     """Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.
 
-    Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html.
+    Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html; results.tex,
+    results.md and results-wide.csv are tables for people.
     """
     declared = runs.read_declaration(file, overrides=overrides or (), sweeps=sweeps or ())
     if seed is not None:
@@ -81,21 +83,26 @@ def run(
                 f"shard {share}: {len(done.ids)} images done. `whorl merge` puts all {share.count} together."
             )
             return show_files({"run folder": done.folder})
-    return show_experiment(done, report=report, figures=figures, device=device, as_json=as_json)
+    return show_experiment(done, report=report, figures=figures, intervals=intervals, device=device, as_json=as_json)
 
 
-def show_experiment(done: runs.Done, *, report: bool, figures: bool, device: str, as_json: bool) -> None:
-    """Print what came of an experiment, then write its report: whatever becomes of that, the rates have been shown."""
+def show_experiment(
+    done: runs.Done, *, report: bool, figures: bool, intervals: bool, device: str, as_json: bool
+) -> None:
+    """Print what came of an experiment, then write its tables and its report.
+
+    Whatever becomes of these, the rates have been shown.
+    """
     if as_json:
         show_json(_content(done))
     else:
         show_rates(done)
-    files: dict[str, Path] = {}
-    if report or figures:
-        from whorl.report import report_experiment
+    from whorl.report import report_experiment, write_tables
 
+    files = write_tables(done, intervals=intervals)
+    if report or figures:
         with progress_bar() as progress:
-            files = report_experiment(done, device=device, figures=figures, progress=progress)
+            files = report_experiment(done, device=device, figures=figures, progress=progress) | files
     if not as_json:
         show_files({**files, "rates": done.results, "run folder": done.folder})
         output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))

@@ -182,8 +182,15 @@ def read_label(text: str | None, *, low: int, high: int, where: str) -> tuple[in
     return int(text), None
 
 
+def class_folders(source: Path) -> list[Path]:
+    """The folders of a data set that has one for each class, filled or not; none of any other layout."""
+    if not source.is_dir() or _table_of(source):
+        return []
+    return sorted(path for path in source.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
+
+
 def _from_class_folders(folder: Path) -> list[ListedImage]:
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
+    classes = class_folders(folder)
     if not classes:
         loose = any(path.suffix.lower() in SUFFIXES for path in folder.iterdir())
         found = "images but no labels" if loose else "no images"

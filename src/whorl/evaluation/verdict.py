@@ -11,6 +11,8 @@ from whorl.evaluation.statistics import Rate
 
 Kind = Literal["white-box", "transfer"]
 """How an attack knows the network: by its gradients, or by those of a surrogate alone."""
+RATES: Mapping[Kind, str] = {"white-box": "success rate", "transfer": "transfer rate"}
+"""What the share of images that an attack fools is called: what a surrogate gives away is not all that can be had."""
 RuleName = Literal["fail-above", "worst-case", "min-accuracy", "fail-drop"]
 
 

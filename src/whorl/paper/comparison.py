@@ -119,6 +119,7 @@ class Value:
         marks: one of ``MARKS`` for each pair of rows in which this row is the first.
         difference: ours less the printed one, in points; None unless the networks are the paper's own, for the level
             of a network that stands for another says nothing.
+        ahead: whether it is significantly ahead of every row that it is held against, whichever is the first.
     """
 
     ours: float | None
@@ -127,6 +128,7 @@ class Value:
     n: int = 0
     marks: str = ""
     difference: float | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ class PaperOptions:
         command: what the user typed, for the manifest.
         page: whether to write an HTML report too, and of an item with an axis its curves; it needs plotly.
         figures: whether to write the report's figures as PNG and PDF too; they need a browser.
+        intervals: whether the LaTeX tables show them.
     """
 
     profile: str | Path | Profile = "offline"
@@ -59,6 +60,7 @@ class PaperOptions:
     command: Sequence[str] = ()
     page: bool = False
     figures: bool = False
+    intervals: bool = False
 
     def __post_init__(self) -> None:
         if self.kernel not in KERNELS:

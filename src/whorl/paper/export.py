@@ -12,6 +12,7 @@ from whorl.evaluation import FEWEST
 from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, ComparedTable, Cost, Value
 from whorl.paper.declaration import full_title
 from whorl.report.content import Table
+from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means
 
 LEGEND = (
     "Ours / the paper's, in percent; means over poses are unweighted, as the paper's; n: "
@@ -174,6 +175,45 @@ def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
 def write_csv(path: str | Path, several: Iterable[Compared]) -> None:
     """Write comparisons as CSV in long form; the file appears whole or not at all."""
     files.write_csv(Path(path), [CSV_COLUMNS, *(row for compared in several for row in csv_rows(compared))])
+
+
+def result_tables(compared: Compared) -> list[ResultTable]:
+    """The tables of a comparison as ``whorl.report`` writes them for people: LaTeX and wide CSV."""
+    held = held_against(compared)
+    tables = []
+    for number, block in enumerate(compared.blocks, start=1):
+        rows = [ResultRow((name_of(line),), tuple(map(_result, line.values))) for line in block.lines]
+        about = [f"{heading(compared)}. {block.title}."]
+        if compared.item.kind not in ("queries", "photographs"):
+            about.append("n: transformed images that the target recognises clean.")
+        if any(value.printed is not None for line in block.lines for value in line.values):
+            about.append("Behind the stroke: the paper's figure.")
+        about += [bold_means(rows, "every row that it is held against"), held] if held else []
+        tables.append(
+            ResultTable(
+                name=f"{compared.item.name}-{number}",
+                subject=("table", block.title),
+                about=tuple(about),
+                keys=("attack",),
+                columns=block.columns,
+                rows=tuple(rows),
+                digits=block.digits,
+                unit="queries" if block.digits == 0 else "%",
+            )
+        )
+    return tables
+
+
+def _result(value: Value) -> ResultEntry:
+    few = value.n < FEWEST and value.ours is not None
+    return ResultEntry(
+        value=value.ours,
+        n=value.n,
+        interval=value.interval,
+        printed=value.printed,
+        best=value.ahead and not few,
+        few=few,
+    )
 
 
 def as_json(compared: Compared) -> dict[str, Any]:

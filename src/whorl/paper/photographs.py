@@ -99,8 +99,8 @@ def photographs_content(
         command: what the user typed.
     """
     from whorl.physical.captures import together
-    from whorl.physical.rehearsal import SIMULATED
     from whorl.physical.report import photographs, provenance
+    from whorl.physical.simulation import SIMULATED
 
     scored = together(list(done.scored.values()))
     attacks = {
@@ -166,7 +166,8 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
 
 
 def _notes(item: Item, done: Table5, rows: Sequence[str], who: Cast) -> Iterator[str]:
-    from whorl.physical.rehearsal import SETTINGS, SIMULATED
+    from whorl.physical.rehearsal import SETTINGS
+    from whorl.physical.simulation import SIMULATED
 
     yield SIMULATED
     yield from who.notes

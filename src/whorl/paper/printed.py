@@ -205,7 +205,17 @@ class _Lookup:
             n=sum(cell.counts.n_clean_correct for cell in cells),
             marks=marks,
             difference=difference(ours, printed) if roles <= self.who.own else None,
+            ahead=not column.extra and self._is_ahead(row, column),
         )
+
+    def _is_ahead(self, row: str, column: TableColumn) -> bool:
+        """Whether the paired test puts a row above every row that it is held against."""
+        signs = [
+            one.direction if first == row else -one.direction
+            for (first, second, cell), one in self._judged.items()
+            if cell == column.cell and row in (first, second)
+        ]
+        return bool(signs) and all(sign > 0 for sign in signs)
 
     def _ordering(self, first: str, second: str, column: TableColumn) -> Ordering:
         pair = self.labels[first], self.labels[second]

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whorl.errors import WhorlError
+from whorl.files import write_csv as write_rows
 from whorl.files import write_file
 from whorl.paper.cast import load_profile
 from whorl.paper.comparison import Compared
 from whorl.paper.declaration import PaperOptions, declaration
-from whorl.paper.export import markdown, report_tables, write_csv
+from whorl.paper.export import markdown, report_tables, result_tables, write_csv
 from whorl.paper.item import Item, load
 from whorl.paper.outcomes_file import outcomes_text
 from whorl.paper.panels import write_panels
@@ -23,6 +24,7 @@ from whorl.report.experiment import experiment_content, run_gallery
 from whorl.report.export import save_figures, save_gallery
 from whorl.report.gallery import RULE, recognised_first
 from whorl.report.page import write_report
+from whorl.report.result_table import latex, wide_rows
 from whorl.runs.experiment import Done, run
 from whorl.runs.results import write_results
 
@@ -75,8 +77,8 @@ def reproduce(
 ) -> Reproduced:
     """Run a table or figure of the paper, going on where an earlier run stopped.
 
-    Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown and CSV, the
-    cells in long form, what became of each image, and for a gallery the image.
+    Beside what every run leaves, the folder ``paper`` in the run folder gets the comparison as Markdown, as LaTeX and
+    as CSV in long and in wide form, the cells in long form, what became of each image, and for a gallery the image.
 
     Args:
         name: as in ``table1``.
@@ -96,6 +98,11 @@ def reproduce(
     files = {"comparison": place / f"{stem}.md", "figures": place / f"{stem}.csv"}
     write_file(files["comparison"], markdown(made.compared, command=shlex.join(options.command)))
     write_csv(files["figures"], [made.compared])
+    tables = result_tables(made.compared)
+    if tables:
+        files |= {"LaTeX": place / f"{stem}.tex", "wide CSV": place / f"{stem}-wide.csv"}
+        write_file(files["LaTeX"], latex(tables, intervals=options.intervals))
+        write_rows(files["wide CSV"], wide_rows(tables))
     return replace(made, files=files | made.files)
 
 

@@ -138,12 +138,14 @@ class Scored:
         targets: names of the networks that were evaluated.
         photographed: what came of each photograph.
         shown: a few images as they were cut out, by photograph, id, version and view.
+        simulated: names of the photographs that no camera took.
     """
 
     settings: ViewSettings
     targets: tuple[str, ...]
     photographed: list[Photographed] = field(default_factory=list)
     shown: dict[tuple[str, str], dict[tuple[str, View], Pixels]] = field(default_factory=dict)
+    simulated: set[str] = field(default_factory=set)
 
     @property
     def photos(self) -> int:
@@ -176,6 +178,7 @@ def together(parts: Sequence[Scored]) -> Scored:
     whole = Scored(settings=parts[0].settings, targets=parts[0].targets)
     for part in parts:
         whole.photographed += part.photographed
+        whole.simulated |= part.simulated
         whole.shown |= dict(list(part.shown.items())[: max(1, SHOWN // len(parts))])
     return whole
 

@@ -35,10 +35,6 @@ from whorl.runs.store import Store
 SETTINGS = ("setting1", "setting2", "setting3")
 OFFSET = 20.0
 VIEW: View = "as seen"
-SIMULATED = (
-    "Simulated: a model of a printer and a camera took the place of real ones. These are not photographs of prints, "
-    "and the numbers do not replace the paper's."
-)
 WIDTH, HEIGHT = 3000, 4000  # twelve megapixels, as phones have: a printed pixel is 2.3 of the photograph's
 
 

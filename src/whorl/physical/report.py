@@ -15,6 +15,7 @@ from whorl.evaluation import Comparison, ImageCounts, SuccessRate, holm, rate
 from whorl.files import defined, write_csv
 from whorl.physical.captures import Scored, View
 from whorl.physical.sheet import CLEAN
+from whorl.physical.simulation import SIMULATED
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
 from whorl.report.content import Content, CutOut, Grouped, Photographs
 from whorl.report.export import save_gallery
@@ -78,11 +79,12 @@ def content(scored: Scored, targets: Sequence[Target], *, command: Sequence[str]
         targets: the networks that were evaluated.
         command: what the user typed.
     """
+    made = photographs(scored, targets)
     return Content(
-        title="Photographs of prints",
-        about="Images that were printed and photographed, found by their markers, cut out and shown to networks.",
+        title=made.title,
+        about="Printed images in photographs, found by their markers, cut out and shown to networks.",
         command=tuple(command),
-        photographs=photographs(scored, targets),
+        photographs=made,
         settings=vars(scored.settings),
         provenance=provenance(scored, targets),
     )
@@ -110,6 +112,7 @@ def as_json(scored: Scored) -> dict[str, Any]:
         "photos": scored.photos,
         "read": scored.photos - len(scored.unread),
         "identified": len(scored.captures),
+        "simulated": len(scored.simulated),
         "partly_visible": scored.partly,
         "accuracy": (attacked if attacked.n else clean).accuracy,
         "clean_accuracy": clean.accuracy,
@@ -131,20 +134,20 @@ def draw_contact(scored: Scored, path: Path, target: Target) -> None:
 
 
 def photographs(
-    scored: Scored, targets: Sequence[Target], *, title: str = Photographs.title, about: Sequence[str] = ()
+    scored: Scored, targets: Sequence[Target], *, title: str = "", about: Sequence[str] = ()
 ) -> Photographs:
     """Make the part of a report that is about photographs of prints.
 
     Args:
         scored: what came of them.
         targets: the networks that were evaluated. The contact sheet shows what the first one says.
-        title: what they are, such as simulated ones.
+        title: what they are; says whether a camera was simulated if empty.
         about: further sentences, before all others.
     """
     lines, by_name = summarise(scored), {target.name: target for target in targets}
     attacks = {line.version for line in lines if line.item.attack != CLEAN}
     return Photographs(
-        title=title,
+        title=title or _title(scored),
         about=(*about, *_notes(scored)),
         facts=(
             ("photographs read", f"{scored.photos - len(scored.unread):,} of {scored.photos:,}"),
@@ -242,8 +245,16 @@ def _rates(counts: SuccessRate, images: ImageCounts) -> dict[str, Any]:
     }
 
 
+def _title(scored: Scored) -> str:
+    every = scored.simulated and len(scored.simulated) == scored.photos
+    return f"Simulated {Photographs.title[0].lower()}{Photographs.title[1:]}" if every else Photographs.title
+
+
 def _notes(scored: Scored) -> Iterator[str]:
     settings = scored.settings
+    if scored.simulated:
+        some = "" if len(scored.simulated) == scored.photos else f" So are {len(scored.simulated)} of {scored.photos}."
+        yield SIMULATED + some
     yield _RATES
     partly = f" {scored.partly:,} more are seen in part, and left out." if scored.partly else ""
     shifted = f" Windows are off the middle by up to {settings.offset:g} pixels, at random." if settings.offset else ""

@@ -24,6 +24,7 @@ from whorl.physical.extraction import as_seen, balanced, grey_curves, measure, r
 from whorl.physical.libraries import opencv
 from whorl.physical.photos import list_photos, read_photo, save_overlay
 from whorl.physical.sheet import Print, PrintedSheet
+from whorl.physical.simulation import simulated
 from whorl.progress import Progress, silent
 from whorl.runs.folder import as_json
 from whorl.runs.networks import Target, device_of, identify
@@ -248,8 +249,9 @@ def score(
     """
     paths, known = list_photos(photos), dict[str, str]()
     with nullcontext() if folder is None else Store.open(folder, ["whorl", "physical", "score"]) as store:
-        scorer = Scorer(sheets, targets, settings, save=save, store=store)
-        for done, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
+        scorer, names = Scorer(sheets, targets, settings, save=save, store=store), _names(paths)
+        scorer.result.simulated = {names[paths.index(path)] for path in simulated(paths)}
+        for done, (path, name) in enumerate(zip(paths, names, strict=True)):
             progress("scoring photographs", done, len(paths))
             try:
                 digest = sha256_of(path)

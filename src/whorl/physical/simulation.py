@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whorl.data.image_files import Pixels
-from whorl.files import write_file
+from whorl.files import read_back, write_file
 from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of
 from whorl.physical.homography import Matrix, pixels_to_box, project, within
 from whorl.physical.layout import Box, PageLayout, Points
@@ -28,6 +29,10 @@ from whorl.progress import Progress, silent
 RENDERED = 600.0
 """Dots per inch of the simulated print."""
 TRUTH = "truth.json"
+SIMULATED = (
+    "Simulated: a model of a printer and a camera took the place of real ones. These are not photographs of prints, "
+    "and the numbers do not replace the paper's."
+)
 _BAYER = ((0, 1), (1, 2))  # red, green; green, blue
 _DESK = (0.13, 0.10, 0.075)
 _COVER = (0.35, 0.24, 0.19)  # a hand, or whatever lies on the page
@@ -128,6 +133,19 @@ def simulate(
     settings = {name: asdict(camera) for name, camera in cameras.items()}
     write_file(out / TRUTH, json.dumps({"seed": seed, "cameras": settings, "photos": truth}, indent=1) + "\n")
     return files
+
+
+def simulated(photos: Iterable[Path]) -> set[Path]:
+    """Find the photographs that :func:`simulate` wrote: the truth beside them names them.
+
+    Args:
+        photos: files.
+    """
+    found: set[Path] = set()
+    for folder, files in groupby(sorted(photos), key=lambda photo: photo.parent):
+        truth = read_back(folder / TRUTH, json.loads, remedy="if a camera took these photographs")
+        found |= {file for file in files if truth and file.name in truth["photos"]}
+    return found
 
 
 def _true(sheet: PrintedSheet, page: int, shot: Photograph) -> dict[str, Any]:

@@ -6,8 +6,8 @@ report.write_report("report.html", report.Content(title="Mine", cells=cells))
 """
 
 from whorl.report.charts import bars, query_curve
-from whorl.report.content import Content, CutOut, Drawing, Front, Grouped, Photographs, Table
-from whorl.report.experiment import experiment_content, report_experiment
+from whorl.report.content import Content, CutOut, DefenderView, Drawing, Grouped, Photographs, Table
+from whorl.report.experiment import experiment_content, report_experiment, write_tables
 from whorl.report.export import save_charts, save_figures, save_gallery
 from whorl.report.figures import drawings
 from whorl.report.gallery import Example, Gallery, Tile, TileRow, gallery
@@ -17,9 +17,9 @@ from whorl.report.page import write_chart, write_report
 __all__ = [
     "Content",
     "CutOut",
+    "DefenderView",
     "Drawing",
     "Example",
-    "Front",
     "Gallery",
     "Grouped",
     "Headline",
@@ -39,4 +39,5 @@ __all__ = [
     "save_gallery",
     "write_chart",
     "write_report",
+    "write_tables",
 ]

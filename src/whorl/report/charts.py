@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import Rate
@@ -37,6 +38,66 @@ def figure_text(text: str) -> str:
     """
     visible = "".join(" " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else letter for letter in text)
     return "".join(_ENTITIES.get(letter, letter) for letter in visible)
+
+
+def wrapped(name: str, width: int = 28, lines: int = 3) -> str:
+    """A name as plotly shows it, over several lines if it is long; what does not fit into them is cut, and ends in "…".
+
+    Args:
+        name: any; lines end behind a space or a sign, or where they must.
+        width: letters of a line at most.
+        lines: how many at most.
+
+    >>> wrapped("resnet18+mobilenet_v2+efficientnet_lite0", 22)
+    'resnet18+mobilenet_v2+<br>efficientnet_lite0'
+    """
+    made = [""]
+    for word in re.findall(rf"[^-+_/:.,;→ ]{{0,{width - 1}}}[-+_/:.,;→ ]?|.", name):
+        if len(made[-1]) + len(word.rstrip()) > width:
+            made.append("")
+        made[-1] += word
+    if len(made) > lines:
+        made = [*made[: lines - 1], made[lines - 1][: width - 1].rstrip() + "…"]
+    return "<br>".join(figure_text(line.strip()) for line in made)
+
+
+def hover(name: str, *rest: str) -> str:
+    """What is shown beside a point under the mouse: its whole name, and a line for each of the rest."""
+    return "<br>".join((f"<b>{figure_text(name)}</b>", *map(figure_text, rest)))
+
+
+def wrap_categories(update: Callable[..., Any], names: Sequence[str], width: int, **place: int) -> None:
+    """Write long names below or beside an axis over several lines; hovering over a point still shows them whole.
+
+    Args:
+        update: ``update_xaxes`` or ``update_yaxes`` of the figure.
+        names: its categories.
+        width: letters of a line at most.
+        place: row and column of the panel.
+    """
+    ticks = {figure_text(name): wrapped(name, width) for name in names}
+    update(tickvals=list(ticks), ticktext=list(ticks.values()), **place)
+
+
+def named(name: str) -> dict[str, Any]:
+    """What a trace is called: in the legend over several lines, whole when the mouse is over it in a report."""
+    return {"name": wrapped(name), "meta": {"name": figure_text(name)}}
+
+
+def readable_on(colour: str) -> str:
+    """Black or white, whichever is read better on a colour: at least 4.5 to 1, as WCAG asks of level AA.
+
+    >>> readable_on("#0072b2"), readable_on("#e69f00")
+    ('#ffffff', '#000000')
+    """
+
+    def light(part: str) -> float:
+        share = int(part, 16) / 255
+        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (light(colour[i : i + 2]) for i in (1, 3, 5))
+    # Where both are read equally well: (1 + 0.05) / (l + 0.05) = (l + 0.05) / 0.05.
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.1791 else "#ffffff"
 
 
 def blank(*, height: int) -> Figure:
@@ -136,7 +197,8 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
     height = 150 + max(map(len, names)) * (14 + 18 * len(series))
     # Panels with the same rows name them once; others need room for names between them.
     same = all(rows == names[0] for rows in names)
-    gap = 0.06 if same else min(0.07 + 0.007 * max(len(name) for rows in names for name in rows), 0.5 / len(groups))
+    widest = max(len(line) for rows in names for name in rows for line in wrapped(name).split("<br>"))
+    gap = 0.06 if same else min(0.07 + 0.007 * widest, 0.5 / len(groups))
     spacing = {"shared_yaxes": same, "horizontal_spacing": gap}
     figure = panels(1, len(groups), titles=list(groups), height=height, **spacing)
     for column, rows in enumerate(groups.values(), start=1):
@@ -151,7 +213,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
                 text=["" if math.isnan(value) else f"{100 * value:.1f}%" for value in values],
                 textposition="outside",
                 cliponaxis=False,
-                name=figure_text(name),
+                **named(name),
                 legendgroup=name,
                 showlegend=column == 1,
                 orientation="h",
@@ -162,6 +224,7 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
                 row=1,
                 col=column,
             )
+        wrap_categories(figure.update_yaxes, list(rows), 28, row=1, col=column)
     figure.update_xaxes(range=[0, 112], tickvals=[0, 50, 100], ticktext=["0%", "50%", "100%"])
     # The first row is on top, and so is the first bar of a row.
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
@@ -204,7 +267,7 @@ def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) 
         figure.add_scatter(
             x=[queries for queries, _ in points],
             y=[percent(share) for _, share in points],
-            name=figure_text(f"{name}: {sum(success for _, success in outcomes)} of {len(outcomes)}"),
+            **named(f"{name}: {sum(success for _, success in outcomes)} of {len(outcomes)}"),
             showlegend=True,
             **line_style(place) | {"mode": "lines"},
             line_shape="hv",

@@ -14,7 +14,7 @@ from whorl.runs.results import Cell
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Kind = Literal["overview", "surface", "profile", "cost", "chart"]
+Kind = Literal["overview", "surface", "map", "profile", "cost", "chart"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class Photographs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Front:
+class DefenderView:
     """The first part of a report, for those who defend a network.
 
     Attributes:
@@ -174,7 +174,7 @@ class Content:
         left_out: images that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.
         photographs: what came of photographs of prints. Without cells the headline is about them.
-        front: what the owner of a network reads first; of a gate it leads the report.
+        defender: what the owner of a network reads first; of a gate it leads the report.
 
     Raises:
         WhorlError: two cells are about the same attack, source, target, pose and bound.
@@ -193,7 +193,7 @@ class Content:
     left_out: tuple[tuple[str, str], ...] = ()
     paper: tuple[Table, ...] = ()
     photographs: Photographs | None = None
-    front: Front | None = None
+    defender: DefenderView | None = None
 
     def __post_init__(self) -> None:
         seen = set()

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whorl.evaluation import Comparison, Pose, Verdict, holm
+from whorl.evaluation import Pose, Verdict
+from whorl.files import write_csv, write_file
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.report.content import Content, Front, Photographs, Table
-from whorl.report.export import save_figures
-from whorl.report.front import (
+from whorl.report.content import Content, DefenderView, Photographs, Table
+from whorl.report.defender import (
     classes_of,
     fragile_first,
-    gate_front,
+    gate_view,
     name_of,
     strongest,
     with_gallery,
     withstood,
     worst_poses,
 )
+from whorl.report.export import save_figures
 from whorl.report.gallery import POSES, Gallery, described, examples, reach, recognised_first
 from whorl.report.headline import Headline, headline
 from whorl.report.page import write_report
+from whorl.report.result_table import latex, markdown, result_tables, wide_rows
 from whorl.runs.experiment import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.networks import Networks, split_target
@@ -68,6 +69,25 @@ def report_experiment(
     return written
 
 
+def write_tables(done: Done, *, intervals: bool = False) -> dict[str, Path]:
+    """Write the rates of an experiment beside ``results.csv``, as LaTeX, as Markdown and as wide CSV.
+
+    Args:
+        done: what came of it.
+        intervals: whether LaTeX and Markdown show the intervals; the CSV has them in any case.
+
+    Returns:
+        What was written, by what it is.
+    """
+    tables = result_tables(done.cells, done.comparisons, name=done.declaration.name)
+    files = {"LaTeX": done.folder / "results.tex", "Markdown": done.folder / "results.md"}
+    write_file(files["LaTeX"], latex(tables, intervals=intervals))
+    write_file(files["Markdown"], markdown(tables, intervals=intervals))
+    files["wide CSV"] = done.folder / "results-wide.csv"
+    write_csv(files["wide CSV"], wide_rows(tables))
+    return files
+
+
 def experiment_content(
     done: Done,
     *,
@@ -91,30 +111,30 @@ def experiment_content(
         about=declared.about,
         command=tuple(manifest.get("command", ())),
         cells=done.cells,
-        comparisons=holm(dict(_comparisons(done))),
+        comparisons=done.comparisons,
         galleries=tuple(_galleries(done, device)),
         settings=manifest["experiment"],
         provenance=_provenance(done, manifest),
         left_out=tuple(done.left_out),
         paper=tuple(tables),
         photographs=photographs,
-        front=_front(done, verdict, device),
+        defender=_defender(done, verdict, device),
     )
 
 
 def headline_of(done: Done) -> Headline:
     """What was found, in a few sentences, without the rest of a report."""
-    return headline(Content(title="", cells=done.cells, comparisons=holm(dict(_comparisons(done)))))
+    return headline(Content(title="", cells=done.cells, comparisons=done.comparisons))
 
 
-def _front(done: Done, verdict: Verdict | None, device: str) -> Front:
+def _defender(done: Done, verdict: Verdict | None, device: str) -> DefenderView:
     """What the owner of a network reads first: of a gate its decision, with images to look at."""
     found = done.whole
     if verdict is None:
         return withstood(found)
     [target], worst = done.declaration.targets, strongest(verdict)
     labels = {image.entry.id: image.entry.label for task in done.plan.tasks for image in task.images}
-    made = gate_front(found, target, verdict, classes_of(found, labels, done.labels))
+    made = gate_view(found, target, verdict, classes_of(found, labels, done.labels))
     poses = {"as it is": Pose()} if Pose() in found.poses else {}
     poses |= {str(pose): pose for pose in worst_poses(found, target, name_of(worst)) if pose != Pose()}
     shown = dict(list(poses.items())[: len(POSES)])
@@ -132,14 +152,6 @@ def plain_names(attacks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     versions = {name: (name, *(f"{family}-{name}" for family in ("ti", "ai", "ri"))) for name in attacks}
     families = {name: tuple(n for n in named if n in attacks) for name, named in versions.items()}
     return {name: family for name, family in families.items() if len(family) > 1}
-
-
-def _comparisons(done: Done) -> Iterator[tuple[tuple[str, str, str, str], Comparison]]:
-    """Every two attacks on the same source, on every target; the later in the declaration first."""
-    for source, labels in _by_source(done).items():
-        for other, one in combinations(labels, 2):
-            for target in done.declaration.targets:
-                yield (one, other, source, target), done.compare(one, other, source, target)
 
 
 def _galleries(done: Done, device: str) -> Iterator[Gallery]:

@@ -7,20 +7,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from whorl.errors import WhorlError
 from whorl.evaluation import Rate, SuccessRate
 from whorl.report.charts import (
     COLOURS,
     DASHES,
-    INK,
-    PAIR,
     blank,
     decades,
     error_bars,
     figure_text,
-    mixed,
+    hover,
+    named,
     percent,
     thinned,
+    wrap_categories,
+    wrapped,
 )
 from whorl.report.content import Drawing
 from whorl.report.series import (
@@ -31,13 +31,13 @@ from whorl.report.series import (
     attacks,
     costs,
     headline_rate,
-    of_angle_and_scale,
     pairs,
     series,
     sweeps,
     transfers,
 )
-from whorl.report.tables import FEW
+from whorl.report.surfaces import cell_words, heat_map, surface
+from whorl.report.tables import FEW, interval_words
 from whorl.runs.results import Cell
 
 if TYPE_CHECKING:
@@ -76,6 +76,16 @@ def _surfaces(found: Mapping[Series, Sequence[Cell]]) -> Iterator[Drawing]:
             transfer=str(transfer),
             subject=names,
             figure=surface(found, transfer, subject),
+        )
+        yield Drawing(
+            kind="map",
+            name=_file_name("map", number, str(transfer), *subject),
+            title=f"{names}: success rate by angle and scale, with n, {transfer}",
+            alt=f"Heat map: success rate of {names} by angle and scale, with the number of images in each cell, "
+            f"{transfer}. The table by pose holds the same.",
+            transfer=str(transfer),
+            subject=names,
+            figure=heat_map(found, transfer, subject),
         )
 
 
@@ -141,68 +151,17 @@ def overview(found: Mapping[Series, Sequence[Cell]]) -> Figure:
         figure.add_scatter(
             x=[figure_text(transfer.target if plain else str(transfer)) for transfer in shown],
             y=[percent(one.value) for one in summed],
-            name=figure_text(name),
+            **named(name),
             mode="markers",
             offsetgroup=str(names.index(name)),
             marker={"color": colour, "size": 10, "symbol": symbol},
             error_y=error_bars([one.value for one in summed], [one.interval for one in summed]),
-            text=[_hover(name, str(transfer), *_rate_words(one)) for transfer, one in zip(shown, summed, strict=True)],
+            text=[hover(name, str(transfer), *_rate_words(one)) for transfer, one in zip(shown, summed, strict=True)],
             hovertemplate="%{text}<extra></extra>",
         )
     figure.update_layout(scattermode="group", scattergap=0.4)
     figure.update_xaxes(type="category", title="target" if plain else "source → target")
-    return figure
-
-
-def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject: Sequence[str]) -> Figure:
-    """Success rate over angle and scale, one surface for each attack, in one scene that turns.
-
-    Args:
-        found: cells by series.
-        transfer: whose answers.
-        subject: one attack, or two to lie over each other.
-
-    Raises:
-        WhorlError: the poses form no grid of 3 angles and 3 scales without a shift.
-    """
-    grid = angle_scale_grid(cell.pose for name in subject for cell in found[Series(name, transfer)])
-    if grid is None:
-        raise WhorlError(f"expected a grid of at least 3 angles and 3 scales for {transfer}. Measure more poses.")
-    angles, scales = grid
-    figure = blank(height=560)
-    shades = PAIR[-len(subject) :]
-    for name, colour in zip(subject, shades, strict=True):
-        by_pose = {(c.pose.angle, c.pose.scale): c for c in found[Series(name, transfer)] if of_angle_and_scale(c.pose)}
-        rows = [[by_pose.get((angle, scale)) for scale in scales] for angle in angles]
-        heights = [[None if cell is None else percent(cell.counts.rate) for cell in row] for row in rows]
-        figure.add_surface(
-            x=scales,
-            y=angles,
-            z=heights,
-            text=[["" if cell is None else _hover(name, *_cell_words(cell)) for cell in row] for row in rows],
-            hovertemplate="%{text}<extra></extra>",
-            name=figure_text(name),
-            legendgroup=figure_text(name),
-            showlegend=True,
-            showscale=False,
-            cmin=0,
-            cmax=100,
-            colorscale=[[0, mixed(colour, 0.45)], [1, colour]],
-            opacity=0.9,
-            contours={axis: {"highlight": False} for axis in "xyz"},
-        )
-        _add_mesh(figure, scales, angles, heights, group=figure_text(name))
-    figure.update_layout(
-        margin={"l": 0, "r": 0, "t": 36, "b": 0},
-        scene={
-            "xaxis": {"title": {"text": "scale"}, "tickvals": thinned(scales), "zeroline": False},
-            "yaxis": {"title": {"text": "angle (°)"}, "tickvals": thinned(angles), "zeroline": False},
-            "zaxis": {"title": {"text": "success rate (%)"}, "range": [0, 100], "zeroline": False},
-            "aspectmode": "manual",
-            "aspectratio": {"x": 1.1, "y": 1.1, "z": 0.8},
-            "camera": {"eye": {"x": 1.25, "y": -1.4, "z": 0.6}, "center": {"x": 0, "y": 0, "z": -0.24}},
-        },
-    )
+    wrap_categories(figure.update_xaxes, [transfer.target if plain else str(transfer) for transfer in seen], 14)
     return figure
 
 
@@ -218,12 +177,12 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
         figure.add_scatter(
             x=list(sweep.values),
             y=[None if cell is None else percent(cell.counts.rate) for cell in cells],
-            name=figure_text(name),
+            **named(name),
             mode="lines+markers",
             line={"color": colour, "dash": dash, "width": 2},
-            marker={"symbol": symbol, "size": 8},
+            marker={"symbol": symbol, "size": 8, "opacity": [0.35 if one and one.counts.few else 1.0 for one in cells]},
             error_y=_intervals(cells) if len(names) < _MANY_LINES else None,
-            text=["" if cell is None else _hover(name, *_cell_words(cell)) for cell in cells],
+            text=["" if cell is None else hover(name, *cell_words(cell)) for cell in cells],
             hovertemplate="%{text}<extra></extra>",
         )
     axis = f"{sweep.axis} ({sweep.unit})" if sweep.unit else sweep.axis
@@ -241,13 +200,13 @@ def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
             x=[gradients],
             y=[percent(rate.value)],
             error_y=error_bars([rate.value], [rate.interval]),
-            name=figure_text(name),
+            **named(name),
             mode="markers+text",
-            text=[f" {figure_text(name)}"],
+            text=[f" {wrapped(name)}"],
             textposition="middle right",
             cliponaxis=False,
             marker={"color": colour, "symbol": symbol, "size": 12},
-            hovertext=[_hover(name, *_rate_words(rate), f"for {gradients:g} input gradients an image")],
+            hovertext=[hover(name, *_rate_words(rate), f"for {gradients:g} input gradients an image")],
             hoverinfo="text",
         )
     figure.update_layout(showlegend=False, margin={"t": 16})
@@ -292,59 +251,7 @@ def _intervals(cells: Sequence[Cell | None]) -> dict[str, Any]:
     return error_bars([one.rate for one in counts], [one.interval() for one in counts])
 
 
-def _hover(name: str, *rest: str) -> str:
-    return "<br>".join((f"<b>{figure_text(name)}</b>", *map(figure_text, rest)))
-
-
-def _cell_words(cell: Cell) -> tuple[str, str]:
-    counts = cell.counts
-    if not counts.n_clean_correct:
-        return str(cell.pose), "no clean image recognised"
-    rate = _interval_words(counts.rate, counts.interval())
-    few = f"; {FEW}" if counts.few else ""
-    return str(cell.pose), f"{rate}, {counts.n_success} of {counts.n_clean_correct} recognised{few}"
-
-
 def _rate_words(one: Rate) -> tuple[str, ...]:
     """A rate with what it rests on."""
-    words = _interval_words(one.value, one.interval)
+    words = interval_words(one.value, one.interval)
     return (words, f"n = {one.n} over {one.poses} poses, {one.images} images" + (f"; {FEW}" if one.few else ""))
-
-
-def _interval_words(rate: float, interval: tuple[float, float]) -> str:
-    if math.isnan(rate):
-        return "no rate"
-    if math.isnan(interval[0]):
-        return f"{100 * rate:.1f}%"
-    return f"{100 * rate:.1f}% (95% interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}%)"
-
-
-def _add_mesh(
-    figure: Figure,
-    scales: Sequence[float],
-    angles: Sequence[float],
-    heights: Sequence[Sequence[float | None]],
-    *,
-    group: str,
-) -> None:
-    """Thin lines over a surface through what was measured; between them it is drawn, not known."""
-    along = [(scale, angle, heights[i][j]) for i, angle in enumerate(angles) for j, scale in enumerate(scales)]
-    across = [(scale, angle, heights[i][j]) for j, scale in enumerate(scales) for i, angle in enumerate(angles)]
-    points: list[tuple[float | None, float | None, float | None]] = []
-    for every, length in ((along, len(scales)), (across, len(angles))):
-        for start in range(0, len(every), length):
-            points += [*every[start : start + length], (None, None, None)]
-    x, y, z = zip(*points, strict=True)
-    figure.add_scatter3d(
-        x=x,
-        y=y,
-        z=z,
-        name=group,
-        legendgroup=group,
-        showlegend=False,
-        connectgaps=False,
-        mode="lines",
-        line={"color": INK, "width": 1.5},
-        opacity=0.6,
-        hoverinfo="skip",
-    )

@@ -24,8 +24,10 @@ POSES = {
     "mix 30°, 1.5, shift 20": Pose(angle=30, scale=1.5, shift=(20, 20)),
 }
 """The paper's columns, by their headings."""
-SIDE = 320
+SIDE = 256
 """In a page, images are shrunk to so many pixels at most, and never enlarged."""
+NOTEBOOK = 900
+"""Pixels that a notebook's page is wide."""
 ZOOM = 3
 """The close-up shows the middle third of the perturbation."""
 
@@ -95,6 +97,15 @@ class Gallery:
     columns: tuple[str, ...]
     magnified: float | None = None
     examples: tuple[Example, ...]
+
+    def _repr_jpeg_(self) -> bytes:
+        """The sheet that ``save_gallery`` writes, as small as a notebook shows it."""
+        from whorl.report.export import draw_sheet  # which draws what is defined here
+
+        sheet, file = draw_sheet(self), io.BytesIO()
+        sheet.thumbnail((NOTEBOOK, sheet.height))
+        sheet.save(file, "JPEG", quality=70)
+        return file.getvalue()
 
 
 class Labelled(Protocol):
@@ -234,7 +245,7 @@ def data_uri(image: Image.Image, *, side: int | None = SIDE) -> str:
         image = image.copy()
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
         # Pillow's own wheels all write WebP; a distribution's may not.
-        media, options = ("webp", {"quality": 88}) if features.check("webp") else ("jpeg", {"quality": 90})
+        media, options = ("webp", {"quality": 80}) if features.check("webp") else ("jpeg", {"quality": 82})
     image.save(file, format=media.upper(), **options)
     return f"data:image/{media};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -11,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whorl.evaluation import FEWEST
 from whorl.files import write_file
 from whorl.report.content import Content, Drawing, Kind, Photographs
 from whorl.report.figures import drawings
+from whorl.report.front import front, missing
 from whorl.report.headline import headline
 from whorl.report.series import bound, series, transfers
 from whorl.report.tables import (
@@ -90,8 +93,7 @@ def render(content: Content) -> str:
     drawn = [*drawings(content.cells), *content.charts]
     white_box = {str(transfer) for transfer in transfers(series(content.cells)) if transfer.white_box}
     surfaces, profiles = _surfaces(drawn), _profiles(drawn)
-    scripts = [inline_script(text) for text in (_plotly_js() if drawn else "", _read("report.js"))]
-    kept = [script for script in scripts if script]
+    script, plotly = inline_script(_read("report.js")), inline_script(_plotly_js()) if drawn else ""
     environment = templates(_TEMPLATES)
     environment.filters["percent"] = percent
     environment.filters["setting"] = _setting
@@ -100,13 +102,16 @@ def render(content: Content) -> str:
     return environment.get_template("report.html.j2").render(
         content=content,
         command=shlex.join(content.command),
-        front=content.front,
-        gate=content.front is not None and content.front.gate,
+        gate=content.defender is not None and content.defender.gate,
         headline=headline(content),
         # A page of charts alone has nothing else to say.
         found=bool(content.cells or content.finding or content.photographs or not content.charts),
         recorded=bool(content.settings or content.provenance or content.left_out or not content.charts),
         facts=_facts(content),
+        front=front(content.cells),
+        missing=missing(content, drawn),
+        settings=filled(content.settings),
+        provenance=filled(content.provenance),
         mean_tables=mean_tables(content.cells),
         pose_tables=pose_tables(content.cells),
         comparisons=comparison_rows(content.comparisons),
@@ -120,10 +125,12 @@ def render(content: Content) -> str:
         profiles=profiles,
         profile_start=_first_unseen(list(profiles), white_box),
         white_box=white_box,
+        fewest=FEWEST,
         figures=Markup(script_json([_as_json(one) for one in drawn])),  # noqa: S704
         style=Markup(_read("report.css")),  # noqa: S704
-        scripts=[Markup(script) for script in kept],  # noqa: S704
-        policy=_policy(kept),
+        script=Markup(script),  # noqa: S704
+        plotly=packed(plotly) if plotly else "",
+        policy=_policy([one for one in (script, plotly) if one]),
     )
 
 
@@ -147,6 +154,27 @@ def inline_script(source: str) -> str:
     """
     lines = source.replace("\r\n", "\n").replace("\r", "\n")
     return re.sub(r"<(?=/script|script|!--)", r"\\x3c", lines, flags=re.IGNORECASE)
+
+
+def packed(script: str) -> str:
+    """Compress a script into letters, which ``report.js`` unpacks: plotly's code takes 2 MB so, instead of 5."""
+    return base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode("ascii")
+
+
+def filled(value: Any) -> Any:
+    """Settings without those that say nothing: None, empty text, and lists and records that hold nothing else.
+
+    >>> filled({"seed": 0, "limit": None, "data": {"size": None}, "defenses": [], "quick": False})
+    {'seed': 0, 'quick': False}
+    """
+    if isinstance(value, Mapping):
+        parts = {key: filled(part) for key, part in value.items()}
+        return {key: part for key, part in parts.items() if not _empty(part)}
+    return [filled(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _empty(value: object) -> bool:
+    return value is None or (isinstance(value, str | list | Mapping) and not value)
 
 
 def _source_hash(script: str) -> str:
@@ -202,10 +230,16 @@ def _numbered(drawn: Sequence[Drawing], kind: Kind) -> list[tuple[int, Drawing]]
 def _surfaces(drawn: Sequence[Drawing]) -> dict[str, Any]:
     """Menus, and which figure belongs to which choice."""
     found = _numbered(drawn, "surface")
+    maps = {(one.subject, one.transfer): number for number, one in _numbered(drawn, "map")}
     subjects = list(dict.fromkeys(one.subject for _, one in found))
     seen = list(dict.fromkeys(one.transfer for _, one in found))
     choices = [
-        {"subject": subjects.index(one.subject), "transfer": seen.index(one.transfer), "figure": number}
+        {
+            "subject": subjects.index(one.subject),
+            "transfer": seen.index(one.transfer),
+            "surface": number,
+            "map": maps[one.subject, one.transfer],
+        }
         for number, one in found
     ]
     return {"subjects": subjects, "transfers": seen, "choices": json.dumps(choices)}

@@ -139,9 +139,15 @@ def rate_entry(one: Rate, *, best: bool = False) -> TableEntry:
     """A rate with its interval, and how many transformed images it is of; marked where those are too few."""
     if math.isnan(one.value):
         return _entry(one.value)
-    parts = [interval_text(one.interval), f"n = {one.n}", f"{one.left_out} poses of few images left out"]
+    parts = [interval_text(one.interval), f"n = {one.n}", f"{one.left_out} poses left out"]
     note = ", ".join(part for part in parts[: 3 if one.left_out else 2] if part)
     return _entry(one.value, note=f"{note}; {FEW}" if one.few else note, best=best and not one.few)
+
+
+def best_marked(entries: Sequence[TableEntry]) -> list[TableEntry]:
+    """The entries of a column, the highest marked, if another is lower."""
+    top = _top([math.nan if one.value is None else one.value for one in entries])
+    return [replace(one, best=one.value is not None and one.value == top) for one in entries]
 
 
 def pose_tables(cells: Sequence[Cell]) -> list[DetailTable]:
@@ -292,6 +298,15 @@ def interval_text(interval: tuple[float, float]) -> str:
     '52 to 86%'
     """
     return "" if math.isnan(interval[0]) else f"{100 * interval[0]:.0f} to {100 * interval[1]:.0f}%"
+
+
+def interval_words(rate: float, interval: tuple[float, float]) -> str:
+    """A rate with its interval, in words."""
+    if math.isnan(rate):
+        return "no rate"
+    if math.isnan(interval[0]):
+        return f"{100 * rate:.1f}%"
+    return f"{100 * rate:.1f}% (95% interval {100 * interval[0]:.0f} to {100 * interval[1]:.0f}%)"
 
 
 def _top(rates: Sequence[float]) -> float | None:

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose, SuccessRate, check_recognised
+from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose, SuccessRate, check_recognised, holm
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, Tracker, silent
 from whorl.runs.declaration import Declaration
@@ -113,6 +115,21 @@ class Done(CellTable):
             WhorlError: there is no such attack, source, target or pose.
         """
         return self.outcomes(source).compare(first, second, target, pose, poses=poses)
+
+    @cached_property
+    def comparisons(self) -> dict[tuple[str, str, str, str], Comparison]:
+        """Every two attacks on one source, on every target, corrected for their number (Holm).
+
+        By (attack, other, source, target), the later in the declaration first. Attacks that a sweep gave another bound
+        or another seed are not compared.
+        """
+        pairs = [
+            (one.label, other.label, one.source)
+            for other, one in combinations(self._attacked, 2)
+            if one.source == other.source and all(one.swept.get(k) == other.swept.get(k) for k in ("eps", "seed"))
+        ]
+        found = {(*pair, target): self.compare(*pair, target) for pair in pairs for target in self.declaration.targets}
+        return holm(found)
 
 
 class ExperimentOptions(TypedDict, total=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -88,6 +89,8 @@ class Data(TomlTable):
         limit: take only the first so many.
         size: side in pixels to resize to; None leaves data sets as they are, and samples at 224.
         skip_bad: leave unreadable images out instead of stopping at the first.
+        evenly: take a limited number evenly over the classes, and not the first, which in class folders are of the
+            first classes alone.
 
     >>> [batch.x.shape for batch in Data(limit=3, size=8).batches(2)]
     [torch.Size([2, 3, 8, 8]), torch.Size([1, 3, 8, 8])]
@@ -97,6 +100,7 @@ class Data(TomlTable):
     limit: Annotated[int, Field(ge=1)] | None = None
     size: Annotated[int, Field(ge=1, le=MAX_SIDE)] | None = None
     skip_bad: bool = False
+    evenly: bool = False
 
     @field_validator("folder", mode="before")
     @classmethod
@@ -130,7 +134,7 @@ class Data(TomlTable):
 
     def listed(self, chosen: Chosen | None = None) -> list[HashedImage]:
         """List them, or those whose places are chosen, and hash each."""
-        return hashed_images(self._images, _some(islice(self._entries(), self.limit), chosen))
+        return hashed_images(self._images, _some(self._limited(self._entries()), chosen))
 
     def read(self, images: Sequence[HashedImage]) -> Images:
         """Decode some of them."""
@@ -138,7 +142,7 @@ class Data(TomlTable):
 
     def batches(self, size: int, labels: Sequence[str] | None = None) -> Iterator[Images]:
         """Decode all of them, ``size`` at a time; class folders are matched with ``labels``, a network's classes."""
-        entries = islice(labelled(self._entries(), labels, self.describe()["folder"]), self.limit)
+        entries = self._limited(labelled(self._entries(), labels, self.describe()["folder"]))
         while some := list(islice(entries, size)):
             yield self._decoded(some)
 
@@ -160,6 +164,16 @@ class Data(TomlTable):
 
     def _entries(self) -> Iterator[ListedImage]:
         return iter(list_samples() if self.folder is None else self._images.entries())
+
+    def _limited(self, entries: Iterator[ListedImage]) -> Iterator[ListedImage]:
+        if self.limit is None or not self.evenly:
+            return islice(entries, self.limit)
+        listed, turn = list(entries), Counter[int | None]()
+        turns = []  # the first image of every class, then the second, and so on
+        for place, entry in enumerate(listed):
+            turns.append((turn[entry.label], place))
+            turn[entry.label] += 1
+        return (listed[place] for place in sorted(place for _, place in sorted(turns)[: self.limit]))
 
     def _decoded(self, entries: Sequence[ListedImage]) -> Images:
         size = SAMPLE_SIDE if self.bundled and self.size is None else self.size

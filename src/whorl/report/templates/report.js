@@ -3,13 +3,25 @@
   const drawn = JSON.parse(document.getElementById("figures").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const still = matchMedia("print");
+  const unescaped = (text) => new DOMParser().parseFromString(text, "text/html").body.textContent;
+
+  // plotly's code is in the page compressed; the page's policy knows the hash of what comes out.
+  const unpack = async () => {
+    const packed = document.getElementById("plotly");
+    if (!packed) return;
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    packed.replaceWith(script);
+  };
 
   // Colours come from the page's own style, so that figures follow light and dark.
-  const themed = (figure) => {
+  const themed = (figure, width) => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const [ink, grid, raised] = ["--ink", "--grid", "--raised"].map(colour);
-    const layout = structuredClone(figure.layout);
+    const layout = structuredClone(figure.layout), narrow = innerWidth < 700;
     Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true });
     layout.font.color = ink;
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: raised, bordercolor: grid, font: { color: ink } };
@@ -17,27 +29,41 @@
     for (const axis of axes) Object.assign(axis, { gridcolor: grid, linecolor: grid, zerolinecolor: grid, color: ink });
     if (layout.scene) {
       layout.scene.uirevision = "kept"; // another pair or target is seen from the same side
-      if (innerWidth < 700) {
-        layout.height = 380;
+      if (narrow) layout.height = 380;
+      if (width < 700) {
         layout.scene.zaxis.title.text = "%";
-        for (const axis of "xyz") layout.scene.camera.eye[axis] *= 1.3; // further back, since the scene is narrow
+        for (const axis of "xyz") layout.scene.camera.eye[axis] *= narrow ? 1.5 : 1.3; // further back, since the scene is narrow
       }
     }
+    if (narrow && !layout.scene) layout.dragmode = false; // a finger scrolls the page
     return { data: figure.data, layout };
   };
   // Only buttons that we name: plotly offers one that would upload the figure.
   const config = (layout) => ({
-    responsive: true, displaylogo: false, displayModeBar: "hover", showSendToCloud: false, plotlyServerURL: "",
+    responsive: true, displaylogo: false, displayModeBar: innerWidth < 700 ? false : "hover", showSendToCloud: false, plotlyServerURL: "",
     modeBarButtons: [
       ["toImage"],
       layout.scene ? ["orbitRotation", "zoom3d", "pan3d", "resetCameraDefault3d"] : ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"],
     ],
   });
-  const draw = (place) => {
+  // A legend of many lines may not press what it is about together, nor a few bars become a strip.
+  const least = 250;
+  const draw = async (place) => {
+    if (!window.Plotly) return; // not unpacked yet
     const figure = drawn[Number(place.dataset.figure)];
-    const { data, layout } = themed(figure);
+    const { data, layout } = themed(figure, place.clientWidth);
     place.setAttribute("aria-label", figure.alt);
-    Plotly.react(place, data, layout, config(layout));
+    if (layout.meta?.width) place.style.minWidth = `${layout.meta.width}px`;
+    await Plotly.react(place, data, layout, config(layout));
+    if (!place._fullLayout) return; // another view was chosen meanwhile
+    const area = layout.scene || layout.yaxis.type === "category" ? layout.height : place._fullLayout._size.h;
+    if (area < least) await Plotly.relayout(place, { height: layout.height + least - area });
+    for (const entry of place.querySelectorAll(".legend .traces")) {
+      const whole = document.createElementNS("http://www.w3.org/2000/svg", "title");
+      whole.textContent = unescaped(entry.__data__?.[0]?.trace?.meta?.name ?? "");
+      entry.querySelector(".legendtoggle")?.replaceChildren(whole);
+    }
+    place.dataset.drawn = place.dataset.figure;
   };
   const places = () => document.querySelectorAll(".plot[data-figure]");
   const drawAll = () => places().forEach(draw);
@@ -57,13 +83,15 @@
     };
     const change = () => {
       limit();
-      surface.dataset.figure = find().figure;
-      draw(surface);
+      for (const kind of ["surface", "map"]) {
+        const place = document.getElementById(kind);
+        place.dataset.figure = find()[kind];
+        draw(place);
+      }
     };
     subject.addEventListener("change", change);
     view.addEventListener("change", change);
-    limit();
-    surface.dataset.figure = find().figure;
+    change();
   }
 
   // Profiles: those of one view are shown.
@@ -75,7 +103,7 @@
         group.hidden = !chosen;
         for (const place of group.querySelectorAll(".plot")) {
           if (chosen) place.dataset.figure = place.dataset.later;
-          else { Plotly.purge(place); delete place.dataset.figure; }
+          else { window.Plotly?.purge(place); delete place.dataset.figure; }
           if (chosen) draw(place);
         }
       }
@@ -83,7 +111,10 @@
     profiles.addEventListener("change", show);
     show();
   }
-  drawAll();
+  unpack().then(drawAll).catch((error) => {
+    for (const place of places()) place.textContent = "This browser cannot draw the figure. The tables hold the same.";
+    throw error;
+  });
 
   // The command.
   for (const button of document.querySelectorAll(".copy")) {

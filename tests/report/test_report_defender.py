@@ -14,8 +14,8 @@ from browser import PHONE, Opened, launched, opened
 from page_checks import page_faults
 from report.made_up import grid_cells, small_gallery
 from whorl.evaluation import AttackedRates, ImageCounts, Outcomes, Pose, Rule, Verdict, headline, poses, rate
-from whorl.report import Content, Front, write_report
-from whorl.report.front import classes_of, fragile_first, gate_front, with_gallery, withstood, worst_poses
+from whorl.report import Content, DefenderView, write_report
+from whorl.report.defender import classes_of, fragile_first, gate_view, with_gallery, withstood, worst_poses
 
 GRID = poses(angles=(-30, 0, 30), scales=(0.7, 1.0))
 N = 40
@@ -80,16 +80,16 @@ LEFT = "shop-v3: 80% of images recognised; 10% (4–23) under attack"
 
 
 def test_a_gate_leads_with_its_sentence() -> None:
-    failed = gate_front(outcomes(), "shop-v3", verdict(rule("fail-above", passed=False)), CLASSES)
+    failed = gate_view(outcomes(), "shop-v3", verdict(rule("fail-above", passed=False)), CLASSES)
     said = f"{LEFT}, all others missed in at least one of 6 poses. Gate: failed (success rate 89%, limit 60%)."
     assert (failed.sentences, failed.passed, failed.gate) == ((said,), False, True)
     both = verdict(rule("fail-above", passed=True), rule("worst-case", passed=True))
-    assert gate_front(outcomes(), "shop-v3", both, CLASSES).sentences[0].endswith("Gate: passed (2 rules).")
+    assert gate_view(outcomes(), "shop-v3", both, CLASSES).sentences[0].endswith("Gate: passed (2 rules).")
     some = verdict(
         rule("fail-above", passed=False), rule("worst-case", passed=False), rule("min-accuracy", passed=True)
     )
-    assert gate_front(outcomes(), "shop-v3", some, CLASSES).sentences[0].endswith("Gate: failed (2 of 3 rules).")
-    none = gate_front(outcomes(), "shop-v3", verdict(), CLASSES)
+    assert gate_view(outcomes(), "shop-v3", some, CLASSES).sentences[0].endswith("Gate: failed (2 of 3 rules).")
+    none = gate_view(outcomes(), "shop-v3", verdict(), CLASSES)
     assert (none.passed, "Gate" in none.sentences[0], none.gate) == (None, False, True)
 
 
@@ -108,7 +108,7 @@ def test_the_worst_poses_and_the_most_fragile_classes() -> None:
     found = outcomes()
     ordered = worst_poses(found, "shop-v3", "ai-best/shop-v3")
     assert ordered == list(reversed(GRID))
-    pose_table, class_table = gate_front(found, "shop-v3", verdict(), CLASSES).tables
+    pose_table, class_table = gate_view(found, "shop-v3", verdict(), CLASSES).tables
     assert len(pose_table.rows) == 5
     assert pose_table.rows[0] == (str(GRID[-1]), "80%", "10%")
     by_class = {row[0]: row[1:] for row in class_table.rows}
@@ -120,18 +120,18 @@ def test_the_worst_poses_and_the_most_fragile_classes() -> None:
 
 
 def test_classes_of_one_image_each_are_no_table() -> None:
-    alone = gate_front(outcomes(), "shop-v3", verdict(), {name: name for name in IDS})
+    alone = gate_view(outcomes(), "shop-v3", verdict(), {name: name for name in IDS})
     assert [table.title for table in alone.tables] == ["The worst poses"]
 
 
 def test_images_that_a_change_costs_most() -> None:
     changed = {"ai-best": {"003": 2, "007": 5, "001": -3}}
-    [*_, table] = gate_front(outcomes(), "shop-v3", verdict(changed=changed), CLASSES).tables
+    [*_, table] = gate_view(outcomes(), "shop-v3", verdict(changed=changed), CLASSES).tables
     assert table.rows == (("007", "umbrella", "5"), ("003", "umbrella", "2"))
 
 
-def page(folder: Path, front: Front, name: str = "report.html") -> Path:
-    content = Content(title="Gate: shop-v3", cells=grid_cells(), front=front, galleries=(small_gallery(),))
+def page(folder: Path, view: DefenderView, name: str = "report.html") -> Path:
+    content = Content(title="Gate: shop-v3", cells=grid_cells(), defender=view, galleries=(small_gallery(),))
     return write_report(folder / name, content)
 
 
@@ -157,13 +157,13 @@ def test_the_front_of_a_gate_is_seen(
     browser: Any, tmp_path: Path, passed: bool, colours: str, viewport: dict[str, int]
 ) -> None:
     hostile = "<img src=x onerror=alert(1)>"
-    front = gate_front(outcomes(), "shop-v3", verdict(rule("fail-above", passed=passed), notes=(hostile,)), CLASSES)
-    file = page(tmp_path, with_gallery(front, small_gallery(), N))
+    view = gate_view(outcomes(), "shop-v3", verdict(rule("fail-above", passed=passed), notes=(hostile,)), CLASSES)
+    file = page(tmp_path, with_gallery(view, small_gallery(), N))
     with opened(browser, file.as_uri(), viewport, kind=Opened, alone=True, color_scheme=colours) as shown:
         badge, first = shown.page.locator("#verdict .badge"), shown.page.locator("main section").first
         assert first.get_attribute("id") == "verdict"
         assert badge.inner_text().strip() == f"Gate {'passed' if passed else 'failed'}"
-        assert shown.page.locator("#verdict .statement").inner_text() == front.sentences[0]
+        assert shown.page.locator("#verdict .statement").inner_text() == view.sentences[0]
         assert shown.page.locator("#verdict .rules li").count() == 1
         assert shown.page.locator("#verdict .tile").count() >= 4
         assert hostile in shown.page.locator("#verdict").inner_text()

@@ -1,0 +1,239 @@
+"""A gate from end to end: check, craft and evaluate, decide, write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from whorl.data.images import Images
+from whorl.errors import WhorlError
+from whorl.evaluation import Verdict
+from whorl.evaluation.verdict import RATES
+from whorl.files import write_file
+from whorl.gate.baseline import FILE, Baseline, read_baseline, regression
+from whorl.gate.checks import CheckedNetwork, check_count, check_images, check_network, read_sample
+from whorl.gate.junit import junit
+from whorl.gate.record import GateRecord, content
+from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
+from whorl.gate.sarif import sarif
+from whorl.gate.settings import GateSettings
+from whorl.models import Classifier, Ensemble
+from whorl.models.sources import parse
+from whorl.models.zoo import find_device
+from whorl.progress import Progress, silent
+from whorl.report import report_experiment
+from whorl.runs.experiment import Done, run
+from whorl.runs.folder import Json
+from whorl.runs.images import with_classes
+from whorl.runs.networks import Networks, members
+from whorl.runs.store import Store
+
+JUNIT, SARIF = "gate.junit.xml", "gate.sarif"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """What a gate came to.
+
+    Attributes:
+        verdict: what was decided.
+        done: the experiment that it rests on.
+        summary: what ``gate.json`` says but for the images, as JSON.
+        files: what was written, by what it is.
+    """
+
+    verdict: Verdict
+    done: Done
+    summary: Json
+    files: Mapping[str, Path]
+
+
+def gate(
+    settings: GateSettings,
+    out: str | Path,
+    *,
+    device: str = "auto",
+    command: Sequence[str] = (),
+    copies: Mapping[str, Path] | None = None,
+    progress: Progress = silent,
+) -> Gated:
+    """Check a network, attack it, show it the images in 25 poses, decide, and write what was found.
+
+    The folder is an experiment's: whatever it holds that the same settings, weights, images and versions made is kept,
+    and a second process waits.
+
+    Args:
+        settings: what is asked.
+        out: the run folder, which gets ``gate.json``, ``gate.junit.xml``, ``gate.sarif`` and ``report.html`` too.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        command: what the user typed.
+        copies: where to write "junit" and "sarif" besides.
+        progress: called with each step.
+
+    Raises:
+        WhorlError: whatever would make the verdict untrustworthy: a network at chance, with the wrong statistics or
+            order of classes, that answers NaN or has no gradients; too few images, an empty class; a baseline of other
+            images or attacks.
+        Interrupted: Ctrl-C. What was finished is kept.
+    """
+    earlier = None if settings.baseline is None else read_baseline(settings.baseline)
+    where = find_device(device)
+    checked = check(settings, where, progress=progress)
+    declared = settings.declaration(size=checked.size, losses=checked.losses)
+    done = run(declared, out, device=device, command=command, progress=progress)
+    subjects = {variant.name: checked.subjects[variant.source] for variant in done.plan.variants if variant.attack}
+    record = GateRecord.of(done, subjects)
+    verdict = judge(record, settings, checked, done, earlier)
+    shown = content(record, verdict, settings, done, where)
+    # One at a time: what lies there in the end is all of one gate.
+    with Store.open(out, command) as store:
+        files = _written(store.path, verdict, shown, done, copies or {})
+        progress("writing the report", 0, 1)
+        files |= report_experiment(done, device=device, verdict=verdict)
+        progress("writing the report", 1, 1)
+    summary = {name: part for name, part in shown.items() if name not in ("images", "outcomes")}
+    return Gated(verdict=verdict, done=done, summary=summary, files=files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A network and its surrogates that are fit to be judged.
+
+    Attributes:
+        name: what the network is called.
+        size: side in pixels to resize images to.
+        losses: networks to craft on, by name, with the loss for each.
+        subjects: by source, what the attack on it is called, as in "ai-best, white-box".
+        notes: what must be known along with a verdict.
+    """
+
+    name: str
+    size: int
+    losses: Mapping[str, str]
+    subjects: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def check(settings: GateSettings, device: torch.device, *, progress: Progress = silent) -> Checked:
+    """See whether a network and its images are fit to be judged, before anything is crafted; nothing is written.
+
+    Raises:
+        WhorlError: they are not; see :func:`gate`.
+    """
+    declared = settings.declaration()
+    stage, total = "checking the network and the images", 1 + len(declared.sources)
+    progress(stage, 0, total)
+    networks = Networks(device, settings.seed, addresses=declared.models)
+    loaded = {name: networks.source(name) for name in declared.sources}
+    [name] = declared.targets
+    size: int = settings.size or max(loaded[name].size)
+    data = declared.data.model_copy(update={"size": size})
+    listed = data.listed()
+    check_images(listed, settings)
+    batch = read_sample(data, with_classes(listed, loaded, data))
+    found: dict[str, CheckedNetwork] = {}
+    for place, source in enumerate(declared.sources, start=1):
+        progress(stage, place, total)
+        found[source] = _all_checked(loaded[source], source, batch)
+    progress(stage, total, total)
+    if found[name].checked == len(listed):
+        check_count(found[name].recognised, settings, f"{name} recognises {found[name].recognised} images")
+    sure = "{} is so sure of its answers that cross entropy is flat, so its margin is attacked"
+    return Checked(
+        name=name,
+        size=size,
+        losses=_losses(name, found),
+        subjects={
+            source: f"{settings.attack}, {'white-box' if source == name else f'transfer from {source}'}"
+            for source in declared.sources
+        },
+        notes=tuple(sure.format(source) for source, one in found.items() if one.gradients == "margin"),
+    )
+
+
+def _all_checked(model: Classifier | Ensemble, name: str, batch: Images) -> CheckedNetwork:
+    """Check a network, or each member of an ensemble: what is crafted on it needs all of them."""
+    found = [check_network(one, name if one is model else one.name, batch) for one in members(model)]
+    return min(found, key=lambda one: ("none", "margin", "ce").index(one.gradients))
+
+
+def _losses(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, str]:
+    """What to craft on, with the loss for each."""
+    without = [source for source, one in found.items() if one.gradients == "none"]
+    for source in without:
+        if source != name:
+            raise WhorlError(f"{source} has no gradients, so nothing can be crafted on it: it is no surrogate.")
+    if without and len(found) == 1:
+        raise WhorlError(
+            f"{name} has no gradients (an ONNX file answers queries alone): no white-box attack is possible. Give its "
+            "weights as file:PATH?arch=NAME or python:MODULE:FACTORY, or networks of the same classes to craft on, "
+            "--surrogates A,B: what is measured then is a transfer rate, which a white-box attack would exceed."
+        )
+    return {source: one.gradients for source, one in found.items() if source not in without}
+
+
+def judge(
+    record: GateRecord, settings: GateSettings, checked: Checked, done: Done, baseline: Baseline | None
+) -> Verdict:
+    """Decide every rule.
+
+    Raises:
+        WhorlError: too few images are recognised, or the baseline cannot be compared with.
+    """
+    attacks = tuple(
+        attacked_rates(
+            record,
+            checked.subjects[variant.source],
+            attack=variant.label,
+            source=variant.source,
+            kind="white-box" if variant.source == checked.name else "transfer",
+        )
+        for variant in done.plan.variants
+        if variant.attack is not None
+    )
+    for one in attacks:
+        check_count(one.success.images, settings, f"{checked.name} recognises {one.success.images} images in some pose")
+    clean, notes = accuracy(record), checked.notes
+    if not any(one.kind == "white-box" for one in attacks):
+        said = f"{checked.name} has no gradients: these are transfer rates, which a white-box attack would exceed"
+        notes = (*notes, said)
+    since = None if baseline is None else regression(record, baseline, fail_drop=settings.fail_drop)
+    return Verdict(
+        model=checked.name,
+        images=len(record.outcomes.ids),
+        poses=len(record.outcomes.poses),
+        accuracy=clean,
+        posed_accuracy=posed_accuracy(record),
+        attacks=attacks,
+        rules=(*decided(settings, clean, attacks), *(() if since is None else since.rules)),
+        strict=settings.strict,
+        changed={} if since is None else since.changed,
+        notes=(*notes, *(() if since is None else since.notes)),
+    )
+
+
+def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Mapping[str, Path]) -> dict[str, Path]:
+    """Write what machines read; gives the paths."""
+    address = parse(shown["model"]["address"])
+    paths = {one.entry.id: one.entry.path for task in done.plan.tasks for one in task.images}
+    facts = {"model": address.text, "images": str(verdict.images), "poses": str(verdict.poses)}
+    for one in verdict.attacks:
+        facts[f"{one.subject}: {RATES[one.kind]}"] = str(one.success)
+        facts[f"{one.subject}: fooled in some pose"] = str(one.worst_case)
+    facts |= {"clean accuracy": str(verdict.accuracy), "whorl": shown["versions"]["whorl"]}
+    properties = {name: shown[name] for name in ("accuracy", "posed_accuracy", "rates", "model", "versions", "notes")}
+    artifact = address.place if address.is_file else FILE
+    texts: dict[str, str | bytes] = {
+        "verdict": json.dumps(shown, indent=1, ensure_ascii=False) + "\n",
+        "junit": junit(verdict, facts),
+        "sarif": sarif(verdict, artifact=artifact, images=paths, properties=properties),
+    }
+    places = {"verdict": folder / FILE, "junit": folder / JUNIT, "sarif": folder / SARIF}
+    for what, text in texts.items():
+        for path in dict.fromkeys(filter(None, (places[what], copies.get(what)))):
+            write_file(path, text)
+    return {what: copies.get(what, path) for what, path in places.items()}

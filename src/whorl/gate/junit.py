@@ -1,0 +1,51 @@
+"""A verdict as JUnit XML, which CI systems list as tests: one test a rule."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from whorl.errors import printable
+from whorl.evaluation import Verdict
+
+
+def junit(verdict: Verdict, facts: dict[str, str]) -> bytes:
+    """Write a verdict as JUnit XML (the schema of Jenkins' xUnit plugin, ``junit-10.xsd``).
+
+    Without a rule there is one test, skipped: some systems take a file without tests for a fault.
+
+    Args:
+        verdict: what was decided.
+        facts: what else to state, by name.
+    """
+    count, failed = max(1, len(verdict.rules)), len(verdict.failed)
+    totals = {"tests": str(count), "failures": str(failed), "errors": "0"}
+    root = ET.Element("testsuites", {"name": "whorl gate", **totals})
+    skipped = "0" if verdict.rules else "1"
+    suite = ET.SubElement(root, "testsuite", {"name": _text(verdict.model), **totals, "skipped": skipped})
+    properties = ET.SubElement(suite, "properties")
+    for name, value in facts.items():
+        ET.SubElement(properties, "property", {"name": _text(name), "value": _text(value)})
+    group = f"whorl.gate.{_text(verdict.model)}"
+    for rule in verdict.rules:
+        case = ET.SubElement(suite, "testcase", {"classname": group, "name": _text(rule.title)})
+        if not rule.passed:
+            failure = ET.SubElement(case, "failure", {"type": rule.name, "message": _text(rule.sentence)})
+            failure.text = _text("\n".join((rule.sentence, *_lost(verdict, rule.subject))))
+        ET.SubElement(case, "system-out").text = _text(rule.sentence)
+    if not verdict.rules:
+        case = ET.SubElement(suite, "testcase", {"classname": group, "name": "no rule"})
+        ET.SubElement(case, "skipped", {"message": _text(verdict.sentence)})
+    ET.SubElement(suite, "system-out").text = _text("\n".join((verdict.sentence, *verdict.notes)))
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _lost(verdict: Verdict, subject: str) -> list[str]:
+    """Which images are fooled in more poses than in the baseline."""
+    changed = verdict.changed.get(subject, {})
+    return [f"{name}: {count} poses lost" for name, count in changed.items() if count > 0]
+
+
+def _text(given: str) -> str:
+    return printable(given)
