@@ -121,7 +121,7 @@ def said(versions: list[torch.Tensor], pose: Pose, *, seed: int = 0) -> list[str
 
 def test_it_opens_with_an_image_chosen(desk: Played) -> None:
     assert desk.page.title() == "whorl playground"
-    assert "bull mastiff" in desk.text("picked")
+    assert "leafhopper" in desk.text("picked")
     assert desk.page.locator("#whorl-samples button").count() == 20
     assert "An example to begin with" in desk.text("progress")
     assert len(desk.answers()) == 3
@@ -141,7 +141,7 @@ def test_answers_and_maps_are_those_of_the_library(desk: Played, sent: Path) -> 
     desk.craft()
     assert "3 / 3" in desk.text("progress")
     assert page.locator("#whorl-progress [role=progressbar]").count() == 2
-    versions = expected(3, 8 / 255, sent)
+    versions = expected(3, 16 / 255, sent)
     upright = said(versions, Pose())
     assert desk.answers() == upright
 
@@ -173,7 +173,7 @@ def test_answers_and_maps_are_those_of_the_library(desk: Played, sent: Path) -> 
 def test_the_second_network_answers_beside_the_first(desk: Played, sent: Path) -> None:
     others = [text.split(chr(10))[0].strip() for text in desk.page.locator("#whorl-tiles .w-other").all_inner_texts()]
     pose = Pose(angle=float(desk.page.get_by_label("range slider for Angle").input_value()), scale=0.7, shift=(-20, 9))
-    assert others == said(expected(3, 8 / 255, sent), pose, seed=1)
+    assert others == said(expected(3, 16 / 255, sent), pose, seed=1)
     assert "toy, attacked" in desk.text("maps")
     assert "toy, not attacked" in desk.text("maps")
 
@@ -212,10 +212,10 @@ def test_what_was_crafted_can_be_taken_home(desk: Played, sent: Path, tmp_path: 
     caught.value.save_as(tmp_path / "it.zip")
     with zipfile.ZipFile(tmp_path / "it.zip") as packed:
         packed.extractall(tmp_path)
-    for name, version in zip(("pgd", "ai-pgd"), expected(3, 8 / 255, sent)[1:], strict=True):
+    for name, version in zip(("pgd", "ai-pgd"), expected(3, 16 / 255, sent)[1:], strict=True):
         assert torch.equal(whorl.data.load_image(tmp_path / "whorl-example" / f"{name}.png"), version[0])
     commands = desk.text("files")
-    assert "whorl attack ai-pgd --model toy --data whorl-example/data --eps 8/255 --seed 0 --steps 3" in commands
+    assert "whorl attack ai-pgd --model toy --data whorl-example/data --eps 16/255 --seed 0 --steps 3" in commands
     assert desk.trouble == []
 
 
@@ -224,10 +224,10 @@ def test_a_cell_of_the_map_goes_to_its_pose_and_back(desk: Played, sent: Path) -
     page.locator(".w-map[data-attack='ai-pgd'] button[data-angle='-30'][data-scale='1.3']").first.click()
     page.get_by_text("Pose: -30° ×1.3").wait_for()
     assert page.get_by_label("range slider for Angle").input_value() == "-30"
-    assert desk.answers() == said(expected(3, 8 / 255, sent), Pose(angle=-30, scale=1.3))
+    assert desk.answers() == said(expected(3, 16 / 255, sent), Pose(angle=-30, scale=1.3))
     page.locator("#whorl-upright").click()
     page.get_by_text("Pose: 0°").wait_for()
-    assert desk.answers() == said(expected(3, 8 / 255, sent), Pose())
+    assert desk.answers() == said(expected(3, 16 / 255, sent), Pose())
     assert desk.trouble == []
 
 
@@ -259,7 +259,7 @@ def test_a_photograph_is_dropped_and_turned_by_hand(browser: Any, address: str, 
             assert angle > 300 * share
             # Asked again while the button is still held.
             page.get_by_text(f"Pose: {angle}°").wait_for()
-            assert shown.answers() == said(expected(1, 8 / 255, sent), Pose(angle=angle))
+            assert shown.answers() == said(expected(1, 16 / 255, sent), Pose(angle=angle))
         page.mouse.up()
         assert shown.trouble == []
 
@@ -289,7 +289,7 @@ def test_a_huge_file_is_refused_politely(browser: Any, address: str, tmp_path: P
     with playing(browser, address, DESK) as shown:
         shown.page.locator("#whorl-upload input[type=file]").set_input_files(huge)
         shown.page.get_by_text("exceed the maximum allowed size of 25").first.wait_for()
-        assert "bull mastiff" in shown.text("picked")
+        assert "leafhopper" in shown.text("picked")
 
 
 def test_too_many_pixels_are_refused_by_the_header(desk: Played, tmp_path: Path) -> None:
@@ -396,17 +396,13 @@ def test_it_fits_a_phone(phone: Played) -> None:
     assert phone.trouble == []
 
 
-GRADIO = ("#whorl-upload", ".reset-button")
-"""Not ours: the box for files, and the small buttons beside sliders."""
-
-
 @pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
 def test_it_is_well_on_a_desk_and_on_a_phone_by_day_and_by_night(browser: Any, address: str, viewport: Any) -> None:
     for scheme in ("light", "dark"):
         with playing(browser, address, viewport, color_scheme=scheme) as shown:
             shown.slide("Angle", 10)
             shown.page.get_by_text("Pose: 10°").wait_for()
-            assert page_faults(shown, left_out=GRADIO, keyboard=scheme == "light") == []
+            assert page_faults(shown, keyboard=scheme == "light") == []
 
 
 def test_it_can_be_read_by_ear(desk: Played) -> None:
@@ -421,11 +417,11 @@ def test_it_can_be_read_by_ear(desk: Played) -> None:
 
 
 def test_a_closed_page_is_forgotten(browser: Any, address: str, offered: Playground, desk: Played) -> None:
-    before = len(offered.visits)
+    before = set(offered.visits)  # pages of other tests may still be leaving
     with playing(browser, address, DESK):
-        assert len(offered.visits) == before + 1
+        [mine] = set(offered.visits) - before
     for _ in range(100):
-        if len(offered.visits) == before:
+        if mine not in set(offered.visits):
             break
         desk.page.wait_for_timeout(100)
-    assert len(offered.visits) == before
+    assert mine not in set(offered.visits)

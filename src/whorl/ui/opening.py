@@ -17,7 +17,7 @@ class _ClosedError(Exception):
 
 
 class Opening:
-    """The first photograph, attacked on the first network with the page's default settings.
+    """A bundled photograph, attacked on the first network with the page's default settings.
 
     Args:
         playground: what is on offer.
@@ -53,13 +53,13 @@ class Opening:
         """Load the networks, craft, and evaluate."""
         offered, job = self.playground, self.job
         try:
-            if not offered.samples:
+            if offered.example is None:
                 return
             first, second = offered.networks[0].name, offered.second
             job.state = f"Loading {first}{f' and {second}' if second else ''}."
             if second and offered.network(first).labels != offered.network(second).labels:
                 second = ""
-            made = offered.craft(first, second, offered.samples[0], job.settings, self._follow)
+            made = offered.craft(first, second, offered.example, job.settings, self._follow)
             job.state = "Evaluating the example."
             for found in success_map(made):
                 self._go_on()

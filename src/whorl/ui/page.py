@@ -107,9 +107,9 @@ class Handlers:
         self.playground, self.parts, self.opening = playground, parts, opening
 
     def open(self, request: Any) -> Changes:
-        """A page was opened: the first photograph is chosen."""
-        samples, visit = self.playground.samples, self._visit(request)
-        changes = self._pick(visit, samples[0]) if samples else {self.parts.progress: ""}
+        """A page was opened: the example's photograph is chosen."""
+        example, visit = self.playground.example, self._visit(request)
+        changes = self._pick(visit, example) if example else {self.parts.progress: ""}
         return changes | {self.parts.order: visit.order()}
 
     def begin(
@@ -117,7 +117,7 @@ class Handlers:
     ) -> Iterator[Changes]:
         """Show the opening example, as soon as it is there."""
         visit, mine, opening = self._visit(request), int(order), self.opening
-        if not visit.wants(mine) or not self.playground.samples:
+        if not visit.wants(mine) or self.playground.example is None:
             yield self._unchanged()
             return
         visit.job = opening.job

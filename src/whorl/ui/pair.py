@@ -45,7 +45,7 @@ class PairSettings:
 
     attack: str = "pgd"
     """One of ``pairs()``."""
-    eps: float = 8 / 255
+    eps: float = 16 / 255
     """Largest change of any channel of any pixel, in units of the [0, 1] range."""
     steps: int = 10
     """Gradient steps; an attack of a single step keeps its one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -22,6 +22,8 @@ from whorl.ui.pair import CraftedPair, PairSettings, PosedPair, StepTaken, Succe
 _KEPT_NETWORKS = 3
 _MOST_VISITS = 16
 _LONGEST_PATH = 300
+# Of all bundled photographs the one that resnet18 and mobilenet_v2 recognise clean in most poses of the map, 65 of 70.
+_OPENS_WITH = "imagenet_18_317"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +137,9 @@ class Visits:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._open))
+
 
 class Playground:
     """Everything behind the page.
@@ -194,6 +199,11 @@ class Playground:
         except WhorlError as error:
             self.trouble = str(error)
             return ()
+
+    @property
+    def example(self) -> ChosenImage | None:
+        """The photograph that the page opens with; None without any."""
+        return next((one for one in self.samples if one.id == _OPENS_WITH), next(iter(self.samples), None))
 
     trouble: str = ""
     """Why there are no samples, if there are none."""
