@@ -32,6 +32,7 @@ PAGES = (
     "docs/index.md",
     "docs/method.md",
     "docs/attacks.md",
+    "docs/attacks/minimal.md",
     "docs/models.md",
     "docs/results.md",
     "docs/results/held-out.md",
