@@ -48,6 +48,11 @@ verify-docs: $(STAMP)
 docs-smoke: $(STAMP)
 	$(BIN)/python tests/docs_smoke.py
 
+# the notebooks of examples/, run, with what came out kept in them
+.PHONY: notebooks
+notebooks: $(STAMP)
+	$(BIN)/python tests/notebook_runs.py
+
 # the wheel, in an environment that has nothing but what it asks for
 .PHONY: wheel-smoke
 wheel-smoke:

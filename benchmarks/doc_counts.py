@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from doc_data import percent, read, read_csv, read_lines, where
+from doc_data import RESULTS, percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
+from recompute_paper import recompute
+from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
 
@@ -83,6 +87,39 @@ def _(name: str, source: str = "source=") -> Cell:
         if column == "attack":
             return None
         return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
+
+    return cell
+
+
+@lru_cache(maxsize=4)
+def _from_outcomes(name: str) -> tuple[Any, dict[tuple[str, str, str, str], Any]]:
+    """Per-image outcomes that were kept of a table, and its figures without any code of whorl's."""
+    data = json.loads((RESULTS / "paper" / f"{name}-outcomes.json").read_text(encoding="utf-8"))
+    return data, recompute(data)
+
+
+@table("paper-outcomes")
+def _(name: str, target: str) -> Cell:
+    """Rates with marks, or under "levels" what they are above the printed ones, with intervals."""
+    data, found = _from_outcomes(name)
+    [source], target = {source for _, source in data["rows"]}, target.removeprefix("target=")
+    printed = {
+        (column["heading"], row): value
+        for column in data["columns"]
+        if column["target"] == target
+        for row, value in column["printed"].items()
+    }
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("attack", "levels"):
+            return None
+        attack = row.get("attack") or row["levels"]
+        value, low, high, marks = found[source, target, column, attack]
+        if "levels" in row:
+            return [one - printed[column, attack] for one in (value, low, high)]
+        values = Printed([value])
+        values.marks = marks
+        return values
 
     return cell
 
@@ -283,6 +320,25 @@ def ai_has_the_higher_mean(bases: Sequence[str], targets: Sequence[str], tables:
         for rows in found
         for base in bases
     )
+
+
+_BASES, _KINDS = ("fgsm", "pgd", "mim", "dim"), ("ai", "ti")
+
+
+def ai_over_ti(hardened: bool | None = None) -> float:
+    """By how many points AI attacks are above TI attacks in the mean over table 6; None takes all columns."""
+    rows = [row for row in read_csv("table6-results.csv") if hardened in (None, "." in row["target"])]
+    ai, ti = (
+        percent([row for row in rows if row["attack"] in {f"{kind}-{base}" for base in _BASES}]) for kind in _KINDS
+    )
+    return ai - ti
+
+
+def printed_ai_over_ti() -> float:
+    """The same of the paper."""
+    tables = paper.load("table6").printed.values()
+    ai, ti = (np.mean([table[f"{kind}-{base}"] for table in tables for base in _BASES]) for kind in _KINDS)
+    return float(ai - ti)
 
 
 def eligible(name: str, **pose: float) -> list[float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
-from doc_counts import ai_has_the_higher_mean, eligible, smallest_p
+from doc_counts import ai_has_the_higher_mean, ai_over_ti, eligible, printed_ai_over_ti, smallest_p
 from doc_data import percent, read
 from doc_outcomes import (
     HARDENED,
@@ -32,6 +32,7 @@ PAGES = (
     "docs/index.md",
     "docs/method.md",
     "docs/attacks.md",
+    "docs/attacks/minimal.md",
     "docs/models.md",
     "docs/results.md",
     "docs/results/held-out.md",
@@ -100,6 +101,12 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
                 success("efficientnet_lite0.ai-at", "ai-best")[0],
                 photographs(16),
             ],
+        ),
+    ),
+    "docs/results.md": (
+        (
+            "AI is {} points over TI, where the paper has {}: {} on the hardened networks, {} behind input defences.",
+            lambda: [ai_over_ti(), printed_ai_over_ti(), ai_over_ti(hardened=True), ai_over_ti(hardened=False)],
         ),
     ),
     "docs/results/kernels.md": (

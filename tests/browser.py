@@ -80,9 +80,9 @@ def opened(
             shown.trouble.append(f"request: {route.request.url}")
             route.abort()
 
-    def asked(request: Any) -> None:
+    def requested(request: Any) -> None:
         if not request.url.startswith((address, "data:", "blob:")):
-            shown.trouble.append(f"asked: {request.url}")
+            shown.trouble.append(f"request: {request.url}")
 
     def heard(message: Any) -> None:
         if message.type == "error":
@@ -95,7 +95,7 @@ def opened(
     if alone:
         context.route("**/*", refuse)
     # Those that no route sees too, such as a file beside the page.
-    context.on("request", asked)
+    context.on("request", requested)
     shown.page.on("console", heard)
     shown.page.on("pageerror", lambda error: shown.trouble.append(f"error: {error}"))
     shown.page.on("dialog", spoke)

@@ -61,6 +61,22 @@ def test_your_data(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert re.fullmatch(r"16 images: success rate \d+% over 2 poses\n", printed)
 
 
+def test_sweep_to_tables(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    file, out = tmp_path / "a.toml", tmp_path / "run"
+    file.write_text(
+        f'name = "a"\nsources = ["{TOY}"]\nattacks = ["fgsm", "ai-fgsm"]\ntargets = ["{TOY}", "{TOY}+jpeg"]\n'
+        f'poses = [{{angles = [0, 30]}}]\n[data]\nfolder = "{data}"\nlimit = 12\n'
+    )
+    printed = run("sweep_to_tables.py", str(file), str(out), "4/255,16/255", monkeypatch=monkeypatch, capsys=capsys)
+    assert printed.count("fgsm@eps-") == 4
+    assert printed.endswith(f"for a paper: {out / 'results.tex'}\n")
+    assert "& 4/255 &" in (out / "results.tex").read_text()
+    assert (out / "overview.html").is_file()
+
+
 @pytest.mark.parametrize(("script", "library"), [("track_with_mlflow.py", "mlflow"), ("track_with_wandb.py", "wandb")])
 def test_tracking(
     script: str,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import http.server
+import json
 import os
 import re
 import runpy
@@ -11,13 +13,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import whorl
-from browser import chromium
+from browser import Opened, launched, opened
+from page_checks import axe_faults, keyboard_faults, page_faults
 
 ROOT = Path(__file__).parents[1]
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*?(?:src|href)=["']?(https?:)?//""")
@@ -127,23 +132,117 @@ LOOK = """() => ({
     .filter((one) => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
     .filter((one) => !one.closest(".md-typeset__scrollwrap, pre")).map((one) => one.outerHTML.slice(0, 90)),
 })"""
+TALLEST = 6000  # pixels of a page that is read, at 1280 wide; the reference is looked up
+SCREENS = [(width, colours) for width in (1280, 390) for colours in ("light", "dark")]
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
-def test_every_page_fits_the_screen(site: Path, address: str, width: int, height: int) -> None:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed; it is in torchwhorl[dev]"
-    )
-    program = chromium()
-    trouble: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": height}, is_mobile=width < 600)
-        page.on("response", lambda answer: trouble.extend([answer.url] if answer.status >= 400 else []))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as running:
+        yield running
+
+
+def screen(browser: Any, address: str, width: int, colours: str = "light") -> AbstractContextManager[Opened]:
+    """The landing page, watched."""
+    height = 900 if width > 600 else 844
+    size = {"width": width, "height": height}
+    return opened(browser, f"{address}/", size, kind=Opened, color_scheme=colours, is_mobile=width < 600)
+
+
+@pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
+def test_every_page_fits_the_screen(site: Path, address: str, browser: Any, width: int) -> None:
+    with screen(browser, address, width) as shown:
+        shown.page.on("response", lambda answer: shown.trouble.extend([answer.url] if answer.status >= 400 else []))
         for made in sorted(site.rglob("index.html")):
             place = made.parent.relative_to(site).as_posix()
-            page.goto(f"{address}/{place}/")
-            assert page.evaluate(LOOK) == {"wide": 0, "broken": [], "cut": []}, place
-        browser.close()
-    assert trouble == []
+            shown.page.goto(f"{address}/{place}/")
+            assert shown.page.evaluate(LOOK) == {"wide": 0, "broken": [], "cut": []}, place
+            if width == 1280 and not place.startswith("reference/"):
+                assert shown.page.evaluate("document.documentElement.scrollHeight") < TALLEST, f"{place}: split it"
+        assert shown.trouble == []
+
+
+@pytest.mark.parametrize(("width", "colours"), SCREENS)
+def test_everybody_can_use_the_landing_page(address: str, browser: Any, width: int, colours: str) -> None:
+    with screen(browser, address, width, colours) as shown:
+        assert page_faults(shown) == []
+        assert shown.page.evaluate(LOOK) == {"wide": 0, "broken": [], "cut": []}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("width", "colours"), SCREENS)
+def test_everybody_can_use_every_page(site: Path, address: str, browser: Any, width: int, colours: str) -> None:
+    found = {}
+    with screen(browser, address, width, colours) as shown:
+        for made in sorted(site.rglob("index.html")):
+            place = made.parent.relative_to(site).as_posix()
+            shown.page.goto(f"{address}/{place}/")
+            found[place] = [*axe_faults(shown.page), *keyboard_faults(shown.page)]
+        assert {place: wrong for place, wrong in found.items() if wrong} == {}
+        assert shown.trouble == []
+
+
+def test_the_search_finds_the_fields_words(address: str, browser: Any) -> None:
+    with screen(browser, address, 1280) as shown:
+        shown.page.keyboard.press("f")  # the search is open
+        shown.page.keyboard.type("expectation over transformation")
+        shown.page.locator(".md-search-result__link", has_text="Expectation over transformation").first.wait_for()
+        assert shown.trouble == []
+
+
+WORDS = ("transferability", "attack success rate", "robust accuracy", "adversarial training", "surrogate", "ASR", "PGD")
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_the_fields_words_are_found(site: Path, words: str) -> None:
+    """The search index holds them, so the search box finds them."""
+    pages = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert [page["location"] for page in pages if words.lower() in f"{page['title']} {page['text']}".lower()]
+
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT / "docs").as_posix())
+def test_a_page_begins_with_one_sentence_that_describes_it(page: Path, site: Path) -> None:
+    said = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["summary"](page.read_text(encoding="utf-8"))
+    assert re.fullmatch(r"[^.!?]+(?:[.](?=[\w,])[^.!?]*)*[.?]", said), f"one sentence below the heading; got {said!r}"
+    assert 30 < len(said) < 220, said
+    name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    made = (site / ("" if name == "index" else name) / "index.html").read_text(encoding="utf-8")
+    described = re.search(r'<meta name="description" content="([^"]*)">', made)
+    assert described is not None
+    assert html.unescape(described[1]) == said
+
+
+def test_the_polar_warp_is_that_of_the_library(address: str, browser: Any) -> None:
+    """As it is, the second image is ``whorl.to_polar``; rotated, it is that one shifted; scaled, it is not."""
+    with screen(browser, address, 1280, "dark") as shown:
+        page = shown.page
+        page.goto(f"{address}/explained/")
+        page.locator("#polar-warp canvas").nth(2).wait_for()
+        page.get_by_role("button", name="Reset").press("Enter")
+        read = "(canvas) => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+        image, polar, shifted = (
+            torch.tensor(page.locator("#polar-warp canvas").nth(i).evaluate(read)).unflatten(0, (196, 196, 4)).float()
+            for i in range(3)
+        )
+        expected = whorl.to_polar(image[None, ..., :3].permute(0, 3, 1, 2))[0].permute(1, 2, 0)
+        assert (polar[..., :3] - expected).abs().max() <= 0.51
+        assert torch.equal(polar, shifted)
+        page.get_by_role("slider", name="Rotation").press("PageUp")
+        rotated = float(page.locator("#polar-warp").get_attribute("data-difference"))
+        assert "columns" in page.locator("#polar-warp [role=status]").inner_text()
+        page.get_by_role("slider", name="Scale").press("End")
+        scaled = float(page.locator("#polar-warp").get_attribute("data-difference"))
+        assert 0 < rotated < 5 < 3 * rotated < scaled
+        box = page.locator("#polar-warp canvas").first.bounding_box()
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.get_by_role("button", name="Reset").press("Enter")
+        page.mouse.move(middle[0] + 80, middle[1])
+        page.mouse.down()
+        page.mouse.move(middle[0], middle[1] + 80)  # a quarter of the circle, clockwise
+        page.mouse.up()
+        assert abs(float(page.get_by_role("slider", name="Rotation").input_value()) - 90) <= 2
+        assert shown.trouble == []

@@ -31,9 +31,10 @@ Panel = tuple[str, Image.Image]
 
 
 def main() -> None:
-    """Draw all three."""
+    """Draw all three, and the photograph that the polar warp of docs/explained.md works on."""
     x, y, _ = whorl.load_samples()
     x, y = x[PHOTOGRAPH, None], y[PHOTOGRAPH, None]
+    save("photograph.png", photograph(x))
     save("kernels.png", sheet([kernels()]))
     save("polar.png", sheet([polar(x)]))
     save("gradient.png", sheet(gradient(x, y)))
@@ -54,12 +55,12 @@ def kernels() -> list[Panel]:
 def polar(x: Tensor) -> list[Panel]:
     """There, a shift of the columns, and back: a rotation."""
     seen = whorl.to_polar(x)
-    turned = seen.roll(x.shape[-1] // 8, dims=-1)
+    rotated = seen.roll(x.shape[-1] // 8, dims=-1)
     return [
         ("x", photograph(x)),
         ("P x: radii down, angles right", photograph(seen)),
-        ("P x, columns shifted by 1/8", photograph(turned)),
-        ("back: x turned by 45°", photograph(whorl.from_polar(turned))),
+        ("P x, columns shifted by 1/8", photograph(rotated)),
+        ("back: x rotated by 45°", photograph(whorl.from_polar(rotated))),
     ]
 
 

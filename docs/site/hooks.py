@@ -18,7 +18,7 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1
 def on_files(files: Any, config: Any) -> Any:
     """Take the examples along."""
     for path in sorted(_EXAMPLES.rglob("*")):
-        if path.suffix in (".py", ".sh", ".yaml", ".yml"):
+        if path.suffix in (".ipynb", ".py", ".sh", ".yaml", ".yml"):
             where = path.relative_to(_EXAMPLES.parent).as_posix()
             files.append(File.generated(config, where, content=path.read_text(encoding="utf-8")))
     return files

@@ -9,7 +9,7 @@ from torch import nn
 from hardening_cases import CLASSES, TINY, as_classifier, same, toy, toy_images
 from whorl.errors import WhorlError
 from whorl.hardening import harden
-from whorl.hardening.student import blended
+from whorl.hardening.student import Average, blended, learned, make_student
 
 
 @pytest.mark.parametrize("norm", ["affine", "frozen", "batch"])
@@ -50,3 +50,22 @@ def test_blending_is_a_straight_line() -> None:
         torch.testing.assert_close(tensor, (start[name] + end[name]) / 2)
     assert all(torch.equal(tensor, end[name]) for name, tensor in blended(original, end, 1).items())
     assert all(torch.equal(tensor, start[name]) for name, tensor in blended(original, end, 0).items())
+
+
+def test_the_average_is_the_definition() -> None:
+    """θ̄ ← d·θ̄ + (1-d)·θ with d = min(decay, (1+t)/(10+t)), in float64; whole numbers are copied."""
+    student, decay = make_student(toy(), norm="batch"), 0.5
+    average, source = Average(student, decay), learned(student)
+    expected = {name: tensor.double() for name, tensor in source.items()}
+    generator = torch.Generator().manual_seed(0)
+    for step in range(12):
+        for tensor in source.values():
+            tensor.add_(torch.randn(tensor.shape, generator=generator) if tensor.is_floating_point() else 1)
+        average.update(step)
+        d = min(decay, (1 + step) / (10 + step))
+        for name, tensor in source.items():
+            now = d * expected[name] + (1 - d) * tensor.double()
+            expected[name] = now if tensor.is_floating_point() else tensor.double()
+    assert average.whole  # counts of batches, which have no mean
+    for name, tensor in average.state.items():
+        torch.testing.assert_close(tensor.double(), expected[name], rtol=1e-5, atol=1e-6)

@@ -116,6 +116,7 @@ def test_where_timm_fails_the_error_names_the_other_inception(monkeypatch: pytes
     [
         ("resnet81", "Did you mean 'resnet18'.*`whorl models` lists all"),
         ("Res-v2-152", "TensorFlow-Slim.*'res_152'"),
+        ("ens4-adv-inception-v3", "Ens-AT of the paper's evaluation platform.*ylhz/tf_to_pytorch_model.*'ens_at'"),
         ("ALP", "logit pairing.*'ens_at'"),
     ],
 )

@@ -66,7 +66,11 @@ def test_files_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     pytest.importorskip("kaleido", reason="kaleido is not installed; it is part of torchwhorl[figures]")
     monkeypatch.setenv("BROWSER_PATH", chromium())
     write_panels(compared("figure7"), tmp_path, files_too=True)
-    assert {path.name for path in (tmp_path / "figure7-figures").iterdir()} == {"panels.png", "panels.pdf"}
+    assert {path.name for path in (tmp_path / "figure7-figures").iterdir()} == {
+        "panels.png",
+        "panels-column.pdf",
+        "panels-page.pdf",
+    }
 
 
 def test_a_table_without_an_axis_has_no_curves() -> None:

@@ -48,6 +48,15 @@ def test_the_averages_of_the_conclusion() -> None:
     assert gain == pytest.approx(35.5, abs=0.051)
 
 
+def test_table_8_has_poses_of_tables_1_and_2_with_other_figures() -> None:
+    """As docs/paper.md lists them among what is unclear."""
+    eight, one, two = (paper.load(name) for name in ("table8", "table1", "table2"))
+    first, third = eight.printed["white"]["ai-dim"][0][:3], eight.printed["white"]["ai-dim"][2][:3]
+    assert (eight.poses[0].pose, eight.poses[2].pose) == (one.poses[2].pose, two.poses[4].pose)
+    assert (first, one.printed["white"]["ai-dim"][2]) == ((99.8, 69.3, 39.2), (99.9, 72.6, 39.2))
+    assert (third, two.printed["white"]["ai-dim"][4]) == ((87.5, 79.0, 71.3), (85.5, 77.9, 69.1))
+
+
 def test_the_gains_under_rotation() -> None:
     item = paper.load("table1")
     gains = {base: fmean(_gains(item, f"ai-{base}", base)) for base in BASES}

@@ -23,9 +23,10 @@ def test_figures_and_galleries_become_files(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("BROWSER_PATH", chromium())
     told: list[tuple[int, int]] = []
     written = save_figures(tmp_path / "new", ONE, progress=lambda _, done, total: told.append((done, total)))
-    assert [path.name for path in written] == ["overview.png", "overview.pdf", "gallery-01.png", "gallery-01.pdf"]
+    names = ["overview.png", "overview-column.pdf", "overview-page.pdf", "gallery-01.png", "gallery-01.pdf"]
+    assert [path.name for path in written] == names
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in written)
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
     with Image.open(written[0]) as image:
         assert image.width == 3 * WIDTH
         assert len(image.convert("RGB").resize((64, 32)).getcolors(4096) or ()) > 20  # something is drawn
@@ -73,7 +74,7 @@ def test_a_browser_that_does_not_answer_is_replaced_once(
     if awake:
         assert len(save_figures(tmp_path / "out", ONE, formats=("png",))) == 2
     else:
-        with pytest.raises(WhorlError, match=r"started 2 times and did not answer .* 0 of 2 files are written"):
+        with pytest.raises(WhorlError, match=r"started 2 times and did not answer .* 0 of 3 files are written"):
             save_figures(tmp_path / "out", ONE)
     assert len(started.read_text().splitlines()) == 2
 

@@ -33,12 +33,19 @@ _SPELLINGS = {
     "resnet_152": "res_152",
     "resnet152": "res_152",
     "res_v2_152": "resnet_v2_152",
+    "ens4_adv_inc_v3": "ens4_adv_inception_v3",
+    "inc_v3_ens4": "ens4_adv_inception_v3",
 }
-# What the paper used and nobody offers for torch, with what comes nearest.
+_CONVERTED = "converted from TensorFlow-Slim by github.com/ylhz/tf_to_pytorch_model; give it as 'python:MODULE:FACTORY'"
+# What the paper used and no source here offers, with what comes nearest.
 _UNAVAILABLE = {
     "resnet_v2_152": (
-        "the paper's ResNet-v2-152 exists as a TensorFlow-Slim checkpoint only. Nearest: 'res_152' (the same depth, "
-        "first version) or 'timm:resnetv2_101.a1h_in1k' (the same design, 101 layers)"
+        f"timm does not have the paper's ResNet-v2-152, which there is {_CONVERTED}. Nearest: 'res_152' (the same "
+        "depth, first version) or 'timm:resnetv2_101.a1h_in1k' (the same design, 101 layers)"
+    ),
+    "ens4_adv_inception_v3": (
+        f"timm does not have this network, the Ens-AT of the paper's evaluation platform, which there is {_CONVERTED}. "
+        "Nearest: 'ens_at' (ens_adv_inception_resnet_v2, hardened in the same way)"
     ),
     "alp": (
         "no weights of the paper's network trained with adversarial logit pairing (ALP) are public for torch. "

@@ -17,12 +17,15 @@ from whorl.report.charts import panels as chart_panels
 from whorl.report.content import Drawing
 from whorl.report.export import save_charts
 from whorl.report.page import write_chart
+from whorl.report.print_style import WIDTHS, Width, for_print
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ACROSS = 3
 _PANEL_HEIGHT = 250
+_PRINTED_ACROSS: dict[Width, int] = {"column": 2, "page": 3}
+_PRINTED_HEIGHT = 1.5  # inches of a row of panels
 _MEAN = "mean"
 
 
@@ -72,11 +75,11 @@ def _interval_words(value: Value) -> str:
     return "" if value.interval is None else ", 95% interval {:.1f} to {:.1f}%".format(*value.interval)
 
 
-def draw_panels(compared: Compared) -> Figure:
-    """Draw the curves, panels side by side, with one legend for all."""
+def draw_panels(compared: Compared, across: int = _ACROSS) -> Figure:
+    """Draw the curves, so many panels side by side at most, with one legend for all."""
     every = list(curves(compared))
     panels, names = (list(dict.fromkeys(getattr(one, part) for one in every)) for part in ("panel", "name"))
-    across = min(_ACROSS, len(panels))
+    across = min(across, len(panels))
     down = math.ceil(len(panels) / across)
     figure = chart_panels(
         down,
@@ -124,9 +127,18 @@ def write_panels(compared: Compared, folder: Path, *, files_too: bool, progress:
     written = {"curves": page}
     if files_too:
         stem = folder / f"{name}-figures" / "panels"
-        paths = [stem.with_suffix(f".{ending}") for ending in ("png", "pdf")]
-        written["panels"] = save_charts(dict.fromkeys(paths, figure), progress=progress)[0]
+        printed = {stem.with_name(f"panels-{width}.pdf"): print_panels(compared, width) for width in WIDTHS}
+        written["panels"] = save_charts({stem.with_suffix(".png"): figure, **printed}, progress=progress)[0]
     return written
+
+
+def print_panels(compared: Compared, width: Width) -> Figure:
+    """Draw the curves for a paper: two panels side by side in a column, three on a page, the legend above them."""
+    across = _PRINTED_ACROSS[width]
+    panels = len({one.panel for one in curves(compared)})
+    high = 0.4 + _PRINTED_HEIGHT * math.ceil(panels / across)
+    figure = for_print(draw_panels(compared, across), width, inches_high=high)
+    return figure.update_layout(legend={"x": 0, "y": 1 + 0.3 / high, "yanchor": "bottom"})
 
 
 def _lay_out(figure: Figure, compared: Compared, every: Sequence[Curve], down: int) -> None:

@@ -6,9 +6,11 @@ Figures are drawn by a browser, which may be missing, fail, or never answer; gal
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +23,7 @@ from whorl.report.charts import FAINT, FOOLED, INK, RECOGNISED, figure_text
 from whorl.report.content import Content, Drawing
 from whorl.report.figures import drawings
 from whorl.report.gallery import Example, Gallery, Tile
+from whorl.report.print_style import WIDTHS, for_print
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -53,8 +56,10 @@ def save_figures(
 ) -> list[Path]:
     """Write every figure of a report, and every gallery, as files.
 
-    Figures are drawn by a browser without a window, a second or two each. In a PDF or an SVG, lines and words stay
-    sharp at any size; surfaces are pixels there too. Galleries are pixels, and become no SVG.
+    Figures are drawn by a browser without a window, a second or two each. A PNG is for screens, with its title. A PDF
+    or an SVG is for papers, in two widths (``NAME-column.pdf``, ``NAME-page.pdf``) and without a title; see
+    ``whorl.report.print_style``. Lines and words stay sharp at any size there; surfaces are pixels all the same.
+    Galleries are pixels, and become no SVG.
 
     Args:
         folder: where to; made if it is not there.
@@ -76,7 +81,12 @@ def save_figures(
     contact = content.photographs.galleries if content.photographs else ()
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
-    figures = {place / f"{one.name}.{end}": titled(one) for one in drawn for end in endings}
+    figures: dict[Path, Figure] = {}
+    for one, end in product(drawn, endings):
+        if end == "png":
+            figures[place / f"{one.name}.png"] = titled(one)
+        else:
+            figures |= {place / f"{one.name}-{width}.{end}": for_print(one.figure, width) for width in WIDTHS}
     written = save_charts(figures, progress=progress)
     for number, gallery in enumerate((*content.galleries, *contact), start=1):
         written += save_gallery(place / f"gallery-{number:02d}", gallery, endings)
@@ -128,7 +138,7 @@ def save_charts(figures: Mapping[Path, Figure], *, progress: Progress = silent) 
             await _in_time(browser.open())
             for path, figure in list(left.items()):
                 progress("drawing figures", len(figures) - len(left), len(figures))
-                write_file(path, await _in_time(browser.calc_fig(figure, opts=_options(figure, path))))
+                write_file(path, await _in_time(_drawn(browser, figure, path.suffix.removeprefix("."))))
                 del left[path]
         finally:
             await _close(browser)
@@ -201,10 +211,30 @@ def draw_sheet(gallery: Gallery) -> Image.Image:
     return sheet
 
 
-def _options(figure: Figure, path: Path) -> dict[str, Any]:
-    ending, layout = path.suffix.removeprefix("."), figure.layout
-    scale = _SCALE if ending == "png" else 1
-    return {"format": ending, "scale": scale, "width": layout.width or WIDTH, "height": layout.height}
+async def _drawn(browser: Any, figure: Figure, ending: str) -> bytes:
+    """Draw a figure; a PDF is its SVG printed, for kaleido's own has margins, and lacks as much on the other side."""
+    size = {"width": figure.layout.width or WIDTH, "height": figure.layout.height}
+    opts = {"format": "svg" if ending == "pdf" else ending, "scale": _SCALE if ending == "png" else 1, **size}
+    drawn: bytes = await browser.calc_fig(figure, opts=opts)
+    return await _printed(browser, drawn.decode(), **size) if ending == "pdf" else drawn
+
+
+async def _printed(browser: Any, svg: str, *, width: int, height: int) -> bytes:
+    """A PDF page of exactly the size of an SVG."""
+    tab = await browser.create_tab(url="about:blank")
+    try:
+        tree = await tab.send_command("Page.getFrameTree")
+        style = f"@page{{size:{width}px {height}px;margin:0}}body{{margin:0}}svg{{position:absolute;top:0;left:0}}"
+        page = {"frameId": tree["result"]["frameTree"]["frame"]["id"], "html": f"<style>{style}</style>{svg}"}
+        await tab.send_command("Page.setDocumentContent", params=page)
+        none = dict.fromkeys(("marginTop", "marginBottom", "marginLeft", "marginRight"), 0)
+        how = {"printBackground": True, "preferCSSPageSize": True, "pageRanges": "1", **none}
+        answer = await tab.send_command("Page.printToPDF", params=how)
+    finally:
+        await browser.close_tab(tab)
+    if "result" not in answer:
+        raise RuntimeError(f"the page could not be printed: {answer.get('error')}")
+    return base64.b64decode(answer["result"]["data"])
 
 
 async def _in_time(answer: Awaitable[Answer]) -> Answer:

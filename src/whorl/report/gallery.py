@@ -26,6 +26,8 @@ POSES = {
 """The paper's columns, by their headings."""
 SIDE = 256
 """In a page, images are shrunk to so many pixels at most, and never enlarged."""
+NOTEBOOK = 900
+"""Pixels that a notebook's page is wide."""
 ZOOM = 3
 """The close-up shows the middle third of the perturbation."""
 
@@ -95,6 +97,15 @@ class Gallery:
     columns: tuple[str, ...]
     magnified: float | None = None
     examples: tuple[Example, ...]
+
+    def _repr_jpeg_(self) -> bytes:
+        """The sheet that ``save_gallery`` writes, as small as a notebook shows it."""
+        from whorl.report.export import draw_sheet  # which draws what is defined here
+
+        sheet, file = draw_sheet(self), io.BytesIO()
+        sheet.thumbnail((NOTEBOOK, sheet.height))
+        sheet.save(file, "JPEG", quality=70)
+        return file.getvalue()
 
 
 class Labelled(Protocol):
