@@ -26,7 +26,8 @@ from whorl.models.sources import parse
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
 from whorl.report import report_experiment
-from whorl.runs.experiment import Done, run
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 from whorl.runs.folder import Json
 from whorl.runs.images import with_classes
 from whorl.runs.networks import Networks, members
@@ -81,6 +82,8 @@ def gate(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     earlier = None if settings.baseline is None else read_baseline(settings.baseline)
+    if earlier is not None and earlier.path.resolve() == (Path(out) / FILE).resolve():
+        raise WhorlError(f"{out} is the baseline's own folder, which this gate would overwrite. Choose another (out).")
     where = find_device(device)
     checked = check(settings, where, progress=progress)
     declared = settings.declaration(size=checked.size, losses=checked.losses)

@@ -15,7 +15,7 @@ from torch import Tensor
 from whorl.evaluation import Outcomes, Pose, Verdict
 from whorl.files import defined
 from whorl.gate.settings import GateSettings
-from whorl.runs.experiment import Done
+from whorl.runs.done import Done
 from whorl.runs.folder import Json, as_json, environment
 
 FORMAT = 1

@@ -25,7 +25,8 @@ from whorl.report.export import save_figures, save_gallery
 from whorl.report.gallery import RULE, recognised_first
 from whorl.report.page import write_report
 from whorl.report.result_table import latex, wide_rows
-from whorl.runs.experiment import Done, run
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 from whorl.runs.results import write_results
 
 EXAMPLES = 4

@@ -27,7 +27,7 @@ from whorl.report.gallery import POSES, Gallery, described, examples, reach, rec
 from whorl.report.headline import Headline, headline
 from whorl.report.page import write_report
 from whorl.report.result_table import latex, markdown, result_tables, wide_rows
-from whorl.runs.experiment import Done
+from whorl.runs.done import Done
 from whorl.runs.folder import RunFolder
 from whorl.runs.networks import Networks, split_target
 
