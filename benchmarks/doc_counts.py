@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from doc_data import percent, read, read_csv, read_lines, where
+from doc_data import RESULTS, percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
+from recompute_paper import recompute
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
@@ -84,6 +87,39 @@ def _(name: str, source: str = "source=") -> Cell:
         if column == "attack":
             return None
         return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
+
+    return cell
+
+
+@lru_cache(maxsize=4)
+def _from_outcomes(name: str) -> tuple[Any, dict[tuple[str, str, str, str], Any]]:
+    """Per-image outcomes that were kept of a table, and its figures without any code of whorl's."""
+    data = json.loads((RESULTS / "paper" / f"{name}-outcomes.json").read_text(encoding="utf-8"))
+    return data, recompute(data)
+
+
+@table("paper-outcomes")
+def _(name: str, target: str) -> Cell:
+    """Rates with marks, or under "levels" what they are above the printed ones, with intervals."""
+    data, found = _from_outcomes(name)
+    [source], target = {source for _, source in data["rows"]}, target.removeprefix("target=")
+    printed = {
+        (column["heading"], row): value
+        for column in data["columns"]
+        if column["target"] == target
+        for row, value in column["printed"].items()
+    }
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("attack", "levels"):
+            return None
+        attack = row.get("attack") or row["levels"]
+        value, low, high, marks = found[source, target, column, attack]
+        if "levels" in row:
+            return [one - printed[column, attack] for one in (value, low, high)]
+        values = Printed([value])
+        values.marks = marks
+        return values
 
     return cell
 

@@ -15,10 +15,12 @@ TABLES: dict[str, Callable[..., Cell]] = {}
 class Printed(tuple[float, ...]):
     """Numbers behind which a cell may have others, which the paper printed.
 
-    ``few``: they rest on fewer than ten images, which the cell must mark with †.
+    ``few``: they rest on fewer than ten images, which the cell must mark with †. ``marks``: how the row stands to those
+    that it is held against, which the cell must show; None where that is not known.
     """
 
     few = False
+    marks: str | None = None
 
 
 def table(name: str) -> Callable[[Callable[..., Cell]], Callable[..., Cell]]:

@@ -107,6 +107,9 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                         page.differences.append(
                             f"{page.path}: {where}: † is for fewer than ten images, and for all such"
                         )
+                    shown = "".join(re.findall("[✓✗~?]", page.text[start:end]))
+                    if values.marks not in (None, shown):
+                        page.differences.append(f"{page.path}: {where}: {shown!r}, and the data says {values.marks!r}")
                     numbers = numbers[: len(values)]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()

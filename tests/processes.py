@@ -21,7 +21,15 @@ from typing import Any
 _PROCESSES = get_context("forkserver")
 # What takes long to import is imported once; torch._dynamo is what an optimiser waits for.
 _PROCESSES.set_forkserver_preload(
-    ["torch._dynamo", "whorl.cli.attack", "whorl.cli.evaluate", "whorl.cli.run", "whorl.cli.harden", "whorl.report"]
+    [
+        "torch._dynamo",
+        "whorl.cli.attack",
+        "whorl.cli.evaluate",
+        "whorl.cli.gate",
+        "whorl.cli.run",
+        "whorl.cli.harden",
+        "whorl.report",
+    ]
 )
 
 

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -140,6 +141,28 @@ def affine_average(
     if not scaling:
         q = q.sum(axis=0, keepdims=True)
     return polar_average(x, q) if rotation or scaling else x
+
+
+def nearest(x: Tensor, height: int, width: int) -> Tensor:
+    """Nearest-neighbour resize by integer arithmetic: output i shows input floor(i * from / to)."""
+    rows = [i * x.shape[-2] // height for i in range(height)]
+    columns = [j * x.shape[-1] // width for j in range(width)]
+    return x[..., rows, :][..., columns]
+
+
+def diverse_input(x: Tensor, draws: list[float], probability: float = 0.7, largest: float = 1.1) -> Tensor:
+    """DIM's transform of one (C, H, W) image: enlarge, pad and shrink back as three separate steps."""
+    use, enlarge, down, right = draws
+    if use >= probability:
+        return x
+    height, width = x.shape[-2:]
+    canvas_h, canvas_w = int(height * largest), int(width * largest)
+    new_h = min(canvas_h, int(height + enlarge * (canvas_h - height + 1)))
+    new_w = min(canvas_w, int(width + enlarge * (canvas_w - width + 1)))
+    top, left = int(down * (canvas_h - new_h + 1)), int(right * (canvas_w - new_w + 1))
+    padded = F.pad(nearest(x, new_h, new_w), (left, canvas_w - new_w - left, top, canvas_h - new_h - top))
+    back = F.interpolate(padded[None], (height, width), mode="bilinear", align_corners=False, antialias=True)
+    return back[0]
 
 
 def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -286,7 +286,10 @@ def test_the_papers_updates_are_those_of_a_literal_loop(base: str, sigma: Sigma,
         adv = torch.minimum(torch.maximum(adv, x - eps), x + eps)
     for step in range(steps):
         leaf = adv.clone().requires_grad_()
-        seen = attack.input(leaf, substream(keys, step, 0)) if base == "dim" else leaf
+        seen = leaf
+        if base == "dim":
+            draws = uniform(substream(keys, step, 0), (4,)).tolist()
+            seen = torch.stack([reference.diverse_input(one, four) for one, four in zip(leaf, draws, strict=True)])
         (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(net(seen), y, reduction="sum"), leaf)
         g = torch.from_numpy(reference.affine_average(g.numpy(), p, p))
         if base in ("mim", "dim"):

@@ -14,7 +14,7 @@ from paper.toys import toy_profile
 from runs.declaring import OTHER, SMALL, made, save_toy_images, table
 from whorl.data import save_image
 
-COUNT = 5
+COUNT, GATED = 5, 12
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ def prepare(folder: Path) -> Path:
     x = random_images(3 * CLASSES, height=20, width=20)
     for i, image in enumerate(x):
         save_image(folder / "photos" / str(i % CLASSES) / f"{i}.png", image)
+    save_toy_images(folder / "gated", GATED)
     toy_profile(folder)
     return folder
 
@@ -85,6 +86,17 @@ def _query(given: Path, out: Path) -> list[str]:
 
 def _run(given: Path, out: Path) -> list[str]:
     return ["run", str(given / "run.toml"), "--out", str(out), "--no-report"]
+
+
+def _gate(given: Path, out: Path) -> list[str]:
+    words = ["gate", SMALL, "--data", str(given / "gated"), "--attack", "mim"]
+    return [*words, "--min-accuracy", "50", "--out", str(out), "--device", "cpu"]
+
+
+def _judged(out: Path) -> Any:
+    files = [(out / name).read_bytes() for name in ("gate.json", "gate.junit.xml", "gate.sarif")]
+    assert (out / "report.html").stat().st_size
+    return made(out), table(out), files
 
 
 def _evaluate(given: Path, out: Path) -> list[str]:
@@ -143,6 +155,7 @@ WORK = {
     "attack": Work(_attack, _crafted),
     "query": Work(_query, _crafted),
     "run": Work(_run, lambda out: (made(out), table(out))),
+    "gate": Work(_gate, _judged),
     "evaluate": Work(_evaluate, lambda out: (out / "results.csv").read_bytes()),
     "harden": Work(_harden, _trained),
 }

@@ -15,7 +15,6 @@ from whorl.evaluation import Outcomes, Pose
 from whorl.gate.baseline import Baseline, read_baseline, regression
 from whorl.gate.record import GateRecord
 
-POSES = tuple(Pose(angle=angle) for angle in (0.0, 10.0, 20.0, 30.0, 40.0))
 SUBJECT = "ai-best, white-box"
 
 
@@ -26,7 +25,7 @@ def record(recognised: Tensor, *, subjects: tuple[str, ...] = (SUBJECT,), clean:
         ids=tuple(f"image-{i}" for i in range(n)),
         attacks=subjects,
         targets=("network",),
-        poses=POSES[: len(recognised)],
+        poses=tuple(Pose(angle=float(angle)) for angle in range(len(recognised))),
         clean=torch.ones_like(recognised)[None] if clean is None else clean[None],
         adversarial=recognised[None].repeat(len(subjects), 1, 1, 1),
     )
@@ -47,6 +46,19 @@ def fails(now: Tensor, then: Tensor, *, fail_drop: float = 2.0) -> bool:
 def most(share: float, trials: int) -> float:
     """A share plus three standard errors of so many trials."""
     return share + 3 * math.sqrt(share * (1 - share) / trials)
+
+
+def resampled_failures(one: GateRecord, other: GateRecord) -> float:
+    """The share of 200 resamples of images, with replacement, in which the rule fails, whichever is the earlier."""
+    random, n = np.random.default_rng(0), len(one.sha256)
+    failed = 0
+    for turn in range(200):
+        drawn = torch.from_numpy(random.integers(n, size=n))
+        now, then = (
+            each.recognised(next(iter(each.attacks)))[:, drawn] for each in (one, other)[:: 1 - 2 * (turn % 2)]
+        )
+        failed += fails(now, then)
+    return failed / 200
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.9])

@@ -172,10 +172,16 @@ def test_surrogates_are_checked_too(shop: Shop, tmp_path: Path) -> None:
         (["--attack", "ai-bset"], "Did you mean 'ai-best'"),
         (["--baseline", "nowhere"], "there is no nowhere"),
         (["--eps", "2"], "eps"),
+        (["--limit", "0"], "limit"),
+        (["--seed", "x"], "--seed"),
     ],
 )
 def test_settings(shop: Shop, tmp_path: Path, words: list[str], reason: str) -> None:
     assert reason in refused(shop, tmp_path, shop.address(), "--labels", shop.labels, *words)
+
+
+def test_a_network_behind_a_defence(shop: Shop, tmp_path: Path) -> None:
+    assert "without a defence; got 'resnet18+jpeg'" in refused(shop, tmp_path, "resnet18+jpeg")
 
 
 def test_labels_of_a_network_that_has_them(shop: Shop, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import whorl
 from cli.invoking import invoke
 from gate.shop import CLASSES, Shop, make_shop
+from gate.test_gate_baseline import most, resampled_failures
 from whorl.demo import demo_declaration
 from whorl.evaluation import Pose, poses, to_8_bits
 from whorl.gate import GateSettings, gate, read_baseline
@@ -148,6 +149,9 @@ def test_the_same_network_is_no_regression_and_another_is(shop: Shop, first: Pat
     assert same.exit_code == 0, same.stderr
     assert "passed  fail-drop  ai-fgsm, white-box" in same.stdout
     assert "+0.0 points" in same.stdout
+    over = run(shop, first, shop.address(), "--baseline", str(first))
+    assert over.exit_code == 2
+    assert "is the baseline's own folder" in over.stderr
     stronger = run(shop, tmp_path / "other", shop.address(), "--baseline", str(first / "gate.json"), "--eps", "8/255")
     assert stronger.exit_code == 2
     assert "another 'eps' of ai-fgsm, white-box" in " ".join(stronger.stderr.split())
@@ -161,6 +165,16 @@ def test_the_same_network_is_no_regression_and_another_is(shop: Shop, first: Pat
     assert worse.exit_code == 1
     assert "failed  fail-drop  ai-fgsm, white-box" in worse.stdout
     assert "poses lost since the baseline: bolt/0 (" in worse.stdout
+
+
+def test_two_seeds_of_one_network_are_no_regression(shop: Shop, tmp_path: Path) -> None:
+    """Real outcomes of an attack that begins anywhere in the ball; 200 resamples of the images."""
+    for seed in ("0", "1"):
+        done = run(shop, tmp_path / seed, shop.address(), "--attack", "pgd", "--eps", "6/255", "--seed", seed)
+        assert done.exit_code == 0, done.stderr
+    one, other = (read_baseline(tmp_path / seed).record for seed in ("0", "1"))
+    assert not one.recognised("pgd, white-box").equal(other.recognised("pgd, white-box")), "the seeds differ in nothing"
+    assert resampled_failures(one, other) <= most(0.05, 200)
 
 
 def test_the_poses_are_those_of_the_demo() -> None:

@@ -44,7 +44,9 @@ def some(*rates: int, few: int = 200) -> list[Cell]:
 def bold(cells: list[Cell]) -> list[tuple[str, str]]:
     [one] = result_tables(cells, compared(cells), name="t")
     rows = (
-        (row.keys[0], column, entry) for row in one.rows for column, entry in zip(one.columns, row.entries, strict=True)
+        (str(row.keys[0]), column, entry)
+        for row in one.rows
+        for column, entry in zip(one.columns, row.entries, strict=True)
     )
     return [(attack, column) for attack, column, entry in rows if entry.best]
 
@@ -74,11 +76,13 @@ def test_attacks_of_another_bound_or_seed_are_no_rivals() -> None:
     ]
     [one] = result_tables(cells, compared(cells), name="t")
     assert one.keys == ("attack", "ε", "seed")
-    assert [row.keys for row in one.rows][:3] == [
-        ("dim", "4/255", "0"),
-        ("ai-dim", "4/255", "0"),
-        ("dim", "4/255", "1"),
+    assert [row.keys for row in one.rows][:3] == [("dim", 4 / 255, 0), ("ai-dim", 4 / 255, 0), ("dim", 4 / 255, 1)]
+    assert [row[:3] for row in parse(latex([one]))[0].rows[1:4]] == [
+        ["dim", "4/255", "0"],
+        ["ai-dim", "4/255", "0"],
+        ["dim", "4/255", "1"],
     ]
+    assert list(wide_rows([one]))[1][:4] == ("net-a", "dim", 4 / 255, 0)
     assert [row.entries[0].best for row in one.rows] == [False, True] * 4
     assert latex([one]).count("\\midrule") == 1 + 3 + 1
     assert "every other attack with the same ε and seed" in " ".join(one.about)

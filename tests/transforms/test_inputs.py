@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import reference
 import whorl
 from conftest import random_images, small_net
 from whorl.errors import WhorlError
@@ -18,33 +19,11 @@ from whorl.randomness import uniform
 from whorl.transforms import DiverseInput, RandomAffine
 
 
-def nearest(x: Tensor, height: int, width: int) -> Tensor:
-    """Nearest-neighbour resize by integer arithmetic: output i shows input floor(i * from / to)."""
-    rows = [i * x.shape[-2] // height for i in range(height)]
-    columns = [j * x.shape[-1] // width for j in range(width)]
-    return x[..., rows, :][..., columns]
-
-
-def literal_diverse_input(x: Tensor, draws: list[float], probability: float = 0.7, largest: float = 1.1) -> Tensor:
-    """Enlarge, pad and shrink back as three separate steps on one (C, H, W) image."""
-    use, enlarge, down, right = draws
-    if use >= probability:
-        return x
-    height, width = x.shape[-2:]
-    canvas_h, canvas_w = int(height * largest), int(width * largest)
-    new_h = min(canvas_h, int(height + enlarge * (canvas_h - height + 1)))
-    new_w = min(canvas_w, int(width + enlarge * (canvas_w - width + 1)))
-    top, left = int(down * (canvas_h - new_h + 1)), int(right * (canvas_w - new_w + 1))
-    padded = F.pad(nearest(x, new_h, new_w), (left, canvas_w - new_w - left, top, canvas_h - new_h - top))
-    back = F.interpolate(padded[None], (height, width), mode="bilinear", align_corners=False, antialias=True)
-    return back[0]
-
-
 @pytest.mark.parametrize(("height", "width"), [(40, 40), (31, 57)])
 def test_diverse_input_is_resize_pad_resize(height: int, width: int) -> None:
     x, keys = random_images(40, 2, height, width), torch.arange(40)
     draws = uniform(keys, (4,)).tolist()
-    expected = torch.stack([literal_diverse_input(one, d) for one, d in zip(x, draws, strict=True)])
+    expected = torch.stack([reference.diverse_input(one, d) for one, d in zip(x, draws, strict=True)])
     out = DiverseInput()(x, keys)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-6)
     changed = (out != x).flatten(1).any(1).float().mean()
@@ -62,7 +41,7 @@ def test_diverse_input_and_its_gradient_at_every_size(
     out = DiverseInput(largest=largest)(ours, keys)
     draws = uniform(keys, (4,)).tolist()
     pairs = zip(theirs, draws, strict=True)
-    expected = torch.stack([literal_diverse_input(one, d, largest=largest) for one, d in pairs])
+    expected = torch.stack([reference.diverse_input(one, d, largest=largest) for one, d in pairs])
     atol = 1e-6 if dtype == torch.float32 else 1e-14
     torch.testing.assert_close(out, expected, rtol=0, atol=atol)
     weights = random_images(20, 2, height, width).flip(0).to(dtype)
@@ -117,7 +96,7 @@ def test_what_diverse_input_leaves_alone_is_exactly_as_it_was() -> None:
 
 def test_torch_resizes_the_same_way() -> None:
     x = random_images(1, 1, 40, 40)
-    assert torch.equal(nearest(x, 44, 44), F.interpolate(x, (44, 44), mode="nearest"))
+    assert torch.equal(reference.nearest(x, 44, 44), F.interpolate(x, (44, 44), mode="nearest"))
 
 
 def test_diverse_input_keeps_one_shape_and_passes_the_gradient() -> None:

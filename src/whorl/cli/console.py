@@ -23,7 +23,7 @@ from whorl.errors import printable
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
     from whorl.evaluation import Outcomes
     from whorl.progress import Progress
-    from whorl.runs.experiment import Done
+    from whorl.runs.done import Done
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0

@@ -16,7 +16,8 @@ from whorl.report.experiment import run_gallery, telling_target
 from whorl.report.export import save_gallery
 from whorl.report.gallery import RULE, recognised_first
 from whorl.runs.declaration import Declaration, declare
-from whorl.runs.experiment import Done, run
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 
 POSES = {
     "as it is": Pose(),

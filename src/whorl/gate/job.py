@@ -25,8 +25,9 @@ from whorl.models import Classifier, Ensemble
 from whorl.models.sources import parse
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.report import Table, report_experiment
-from whorl.runs.experiment import Done, run
+from whorl.report import report_experiment
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 from whorl.runs.folder import Json
 from whorl.runs.images import with_classes
 from whorl.runs.networks import Networks, members
@@ -67,7 +68,7 @@ def gate(
     and a second process waits.
 
     Args:
-        settings: what is asked.
+        settings: what is checked.
         out: the run folder, which gets ``gate.json``, ``gate.junit.xml``, ``gate.sarif`` and ``report.html`` too.
         device: "auto", "cpu", "cuda" or "cuda:1".
         command: what the user typed.
@@ -81,6 +82,8 @@ def gate(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     earlier = None if settings.baseline is None else read_baseline(settings.baseline)
+    if earlier is not None and earlier.path.resolve() == (Path(out) / FILE).resolve():
+        raise WhorlError(f"{out} is the baseline's own folder, which this gate would overwrite. Choose another (out).")
     where = find_device(device)
     checked = check(settings, where, progress=progress)
     declared = settings.declaration(size=checked.size, losses=checked.losses)
@@ -93,7 +96,7 @@ def gate(
     with Store.open(out, command) as store:
         files = _written(store.path, verdict, shown, done, copies or {})
         progress("writing the report", 0, 1)
-        files |= report_experiment(done, device=device, tables=[_table(verdict)], verdict=verdict)
+        files |= report_experiment(done, device=device, verdict=verdict)
         progress("writing the report", 1, 1)
     summary = {name: part for name, part in shown.items() if name not in ("images", "outcomes")}
     return Gated(verdict=verdict, done=done, summary=summary, files=files)
@@ -237,10 +240,3 @@ def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Ma
         for path in dict.fromkeys(filter(None, (places[what], copies.get(what)))):
             write_file(path, text)
     return {what: copies.get(what, path) for what, path in places.items()}
-
-
-def _table(verdict: Verdict) -> Table:
-    """The rules, for the report."""
-    rows = tuple((rule.title, "passed" if rule.passed else "failed", rule.sentence) for rule in verdict.rules)
-    about = f"{verdict.sentence}. {' '.join(f'{note}.' for note in verdict.notes)}".rstrip()
-    return Table(title="Verdict", about=about, columns=("rule", "verdict", "what was found"), rows=rows)

@@ -1,4 +1,4 @@
-"""A verdict as SARIF 2.1.0, which code scanning shows: one result a rule."""
+"""A verdict as SARIF 2.1.0, which code scanning shows: one result for each rule that failed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ABOUT: dict[RuleName, tuple[str, str]] = {
 def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], properties: Json) -> str:
     """Write a verdict as SARIF.
 
-    A rule that failed is a result of level "error"; one that passed is of kind "pass".
+    A rule that failed is a result of level "error"; one that passed is none, for results are shown as alerts.
 
     Args:
         verdict: what was decided.
@@ -60,7 +60,7 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
         "automationDetails": {"id": f"whorl-gate/{quote(verdict.model)}/"},
         "invocations": [{"executionSuccessful": True, "exitCode": int(not verdict.passed)}],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(rule, verdict, artifact, images) for rule in verdict.rules],
+        "results": [_result(rule, verdict, artifact, images) for rule in verdict.failed],
         "properties": properties,
     }
     content = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -71,8 +71,7 @@ def _result(rule: Rule, verdict: Verdict, artifact: str, images: dict[str, Path]
     result: Json = {
         "ruleId": f"whorl/{rule.name}",
         "ruleIndex": list(_ABOUT).index(rule.name),
-        "kind": "pass" if rule.passed else "fail",
-        "level": "none" if rule.passed else "error",
+        "level": "error",
         "message": {"text": f"{verdict.model}: {rule.sentence}"},
         "locations": [_location(artifact)],
         "partialFingerprints": {"whorlRule/v1": f"{verdict.model}/{rule.title}"},

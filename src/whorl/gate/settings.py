@@ -1,4 +1,4 @@
-"""What a gate is asked: which network, images, attacks and limits; and the experiment that it declares."""
+"""What a gate checks: which network, images, attacks and limits; and the experiment that it declares."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from whorl.models.sources import parse
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.folder import Json
 from whorl.runs.images import SAMPLES
+from whorl.runs.networks import split_target
 
 ANGLES, SCALES = (-30.0, -15.0, 0.0, 15.0, 30.0), (0.5, 0.7, 1.0, 1.3, 1.5)
 """A gate's poses: every angle with every scale, 25, of which one leaves the image as it is."""
@@ -84,6 +85,8 @@ class GateSettings:
             raise WhorlError(
                 f"{self.model} cannot be its own surrogate; it is attacked white-box anyway. Leave it out."
             )
+        if split_target(self.model)[1]:
+            raise WhorlError(f"a gate judges a network without a defence; got {self.model!r}. Take the network alone.")
         if whorl.attack(self.attack).black_box:
             raise WhorlError(
                 f"a gate crafts by gradients, on the network or on a surrogate; got {self.attack!r}, which queries. "

@@ -8,7 +8,7 @@ from typing import Any
 
 from whorl.paper.comparison import Compared
 from whorl.paper.declaration import row_of
-from whorl.runs.experiment import Done
+from whorl.runs.done import Done
 
 
 def outcomes_text(compared: Compared, done: Done) -> str:

@@ -25,7 +25,8 @@ from whorl.report.export import save_figures, save_gallery
 from whorl.report.gallery import RULE, recognised_first
 from whorl.report.page import write_report
 from whorl.report.result_table import latex, wide_rows
-from whorl.runs.experiment import Done, run
+from whorl.runs.done import Done
+from whorl.runs.experiment import run
 from whorl.runs.results import write_results
 
 EXAMPLES = 4
@@ -49,7 +50,7 @@ class Reproduced:
 
 
 def default_folder(options: PaperOptions) -> Path:
-    """Where a run goes unless told otherwise: one folder for all tables on the same images, so that they share them.
+    """Where a run goes by default: one folder for all tables on the same images, so that they share them.
 
     >>> default_folder(PaperOptions(data="photos/nips17", limit=8)).as_posix()
     'runs/paper-offline-nips17-8'

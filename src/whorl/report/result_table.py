@@ -10,11 +10,12 @@ from typing import NamedTuple
 from whorl.evaluation import FEWEST, Comparison, Rate
 from whorl.report.latex import latex_label, latex_text
 from whorl.report.series import Transfer, bound, headline_rate, transfer_of
+from whorl.report.tables import FEW, UNDEFINED
 from whorl.runs.overrides import SWEPT
 from whorl.runs.results import Cell, swept_columns
 
-UNDEFINED = "–"
 FEW_MARK = "†"
+EPS = "ε"
 TEST = "(exact paired test by image, Holm, 5%)"
 Compared = Mapping[tuple[str, str, str, str], Comparison]
 Wide = tuple[str | float | int, ...]
@@ -45,8 +46,8 @@ class ResultEntry:
 class ResultRow(NamedTuple):
     """A row of a table."""
 
-    keys: tuple[str, ...]
-    """What it is about, as many as the table has ``keys``."""
+    keys: tuple[bool | int | float | str | None, ...]
+    """What it is about, as many as the table has ``keys``: names, and values of settings; None where it has none."""
     entries: tuple[ResultEntry, ...]
     """One for each column."""
     group: object = None
@@ -90,7 +91,7 @@ class ResultTable:
         if intervals and any(entry.interval for entry in entries):
             yield "In brackets: 95% intervals over images."
         if any(entry.few for entry in entries):
-            yield f"{FEW_MARK} Fewer than {FEWEST} images."
+            yield f"{FEW_MARK} {FEW.capitalize()}."
 
     def texts(self, entry: ResultEntry, *, intervals: bool) -> tuple[str, str, str]:
         """A figure, its mark, and what stands behind it: its interval, what was printed, and n if it is its own."""
@@ -137,7 +138,7 @@ def _table(name: str, cells: Sequence[Cell], comparisons: Compared) -> ResultTab
         for version in rivals:
             cell = first[version]
             shown = cell.attack.partition(SWEPT)[0] if cell.swept else cell.attack
-            keys = (shown, *([bound(cell.eps)] if several else []), *(_text(cell.swept.get(s)) for s in swept.values()))
+            keys = (shown, *([cell.eps] if several else []), *map(cell.swept.get, swept.values()))
             entries = []
             for at in columns:
                 others = [other for other, _ in rivals if other != cell.attack and ((other, cell.eps), at) in rates]
@@ -146,13 +147,14 @@ def _table(name: str, cells: Sequence[Cell], comparisons: Compared) -> ResultTab
             rows.append(ResultRow(keys, tuple(entries), group))
     said = list(_about(cells, columns, list(rates.values())))
     if comparisons and len(versions) > 1:
-        kind = " with the same ε and seed" if len(set(groups.values())) > 1 else ""
+        seeds = " and seed" if len({seed for _, seed in groups.values()}) > 1 else ""
+        kind = f" with the same {EPS}{seeds}" if len(set(groups.values())) > 1 else ""
         said.append(bold_means(rows, f"every other attack{kind} in its column"))
     return ResultTable(
         name=f"{name}-{source}" if source else name,
         subject=("source", source),
         about=tuple(said),
-        keys=("attack", *(["ε"] if several else []), *swept),
+        keys=("attack", *([EPS] if several else []), *swept),
         columns=tuple(at.target for at in columns),
         rows=tuple(rows),
     )
@@ -200,11 +202,13 @@ def _about(cells: Sequence[Cell], columns: Sequence[Transfer], rates: Sequence[R
         yield f"Poses in which a target recognises fewer than {FEWEST} images are left out, {left_out} at most."
 
 
-def _text(value: bool | int | float | str | None) -> str:
-    """A swept value: a fraction of 255 as people write it."""
-    if value is None:
-        return ""
-    return bound(value) if isinstance(value, float) else str(value)
+def _key_texts(table: ResultTable, row: ResultRow) -> Iterator[str]:
+    """What a row is about, as people write it: 8/255."""
+    for heading, key in zip(table.keys, row.keys, strict=True):
+        if heading == EPS or isinstance(key, float):
+            yield bound(None if key is None else float(key))
+        else:
+            yield "" if key is None else str(key)
 
 
 def latex(tables: Iterable[ResultTable], *, intervals: bool = False) -> str:
@@ -231,7 +235,7 @@ def _latex_table(table: ResultTable, *, intervals: bool) -> str:
             figure, mark, behind = map(latex_text, table.texts(entry, intervals=intervals))
             bold = f"\\textbf{{{figure}}}" if entry.best else figure
             shown.append(bold + mark + (f" {{\\scriptsize {behind}}}" if behind else ""))
-        lines.append(row((*map(latex_text, one.keys), *shown)))
+        lines.append(row((*map(latex_text, _key_texts(table, one)), *shown)))
     if table.counts is not None and table.rows:
         blank = [""] * (len(table.keys) - 1)
         lines += ["    \\midrule", row(("$n$", *blank, *(f"{n}" for n in table.counts)))]
@@ -271,7 +275,7 @@ def _markdown_table(table: ResultTable, *, intervals: bool) -> str:
         for entry in one.entries:
             figure, mark, behind = table.texts(entry, intervals=intervals)
             shown.append((f"**{figure}**" if entry.best else figure) + mark + (f" {behind}" if behind else ""))
-        lines.append(row((*map(_code, one.keys), *shown)))
+        lines.append(row((*map(_code, _key_texts(table, one)), *shown)))
     if table.counts is not None and table.rows:
         lines.append(row(("n", *[""] * (len(table.keys) - 1), *map(str, table.counts))))
     return "\n".join((*lines, "", " ".join(table.sentences(intervals=intervals)), ""))
@@ -294,10 +298,10 @@ def wide_rows(tables: Sequence[ResultTable]) -> Iterator[Wide]:
     parts = ("n", "low", "high", "few", *(["printed"] if printed else []))
     subject = next((table.subject[0] for table in tables), "source")
     units = {column: f" ({table.unit})" for table in reversed(tables) for column in table.columns}
-    yield (subject, *("eps" if key == "ε" else key for key in keys), *_headings(units, columns, parts))
+    yield (subject, *("eps" if key == EPS else key for key in keys), *_headings(units, columns, parts))
     for table in tables:
         for row in table.rows:
-            known = dict(zip(table.keys, row.keys, strict=True))
+            known = {key: value for key, value in zip(table.keys, row.keys, strict=True) if value is not None}
             there = dict(zip(table.columns, row.entries, strict=True))
             figures = (_wide(there.get(column), printed=printed) for column in columns)
             yield (table.subject[1], *(known.get(key, "") for key in keys), *(one for some in figures for one in some))

@@ -9,8 +9,9 @@ print(done.counts["resnet18"].rate)
 from whorl.models.zoo import find_device
 from whorl.runs.black_box import query
 from whorl.runs.declaration import AttackSpec, Declaration, Grid, declare, read_declaration
+from whorl.runs.done import Done
 from whorl.runs.engines import Interrupted
-from whorl.runs.experiment import Done, run
+from whorl.runs.experiment import run
 from whorl.runs.folder import RunFolder
 from whorl.runs.images import Data, Loaded, Opened, images_of
 from whorl.runs.merge import merge

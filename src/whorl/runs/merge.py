@@ -12,7 +12,8 @@ from whorl.errors import WhorlError
 from whorl.files import atomic_write, damaged
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import Declaration, declare
-from whorl.runs.experiment import Done, Preparation, conclude, prepare
+from whorl.runs.done import Done
+from whorl.runs.experiment import Preparation, conclude, prepare
 from whorl.runs.folder import Json
 from whorl.runs.plan import Plan, Task
 from whorl.runs.shard import Shard
