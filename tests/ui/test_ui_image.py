@@ -43,7 +43,7 @@ def test_an_upload_is_in_memory_alone(photo: Path) -> None:
     expected = load_image(photo, size=(18, 18))
     chosen = upload(photo)
     assert not photo.exists()
-    assert (chosen.name, chosen.id, chosen.label) == ("my photo.png", None, None)
+    assert (chosen.name, chosen.id[:7], chosen.label) == ("my photo.png", "upload-", None)
     assert torch.equal(chosen.pixels((18, 18)), expected[None])
     assert chosen.pixels((7, 9)).shape == (1, 3, 7, 9)  # any number of times, at any size
 

@@ -19,6 +19,7 @@ from whorl.ui.pair import (
     MAP_SCALES,
     PairSettings,
     StepTaken,
+    SuccessMap,
     craft,
     pairs,
     predict,
@@ -35,12 +36,12 @@ def test_watching_changes_nothing(name: str, eps: float, tmp_path: Path) -> None
     x = chosen.pixels((SIDE, SIDE))
     y = clf(x).argmax(1)
     taken = 1 if name == "fgsm" else 4
-    for attack in (name, f"ai-{name}"):
+    for attack in pairs()[name]:
         plainly = whorl.attack(attack, eps=eps, steps=taken, fast=False)
-        expected = plainly(clf, x, y, seed=7, ids=[chosen.id or ""])
+        expected = plainly(clf, x, y, seed=7, ids=[chosen.id])
         assert torch.equal(made.versions[attack], to_8_bits(expected))
     assert torch.equal(made.versions["clean"], x)
-    assert made.attacks == (name, f"ai-{name}")
+    assert made.attacks == pairs()[name]
     assert [(step.attack, step.done, step.steps) for step in steps] == [
         (attack, done, taken) for attack in made.attacks for done in range(1, taken + 1)
     ]
@@ -72,8 +73,40 @@ def test_a_known_label_is_kept_even_if_the_network_disagrees(tmp_path: Path) -> 
 
 
 def test_an_attack_without_a_pair_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WhorlError, match="unknown attack 'eot'"):
-        craft(toy(), image(tmp_path), PairSettings(attack="eot"))
+    with pytest.raises(WhorlError, match="unknown attack 'ti-dim'"):
+        craft(toy(), image(tmp_path), PairSettings(attack="ti-dim"))
+
+
+def test_the_second_network_is_evaluated_and_not_attacked(tmp_path: Path) -> None:
+    other, chosen = toy(seed=1), image(tmp_path)
+    alone = craft(toy(), chosen, PairSettings(attack="mim", steps=3))
+    made = craft(toy(), chosen, PairSettings(attack="mim", steps=3), other=other)
+    assert all(torch.equal(made.versions[name], alone.versions[name]) for name in made.versions)
+    pose = Pose(angle=15, scale=0.7)
+    posed = predict(made, pose)
+    *_, found = success_map(made)
+    for name, version in made.versions.items():
+        label = int(other(pose.apply(version)).argmax())
+        assert (posed.other[name].label, posed.other[name].right) == (label, label == made.label)
+        assert found.other[Pose(angle=15, scale=0.7)][name] == posed.other[name]
+    assert predict(alone, pose).other == {}
+    right = [place for place, said in found.other.items() if said["clean"].right]
+    assert found.pooled("ai-mim", other=True).n_clean_correct == len(right)
+    with pytest.raises(WhorlError, match="expected a second network with the classes of toy"):
+        craft(toy(), chosen, PairSettings(), other=toy(labels=tuple("tuvwxyz")))
+
+
+def test_a_path_counts_each_pose_once(tmp_path: Path) -> None:
+    made = crafted(tmp_path, attack="mim", eps=16 / 255)
+    places = [Pose(angle=angle) for angle in (0, 10, 20, 10)]
+    path = SuccessMap.of([predict(made, place) for place in places])
+    assert (list(path.answers), path.complete) == (places[:3], True)
+    fooled = [predict(made, place) for place in places[:3]]
+    clean = [posed.answers["clean"].right for posed in fooled]
+    assert path.pooled("mim").n_clean_correct == sum(clean)
+    assert path.pooled("mim").n_success == sum(
+        right and not posed.answers["mim"].right for right, posed in zip(clean, fooled, strict=True)
+    )
 
 
 class EnoughError(Exception):

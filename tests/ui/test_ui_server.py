@@ -265,7 +265,7 @@ def test_no_script_of_another_site_reads_along(address: str) -> None:
 
 
 def join(address: str, number: int, session: str) -> tuple[int, bytes]:
-    sent = {"data": [1, "slow", "pgd", 8, 50, 0, 1, 0, 0], "fn_index": number, "session_hash": session}
+    sent = {"data": [1, "slow", "other", "pgd", 8, 50, 0, 1, 0, 0], "fn_index": number, "session_hash": session}
     return post(address, json.dumps(sent).encode(), "/gradio_api/queue/join", Content_Type="application/json")
 
 
@@ -280,9 +280,11 @@ def test_the_queue_is_bounded_and_cannot_be_skipped() -> None:
         raise WhorlError(f"{name} is not to be crafted on.")
 
     with running(offered) as address:
+        while not offered.pace:  # the opening example is crafted first
+            time.sleep(0.05)
         offered.network = wait  # type: ignore[method-assign]  # the first attack lasts as long as the test wants
         config = json.loads(get(address, "/config").read())
-        [number] = [one["id"] for one in config["dependencies"] if one["id"] and len(one["inputs"]) == 9]
+        [number] = [one["id"] for one in config["dependencies"] if one["id"] and len(one["inputs"]) == 10]
         first = offered.visits.of("first")
         first.order()
         first.image = offered.samples[0]
@@ -294,7 +296,7 @@ def test_the_queue_is_bounded_and_cannot_be_skipped() -> None:
             go_on.set()
         assert [status for status, _ in answers] == [200] * MOST_WAITING + [503] * 2
         assert b"Queue is full" in answers[-1][1]
-        skipped = {"data": [1, "toy", "pgd", 8, 1, 0, 1, 0, 0], "fn_index": number, "session_hash": "a"}
+        skipped = {"data": [1, "toy", "other", "pgd", 8, 1, 0, 1, 0, 0], "fn_index": number, "session_hash": "a"}
         body = json.dumps(skipped).encode()
         assert post(address, body, "/gradio_api/run/predict", Content_Type="application/json")[0] in (401, 404)
 

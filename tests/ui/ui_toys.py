@@ -85,7 +85,7 @@ def followed(model: Classifier, chosen: ChosenImage, settings: PairSettings) -> 
 
 def playground() -> Playground:
     """A page that offers a quick toy, a slow one, and one that cannot be had."""
-    networks = {"toy": toy(), "slow": slow()}
+    networks = {"toy": toy(), "other": toy(seed=1), "slow": slow()}
 
     def load(name: str) -> Classifier:
         if name not in networks:

@@ -37,6 +37,7 @@ def ui(
 
     Works offline. Images stay in memory, and are forgotten when the page is closed.
     """
+    messages().print(Text("Starting the playground: torch and gradio take some seconds to load."))
     from whorl.ui.guard import is_loopback
     from whorl.ui.playground import Playground, offers
     from whorl.ui.server import serve

@@ -70,7 +70,7 @@ class PaperOptions:
         """The chosen rows of a table or figure, with the kernel to take; see :func:`chosen_rows`.
 
         Raises:
-            WhorlError: a row is unknown, none is left, or another kernel is asked for where every row has its own.
+            WhorlError: a row is unknown, none is left, or another kernel is wanted where every row has its own.
         """
         if self.kernel != "reference" and not item.takes_kernel:
             raise WhorlError(f"every row of {item.name} says its kernel itself; leave kernel={self.kernel!r} out.")

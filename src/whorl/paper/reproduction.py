@@ -50,7 +50,7 @@ class Reproduced:
 
 
 def default_folder(options: PaperOptions) -> Path:
-    """Where a run goes unless told otherwise: one folder for all tables on the same images, so that they share them.
+    """Where a run goes by default: one folder for all tables on the same images, so that they share them.
 
     >>> default_folder(PaperOptions(data="photos/nips17", limit=8)).as_posix()
     'runs/paper-offline-nips17-8'

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from whorl.evaluation import FEWEST, Comparison, Rate
 from whorl.report.latex import latex_label, latex_text
 from whorl.report.series import Transfer, bound, headline_rate, transfer_of
+from whorl.report.tables import FEW, UNDEFINED
 from whorl.runs.overrides import SWEPT
 from whorl.runs.results import Cell, swept_columns
 
-UNDEFINED = "–"
 FEW_MARK = "†"
 EPS = "ε"
 TEST = "(exact paired test by image, Holm, 5%)"
@@ -91,7 +91,7 @@ class ResultTable:
         if intervals and any(entry.interval for entry in entries):
             yield "In brackets: 95% intervals over images."
         if any(entry.few for entry in entries):
-            yield f"{FEW_MARK} Fewer than {FEWEST} images."
+            yield f"{FEW_MARK} {FEW.capitalize()}."
 
     def texts(self, entry: ResultEntry, *, intervals: bool) -> tuple[str, str, str]:
         """A figure, its mark, and what stands behind it: its interval, what was printed, and n if it is its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from whorl.evaluation import Pose, SuccessRate, poses
+from whorl.progress import duration
 from whorl.report.gallery import CLEAN, data_uri, to_image
 from whorl.report.page import templates
+from whorl.ui.bundle import Download
 from whorl.ui.image import ChosenImage
 from whorl.ui.pair import MAP_ANGLES, MAP_SCALES, CraftedPair, PairSettings, PosedPair, StepTaken, SuccessMap
 
@@ -99,6 +102,36 @@ def tiles(posed: PosedPair, pair: CraftedPair) -> str:
     return str(_macros().tiles(posed, pair, CLEAN))
 
 
+def cost(settings: PairSettings, seconds: float | None) -> str:
+    """What the attacks cost, before they start.
+
+    Args:
+        settings: what is chosen.
+        seconds: about how long they take; None if that is unknown.
+    """
+    spent = settings.gradients()
+    words = ", ".join(f"{title(name)} {count:,}" for name, count in spent.items())
+    least, most = min(spent.values()), max(spent.values())
+    times = f", {most / least:,.3g} times as many" if most > 2 * least else ""
+    pace = f"; {duration(seconds)} here, by the last attack" if seconds is not None else ""
+    return str(_macros().cost(f"Input gradients: {words}{times}{pace}.", most > 2 * least))
+
+
+def path(seen: SuccessMap, pair: CraftedPair) -> str:
+    """How often each attack fools along the poses that the sliders went through, and a mark for each."""
+    rows = []
+    for other, network in _networks(pair):
+        for attack in pair.attacks:
+            cells = [_cell(seen, attack, place, False, other=other) for place in seen.answers]
+            rows.append((attack, network, seen.pooled(attack, other=other), cells))
+    return str(_macros().path(rows, len(seen.answers)))
+
+
+def downloads(files: Sequence[Download], commands: Sequence[str], note: str = "") -> str:
+    """Links to files that are inside the page, and the commands that repeat what was made."""
+    return str(_macros().downloads(files, commands, note))
+
+
 def perturbations(images: Mapping[str, Tensor], settings: PairSettings) -> str:
     """The magnified perturbations side by side."""
     return str(_macros().perturbations(images, 0.5 / max(settings.eps, 0.5 / 255)))
@@ -114,37 +147,71 @@ class MapCell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """One attack's map: a row of cells for each scale."""
+    """One attack's map on one network: a row of cells for each scale."""
 
     attack: str
+    network: str
     counts: SuccessRate
     angles: Sequence[float]
     rows: Sequence[tuple[float, list[MapCell]]]
 
 
 def heat_maps(found: SuccessMap, pair: CraftedPair, pose: Pose | None = None) -> str:
-    """One map an attack: angles across, scales down, a mark in each cell.
+    """One map an attack and network: angles across, scales down, a mark in each cell.
 
     Args:
         found: as far as it is known.
         pair: what it is about.
-        pose: the one that is shown, which is marked.
+        pose: the one that is shown: the cell nearest to it is marked.
     """
-    maps = []
-    for attack in pair.attacks:
-        rows = [(scale, [_cell(found, attack, place, place == pose) for place in _row(scale)]) for scale in MAP_SCALES]
-        maps.append(HeatMap(attack, found.pooled(attack), MAP_ANGLES, rows))
-    return str(_macros().heat_maps(maps, _summary(found, pair)))
+    maps, here = [], None if pose is None else nearest(pose)
+    for other, network in _networks(pair):
+        for attack in pair.attacks:
+            rows = [
+                (scale, [_cell(found, attack, place, place == here, other=other) for place in _row(scale)])
+                for scale in MAP_SCALES
+            ]
+            maps.append(HeatMap(attack, network, found.pooled(attack, other=other), MAP_ANGLES, rows))
+    return str(_macros().heat_maps(maps, _summary(found), _marked(pose)))
+
+
+def nearest(pose: Pose) -> Pose | None:
+    """The cell of the map that is nearest to a pose by angle and scale; None if the pose lies outside.
+
+    >>> str(nearest(Pose(angle=20, scale=0.9))), nearest(Pose(angle=90))
+    ('15°', None)
+    """
+    margin = (MAP_ANGLES[1] - MAP_ANGLES[0]) / 2
+    if abs(pose.angle) > MAP_ANGLES[-1] + margin:
+        return None
+    angle = min(MAP_ANGLES, key=lambda one: abs(one - pose.angle))
+    return Pose(angle=angle, scale=min(MAP_SCALES, key=lambda one: abs(math.log(one / pose.scale))))
+
+
+def _marked(pose: Pose | None) -> str:
+    """What the mark means, in words."""
+    if pose is None:
+        return ""
+    here = nearest(pose)
+    if here is None:
+        return f"The present pose, {pose}, lies outside the map."
+    return "The ring marks the present pose." if here == pose else f"The ring marks the cell nearest to {pose}."
+
+
+def _networks(pair: CraftedPair) -> list[tuple[bool, str]]:
+    """Whether it was not attacked, and its name."""
+    shown = [(False, f"{pair.model.name}, attacked")]
+    return shown if pair.other is None else [*shown, (True, f"{pair.other.name}, not attacked")]
 
 
 def _row(scale: float) -> Sequence[Pose]:
     return poses(angles=MAP_ANGLES, scales=(scale,))
 
 
-def _cell(found: SuccessMap, attack: str, place: Pose, here: bool) -> MapCell:
+def _cell(found: SuccessMap, attack: str, place: Pose, here: bool, *, other: bool = False) -> MapCell:
     if place not in found.answers:
         return MapCell("waiting", place, "", here)
-    answers, counts = found.answers[place], found.counts(attack, place)
+    answers, counts = (found.other if other else found.answers)[place], found.counts(attack, place, other=other)
     answer = answers[attack]
     if not counts.n_clean_correct:
         kind, text = "uncounted", f"not counted: the clean version is taken for {answers[CLEAN].name}"
@@ -155,11 +222,10 @@ def _cell(found: SuccessMap, attack: str, place: Pose, here: bool) -> MapCell:
     return MapCell(kind, place, f"{place}: {text}", here)
 
 
-def _summary(found: SuccessMap, pair: CraftedPair) -> str:
+def _summary(found: SuccessMap) -> str:
     if not found.complete:
         return f"Evaluating: {len(found.answers)} of {found.total} poses."
-    right = found.pooled(pair.attacks[0]).n_clean_correct
     return (
-        f"Red: fooled. Green: recognised. Hatched: not counted, for the clean version is not recognised there either; "
-        f"it is in {right} of {found.total} poses. Choose a cell to see its pose."
+        "Red: fooled. Green: recognised. Hatched: not counted, for the clean version is not recognised there either. "
+        "Choose a cell to see its pose."
     )

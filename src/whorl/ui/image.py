@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from torch import Tensor
@@ -28,13 +29,13 @@ class ChosenImage:
 
     Attributes:
         name: what to call it: the file's own name, or what the sample shows.
-        id: what randomness is keyed by; None keys it by the image itself.
+        id: what randomness is keyed by; safe as a file's name.
         label: the true ImageNet class, 0-based; None if nobody knows.
         source: a file that stays where it is, or the bytes of one that is not kept.
     """
 
     name: str
-    id: str | None
+    id: str
     label: int | None
     source: Path | bytes = field(repr=False)
 
@@ -90,7 +91,9 @@ def upload(path: Path) -> ChosenImage:
                 f"{name}: too large; expected {MAX_BYTES / 2**20:g} MB at most, got {size / 2**20:.1f} MB. "
                 "Make it smaller first."
             )
-        chosen = ChosenImage(name=name, id=None, label=None, source=path.read_bytes())
+        sent = path.read_bytes()
+        # Randomness follows from what the file holds, so that the same photograph gives the same images again.
+        chosen = ChosenImage(name=name, id=f"upload-{sha256(sent).hexdigest()[:12]}", label=None, source=sent)
     except OSError as error:
         raise WhorlError(f"{name}: did not arrive ({error.strerror}). Send it again.") from error
     finally:

@@ -15,13 +15,16 @@ from whorl.ui.playground import Offer, Playground
 _HEADING = """
 <header class="w-heading"><h1>whorl playground</h1>
 <p>Craft an adversarial image twice, without and with the affine-invariant gradient. Then rotate, scale and translate
-it, and see which version still fools the network.</p></header>
+it, and see which version still fools the network that was attacked, and one that was not.</p></header>
 """
 NO_TILES = fragments.empty(
     "Craft first; then the three versions appear here, and you can rotate, scale and translate them."
 )
 NO_WHORLS = fragments.empty("The perturbations.")
 NO_MAPS = fragments.empty("A map over angle and scale.")
+NO_PATH = ""
+NO_FILES = fragments.empty("The images, the settings, and the commands that repeat them.")
+NO_SECOND = "none"
 # A click on a button inside tells Python which one it was.
 _ON_CLICK = """
 element.addEventListener("click", (event) => {
@@ -40,7 +43,9 @@ class PageParts:
     samples: Any
     picked: Any
     network: Any
+    second: Any
     attack: Any
+    cost: Any
     eps: Any
     steps: Any
     start: Any
@@ -52,8 +57,10 @@ class PageParts:
     right: Any
     down: Any
     upright: Any
+    path: Any
     added: Any
     maps: Any
+    files: Any
     order: Any
     """Hidden: the number of the job that was ordered last."""
     clock: Any
@@ -108,11 +115,17 @@ def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
         value=playground.networks[0].name,
         label="Network",
     )
-    attack = gr.Dropdown(
-        [(f"{fragments.title(name)} and {fragments.title(f'ai-{name}')}", name) for name in pairs()],
-        value=PairSettings().attack,
-        label="Attack, plain and affine-invariant",
+    second = gr.Dropdown(
+        [*((_describe(offer), offer.name) for offer in playground.networks), ("none", NO_SECOND)],
+        value=playground.second or NO_SECOND,
+        label="Second network, not attacked",
     )
+    attack = gr.Dropdown(
+        [(" and ".join(fragments.title(name) for name in both), key) for key, both in pairs().items()],
+        value=PairSettings().attack,
+        label="Two attacks",
+    )
+    cost = _still(fragments.cost(PairSettings(), None), "whorl-cost")
     with gr.Row():
         eps = gr.Slider(1, 32, value=round(PairSettings().eps * 255), step=1, label="ε, of 255", min_width=130)
         steps = gr.Slider(1, 50, value=PairSettings().steps, step=1, label="Steps", min_width=130)
@@ -121,7 +134,9 @@ def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
         stop = gr.Button("Stop", elem_id="whorl-stop", min_width=90)
     return {
         "network": network,
+        "second": second,
         "attack": attack,
+        "cost": cost,
         "eps": eps,
         "steps": steps,
         "start": start,
@@ -140,18 +155,21 @@ def _pose(gr: Any) -> dict[str, Any]:
             "right": gr.Slider(-80, 80, value=0, step=1, label="Right", min_width=150),
             "down": gr.Slider(-80, 80, value=0, step=1, label="Down", min_width=150),
         }
-    return {"tiles": tiles, **sliders, "upright": gr.Button("Back to upright", size="sm", elem_id="whorl-upright")}
+    upright = gr.Button("Back to upright, and begin a new path", size="sm", elem_id="whorl-upright")
+    return {"tiles": tiles, **sliders, "upright": upright, "path": _still(NO_PATH, "whorl-path")}
 
 
 def _findings(gr: Any) -> dict[str, Any]:
+    _still("<h2>Where each attack succeeds</h2>")
+    maps = gr.HTML(NO_MAPS, js_on_load=_ON_CLICK, elem_id="whorl-maps")
     with gr.Row():
         with gr.Column(min_width=280):
             _still("<h2>The whorls</h2>")
             added = _still(NO_WHORLS, "whorl-added")
         with gr.Column(min_width=280):
-            _still("<h2>Where each attack succeeds</h2>")
-            maps = gr.HTML(NO_MAPS, js_on_load=_ON_CLICK, elem_id="whorl-maps")
-    return {"added": added, "maps": maps}
+            _still("<h2>Take it with you</h2>")
+            files = _still(NO_FILES, "whorl-files")
+    return {"added": added, "maps": maps, "files": files}
 
 
 def _still(text: str, name: str | None = None) -> Any:

@@ -1,8 +1,8 @@
-"""An attack and its affine-invariant version on one image, and what a network says of them in a pose or in a grid."""
+"""Two attacks on one image, and what networks say of them in a pose or in a grid: the attacked one, and another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 import whorl
 from whorl.attacks import Followed, GradientAttack, Taken
-from whorl.errors import unknown_name
+from whorl.errors import WhorlError, unknown_name
 from whorl.evaluation import Pose, SuccessRate, poses, predictions, to_8_bits
 from whorl.models import Classifier
 from whorl.models.architectures import imagenet_labels
@@ -22,14 +22,17 @@ MAP_ANGLES = (-45.0, -30.0, -15.0, 0.0, 15.0, 30.0, 45.0)
 MAP_SCALES = (1.5, 1.3, 1.0, 0.7, 0.5)
 
 
-def pairs() -> list[str]:
-    """List the attacks that have an affine-invariant version.
+def pairs() -> dict[str, tuple[str, str]]:
+    """What is crafted side by side: attacks and their affine-invariant versions, and then ours beside others.
 
-    >>> pairs()
-    ['fgsm', 'pgd', 'mim', 'dim', 'ram']
+    >>> list(pairs())
+    ['fgsm', 'pgd', 'mim', 'dim', 'ram', 'ai-best', 'eot']
+    >>> pairs()["ai-best"]
+    ('dim', 'ai-best')
     """
     names = whorl.attack_names("gradient")
-    return [name for name in names if f"ai-{name}" in names]
+    invariant = {name: (name, f"ai-{name}") for name in names if f"ai-{name}" in names}
+    return invariant | {"ai-best": ("dim", "ai-best"), "eot": ("ai-best", "eot")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +44,31 @@ class PairSettings:
     """
 
     attack: str = "pgd"
-    """One of ``pairs()``; its ``ai-`` version is crafted too."""
-    eps: float = 8 / 255
+    """One of ``pairs()``."""
+    eps: float = 16 / 255
     """Largest change of any channel of any pixel, in units of the [0, 1] range."""
     steps: int = 10
     """Gradient steps; an attack of a single step keeps its one."""
     seed: int = 0
 
     def attacks(self) -> dict[str, GradientAttack]:
-        """The two attacks by name, plain first."""
+        """The two attacks by name."""
         if self.attack not in pairs():
-            hint = f"Attacks with an affine-invariant version: {', '.join(pairs())}."
-            raise unknown_name("attack", self.attack, pairs(), hint=hint)
+            raise unknown_name("attack", self.attack, pairs(), hint=f"Attacks on the page: {', '.join(pairs())}.")
         made = {}
-        for name in (self.attack, f"ai-{self.attack}"):
+        for name in pairs()[self.attack]:
             preset = whorl.attack(name, eps=self.eps)
             assert isinstance(preset, GradientAttack)  # noqa: S101 - all of that kind are
             made[name] = preset.with_(steps=1 if preset.steps == 1 else self.steps)
         return made
+
+    def gradients(self) -> dict[str, int]:
+        """What each of them costs: input gradients.
+
+        >>> PairSettings(attack="eot", steps=10).gradients()
+        {'ai-best': 10, 'eot': 500}
+        """
+        return {name: attack.cost.most for name, attack in self.attacks().items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +97,14 @@ class CraftedPair:
     """Whether that is the true label, and not what the network said of the clean image."""
     versions: dict[str, Tensor] = field(repr=False)
     """"clean" and the two attacks by name, each (1, 3, H, W), in 8 bits, on the network's device."""
+    other: Classifier | None = field(default=None, repr=False)
+    """A network that was not attacked, with the same classes."""
 
     @property
     def attacks(self) -> tuple[str, str]:
-        """The plain attack's name and the affine-invariant one's."""
-        _, plain, invariant = self.versions
-        return plain, invariant
+        """Names of the two."""
+        _, first, second = self.versions
+        return first, second
 
     @property
     def label_name(self) -> str:
@@ -112,6 +124,10 @@ class Answer:
     right: bool
 
 
+Answers = dict[str, Answer]
+"""By version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PosedPair:
     """All versions in one pose."""
@@ -119,30 +135,44 @@ class PosedPair:
     pose: Pose
     images: dict[str, Tensor] = field(repr=False)
     """By version, (3, H, W) in [0, 1], as the network saw them."""
-    answers: dict[str, Answer]
-    """By version."""
+    answers: Answers
+    """Of the network that was attacked."""
+    other: Answers = field(default_factory=dict)
+    """Of the one that was not; empty without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessMap:
-    """Answers by pose and version, as far as they are known; ``total`` is how many poses there will be."""
+    """Answers by pose and version, as far as they are known; ``total`` is how many poses there will be.
 
-    answers: dict[Pose, dict[str, Answer]]
+    ``other`` are those of the network that was not attacked; empty without one.
+    """
+
+    answers: dict[Pose, Answers]
     total: int
+    other: dict[Pose, Answers] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, posed: Iterable[PosedPair]) -> SuccessMap:
+        """Gather poses that were seen one by one, such as those along a path; each counts once."""
+        seen = {one.pose: one for one in posed}
+        other = {pose: one.other for pose, one in seen.items() if one.other}
+        return cls(answers={pose: one.answers for pose, one in seen.items()}, total=len(seen), other=other)
 
     @property
     def complete(self) -> bool:
         """Whether all poses are evaluated."""
         return len(self.answers) == self.total
 
-    def counts(self, attack: str, pose: Pose) -> SuccessRate:
+    def counts(self, attack: str, pose: Pose, *, other: bool = False) -> SuccessRate:
         """Count the one image: a success, a failure, or not counted because the clean version is wrong."""
-        clean, attacked = (torch.tensor([self.answers[pose][version].right]) for version in (CLEAN, attack))
+        said = (self.other if other else self.answers)[pose]
+        clean, attacked = (torch.tensor([said[version].right]) for version in (CLEAN, attack))
         return SuccessRate.counted(clean, attacked)
 
-    def pooled(self, attack: str) -> SuccessRate:
+    def pooled(self, attack: str, *, other: bool = False) -> SuccessRate:
         """All poses together."""
-        return sum((self.counts(attack, pose) for pose in self.answers), SuccessRate())
+        return sum((self.counts(attack, pose, other=other) for pose in self.answers), SuccessRate())
 
 
 def craft(
@@ -150,9 +180,10 @@ def craft(
     image: ChosenImage,
     settings: PairSettings,
     *,
+    other: Classifier | None = None,
     on_step: Callable[[StepTaken], None] | None = None,
 ) -> CraftedPair:
-    """Attack an image twice, without and with the affine-invariant gradient.
+    """Attack an image twice.
 
     The result is exactly that of ``whorl.attack(name, ..., fast=False)(model, x, y, seed=...)``: a listener changes
     nothing.
@@ -161,12 +192,15 @@ def craft(
         model: attacked, and evaluated later.
         image: shown at the network's own size.
         settings: what to craft.
-        on_step: called after each step of the plain attack, then of the other; what it raises ends them.
+        other: evaluated later too, and not attacked.
+        on_step: called after each step of the first attack, then of the second; what it raises ends them.
 
     Raises:
-        WhorlError: the image cannot be read, or the attack refuses its settings.
+        WhorlError: the image cannot be read, the attack refuses its settings, or the other network has other classes.
     """
     attacks = settings.attacks()
+    if other is not None and other.labels != model.labels:
+        raise WhorlError(f"expected a second network with the classes of {model.name}; those of {other.name} differ.")
     x = image.pixels(model.size).to(device_of(model))
     label, known = _label(model, image, x)
     y = torch.tensor([label], device=x.device)
@@ -180,9 +214,10 @@ def craft(
             probability = float(taken.logits.softmax(1)[0, label])
             on_step(StepTaken(attack=name, done=taken.index + 1, steps=taken.of, probability=probability))
 
-        ids = None if image.id is None else [image.id]
-        versions[name] = to_8_bits(Followed(attack, tell)(model, x, y, seed=settings.seed, ids=ids))
-    return CraftedPair(model=model, image=image, settings=settings, label=label, known=known, versions=versions)
+        versions[name] = to_8_bits(Followed(attack, tell)(model, x, y, seed=settings.seed, ids=[image.id]))
+    return CraftedPair(
+        model=model, image=image, settings=settings, label=label, known=known, versions=versions, other=other
+    )
 
 
 def _label(model: Classifier, image: ChosenImage, x: Tensor) -> tuple[int, bool]:
@@ -193,9 +228,10 @@ def _label(model: Classifier, image: ChosenImage, x: Tensor) -> tuple[int, bool]
 
 
 def predict(pair: CraftedPair, pose: Pose) -> PosedPair:
-    """Put all versions into a pose and evaluate the network on them."""
+    """Put all versions into a pose and evaluate the networks on them."""
     images = {name: pose.apply(x)[0].cpu() for name, x in pair.versions.items()}
-    return PosedPair(pose=pose, images=images, answers=_answers(pair, (pose,))[pose])
+    answers, other = _answers(pair, (pose,))
+    return PosedPair(pose=pose, images=images, answers=answers[pose], other=other.get(pose, {}))
 
 
 def success_map(pair: CraftedPair) -> Iterator[SuccessMap]:
@@ -204,18 +240,27 @@ def success_map(pair: CraftedPair) -> Iterator[SuccessMap]:
     Returns:
         An iterator over the map as it fills; the last is complete.
     """
-    found: dict[Pose, dict[str, Answer]] = {}
+    found: dict[Pose, Answers] = {}
+    unseen: dict[Pose, Answers] = {}
     for scale in MAP_SCALES:
-        found |= _answers(pair, poses(angles=MAP_ANGLES, scales=(scale,)))
-        yield SuccessMap(answers=dict(found), total=len(MAP_ANGLES) * len(MAP_SCALES))
+        answers, other = _answers(pair, poses(angles=MAP_ANGLES, scales=(scale,)))
+        found, unseen = found | answers, unseen | other
+        yield SuccessMap(answers=found, total=len(MAP_ANGLES) * len(MAP_SCALES), other=unseen)
 
 
-def _answers(pair: CraftedPair, where: tuple[Pose, ...]) -> dict[Pose, dict[str, Answer]]:
-    """What the network says, by pose and version."""
+def _answers(pair: CraftedPair, where: tuple[Pose, ...]) -> tuple[dict[Pose, Answers], dict[Pose, Answers]]:
+    """What the attacked network says by pose and version, and what the other does: nothing without one."""
     versions = torch.cat(tuple(pair.versions.values()))
     y = torch.full((len(versions),), pair.label)
-    found = predictions({pair.model.name: pair.model}, versions, where, y=y, ids=list(pair.versions))
-    labels, probabilities = (part[0].tolist() for part in found)
+    networks = {"attacked": pair.model} | ({} if pair.other is None else {"not attacked": pair.other})
+    found = predictions(networks, versions, where, y=y, ids=list(pair.versions))
+    said = [_by_pose(pair, where, *(part[i].tolist() for part in found)) for i in range(len(networks))]
+    return said[0], said[1] if len(said) > 1 else {}
+
+
+def _by_pose(
+    pair: CraftedPair, where: tuple[Pose, ...], labels: list[list[int]], probabilities: list[list[float]]
+) -> dict[Pose, Answers]:
     return {
         pose: {
             name: Answer(
@@ -224,9 +269,9 @@ def _answers(pair: CraftedPair, where: tuple[Pose, ...]) -> dict[Pose, dict[str,
                 probability=probability,
                 right=label == pair.label,
             )
-            for name, label, probability in zip(pair.versions, *said, strict=True)
+            for name, label, probability in zip(pair.versions, own, sure, strict=True)
         }
-        for pose, *said in zip(where, labels, probabilities, strict=True)
+        for pose, own, sure in zip(where, labels, probabilities, strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""Serving the page: to this machine alone unless told otherwise, asking nobody else, and leaving nothing."""
+"""Serving the page: to this machine alone by default, with requests to nobody else, and leaving nothing."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from whorl.errors import WhorlError
 from whorl.ui.guard import Guard, is_loopback
 from whorl.ui.image import MAX_BYTES
 from whorl.ui.layout import library
+from whorl.ui.opening import Opening
 from whorl.ui.page import build, style
 from whorl.ui.playground import Playground
 
@@ -82,29 +83,31 @@ def running(playground: Playground, *, host: str = LOOPBACK, port: int = 0) -> I
 @contextmanager
 def _server(playground: Playground, host: str, port: int) -> Iterator[tuple[Any, socket.socket, str]]:
     """A server that is not started yet, its socket and its address. What it wrote is deleted with the block."""
+    opening = Opening(playground)
     with tempfile.TemporaryDirectory(prefix="whorl-ui-") as folder, _environment(**_settings(folder)):
         library()
         uvicorn: Any = import_module("uvicorn")  # comes with gradio, like fastapi
         bound = _bind(host, port)
         try:
             config = uvicorn.Config(
-                _app(playground, host, folder),
+                _app(playground, opening, host, folder),
                 log_level="warning",
                 access_log=False,
                 timeout_graceful_shutdown=_SECONDS_TO_CLOSE,
             )
-            yield uvicorn.Server(config), bound, _address(bound)
+            with opening.prepared():
+                yield uvicorn.Server(config), bound, _address(bound)
         finally:
             bound.close()
 
 
-def _app(playground: Playground, host: str, folder: str) -> Any:
+def _app(playground: Playground, opening: Opening, host: str, folder: str) -> Any:
     gr, fastapi = library(), import_module("fastapi")
     no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     # Read from the environment when gradio was imported; a second server would bring the first one's folder back.
     routes: Any = import_module("gradio.routes")
     routes.DEFAULT_TEMP_DIR = folder
-    app, page = fastapi.FastAPI(**no_docs), build(playground)
+    app, page = fastapi.FastAPI(**no_docs), build(playground, opening)
     gr.mount_gradio_app(
         app,
         page,
