@@ -132,6 +132,15 @@ def full_title(item: Item, kernel: Kernel = "reference") -> str:
     return f"{spaced(item.name)}: {item.title}{said}"
 
 
+def file_stem(name: str, kernel: Kernel) -> str:
+    """What files are called: those of two kernels do not overwrite each other.
+
+    >>> file_stem("table1", "reference"), file_stem("table1", "printed")
+    ('table1', 'table1-printed')
+    """
+    return name if kernel == "reference" else f"{name}-{kernel}"
+
+
 def rows_of_each(
     items: Sequence[Item], attacks: Sequence[str] = (), without: Sequence[str] = (), *, beside: bool = False
 ) -> list[tuple[str, ...]]:
