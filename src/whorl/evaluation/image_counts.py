@@ -80,6 +80,12 @@ class ImageCounts:
         return cls(clean.numpy(), (clean & ~still).numpy())
 
     @classmethod
+    def of_all(cls, recognised: Tensor) -> Self:
+        """Count every image, in every pose, and which of them are recognised: (N,) or (P, N) bool."""
+        found = torch.atleast_2d(recognised).numpy()
+        return cls(np.ones(found.shape, bool), found)
+
+    @classmethod
     def joined(cls, parts: Sequence[ImageCounts]) -> ImageCounts:
         """Put counts of the same images, in other poses or on other targets, one below the other.
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whorl.errors import WhorlError, some_of
-from whorl.evaluation import FEWEST, Comparison, Rule, compare, holm
+from whorl.evaluation import FEWEST, Comparison, ImageCounts, Rule, compare, holm
 from whorl.files import read_back
 from whorl.gate.record import GateRecord
-from whorl.gate.rules import shares
 from whorl.runs.single_attack import differences
 
 FILE = "gate.json"
@@ -97,7 +96,8 @@ def regression(now: GateRecord, baseline: Baseline, *, fail_drop: float) -> Regr
     order = [then.outcomes.poses.index(pose) for pose in now.outcomes.poses]
     before = {subject: then.recognised(subject)[order][:, theirs] for subject in subjects}
     after = {subject: now.recognised(subject)[:, mine] for subject in subjects}
-    found = holm({subject: compare(shares(~after[subject]), shares(~before[subject])) for subject in subjects})
+    count = ImageCounts.of_all
+    found = holm({subject: compare(count(~after[subject]), count(~before[subject])) for subject in subjects})
     ids = [now.outcomes.ids[place] for place in mine]
     changed: dict[str, Mapping[str, int]] = {}
     for subject in subjects:

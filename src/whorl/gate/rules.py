@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from torch import Tensor
-
 from whorl.evaluation import AttackedRates, ImageCounts, Pose, Rate, Rule, headline, rate
 from whorl.evaluation.verdict import RATES, Kind, RuleName
 from whorl.gate.record import GateRecord
 from whorl.gate.settings import GateSettings
 
 
-def shares(recognised: Tensor) -> ImageCounts:
-    """Count all images, whether they are recognised: (P, N) bool."""
-    found = recognised.numpy()
-    return ImageCounts(np.ones(found.shape, bool), found)
-
-
 def accuracy(record: GateRecord) -> Rate:
     """Share of the clean images that are recognised as they are."""
-    return rate(shares(record.clean[record.outcomes.poses.index(Pose())][None]))
+    return rate(ImageCounts.of_all(record.clean[record.outcomes.poses.index(Pose())]))
 
 
 def posed_accuracy(record: GateRecord) -> Rate:
     """The same over all poses, pooled."""
-    return rate(shares(record.clean))
+    return rate(ImageCounts.of_all(record.clean))
 
 
 def attacked_rates(record: GateRecord, subject: str, *, attack: str, source: str, kind: Kind) -> AttackedRates:
@@ -39,7 +30,7 @@ def attacked_rates(record: GateRecord, subject: str, *, attack: str, source: str
         subject=subject,
         success=headline(counts),
         worst_case=rate(counts.any_pose()),
-        robust=rate(shares(record.recognised(subject).all(0)[None])),
+        robust=rate(ImageCounts.of_all(record.recognised(subject).all(0))),
     )
 
 

@@ -6,7 +6,7 @@ report.write_report("report.html", report.Content(title="Mine", cells=cells))
 """
 
 from whorl.report.charts import bars, query_curve
-from whorl.report.content import Content, CutOut, Drawing, Grouped, Photographs, Table
+from whorl.report.content import Content, CutOut, DefenderView, Drawing, Grouped, Photographs, Table
 from whorl.report.experiment import experiment_content, report_experiment, write_tables
 from whorl.report.export import save_charts, save_figures, save_gallery
 from whorl.report.figures import drawings
@@ -17,6 +17,7 @@ from whorl.report.page import write_chart, write_report
 __all__ = [
     "Content",
     "CutOut",
+    "DefenderView",
     "Drawing",
     "Example",
     "Gallery",

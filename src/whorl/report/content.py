@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Comparison, Verdict
+from whorl.evaluation import Comparison, Rule
 from whorl.report.gallery import Gallery
 from whorl.runs.results import Cell
 
@@ -130,6 +130,32 @@ class Photographs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DefenderView:
+    """The first part of a report, for those who defend a network.
+
+    Attributes:
+        sentences: what an attack leaves of each network; of a gate one, with its decision.
+        passed: what a gate decided; None if there was none, or no rule.
+        rules: of the gate, each decided.
+        notes: what must be known along with it.
+        tables: where the network is weak.
+        galleries: images to look at.
+    """
+
+    sentences: tuple[str, ...]
+    passed: bool | None = None
+    rules: tuple[Rule, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    galleries: tuple[Gallery, ...] = ()
+
+    @property
+    def gate(self) -> bool:
+        """Whether it is a gate's: it leads the report, and the attack's view follows."""
+        return bool(self.rules or self.tables or self.galleries)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Content:
     """Everything that a report shows.
 
@@ -148,7 +174,7 @@ class Content:
         left_out: images that were not measured, and why.
         paper: further tables, such as ours beside the printed ones, shown as they are.
         photographs: what came of photographs of prints. Without cells the headline is about them.
-        verdict: what a gate decided, if it is a gate's report.
+        defender: what the owner of a network reads first; of a gate it leads the report.
 
     Raises:
         WhorlError: two cells are about the same attack, source, target, pose and bound.
@@ -167,7 +193,7 @@ class Content:
     left_out: tuple[tuple[str, str], ...] = ()
     paper: tuple[Table, ...] = ()
     photographs: Photographs | None = None
-    verdict: Verdict | None = None
+    defender: DefenderView | None = None
 
     def __post_init__(self) -> None:
         seen = set()

@@ -11,7 +11,17 @@ from whorl.evaluation import Pose, Verdict
 from whorl.files import write_csv, write_file
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
-from whorl.report.content import Content, Photographs, Table
+from whorl.report.content import Content, DefenderView, Photographs, Table
+from whorl.report.defender import (
+    classes_of,
+    fragile_first,
+    gate_view,
+    name_of,
+    strongest,
+    with_gallery,
+    withstood,
+    worst_poses,
+)
 from whorl.report.export import save_figures
 from whorl.report.gallery import POSES, Gallery, described, examples, reach, recognised_first
 from whorl.report.headline import Headline, headline
@@ -108,13 +118,29 @@ def experiment_content(
         left_out=tuple(done.left_out),
         paper=tuple(tables),
         photographs=photographs,
-        verdict=verdict,
+        defender=_defender(done, verdict, device),
     )
 
 
 def headline_of(done: Done) -> Headline:
     """What was found, in a few sentences, without the rest of a report."""
     return headline(Content(title="", cells=done.cells, comparisons=done.comparisons))
+
+
+def _defender(done: Done, verdict: Verdict | None, device: str) -> DefenderView:
+    """What the owner of a network reads first: of a gate its decision, with images to look at."""
+    found = done.whole
+    if verdict is None:
+        return withstood(found)
+    [target], worst = done.declaration.targets, strongest(verdict)
+    labels = {image.entry.id: image.entry.label for task in done.plan.tasks for image in task.images}
+    made = gate_view(found, target, verdict, classes_of(found, labels, done.labels))
+    poses = {"as it is": Pose()} if Pose() in found.poses else {}
+    poses |= {str(pose): pose for pose in worst_poses(found, target, name_of(worst)) if pose != Pose()}
+    shown = dict(list(poses.items())[: len(POSES)])
+    chosen = fragile_first(found, target, name_of(worst))[:_SHOWN_IMAGES]
+    gallery = run_gallery(done, worst.source, target, chosen, attacks=[worst.attack], poses=shown, device=device)
+    return with_gallery(made, gallery, len(done.ids))
 
 
 def plain_names(attacks: Sequence[str]) -> dict[str, tuple[str, ...]]:

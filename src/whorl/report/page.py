@@ -102,6 +102,7 @@ def render(content: Content) -> str:
     return environment.get_template("report.html.j2").render(
         content=content,
         command=shlex.join(content.command),
+        gate=content.defender is not None and content.defender.gate,
         headline=headline(content),
         # A page of charts alone has nothing else to say.
         found=bool(content.cells or content.finding or content.photographs or not content.charts),
