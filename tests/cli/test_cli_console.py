@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from whorl.cli import console
 from whorl.cli.console import messages, progress_bar
 
 
@@ -31,7 +30,7 @@ def test_a_log_has_plain_lines_and_not_too_many(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr("whorl.cli.console.time.monotonic", lambda: now)
     with progress_bar() as progress:
         for done in range(5):
             progress("crafting", done, 4)
