@@ -43,6 +43,14 @@ bench: $(STAMP)
 verify-docs: $(STAMP)
 	$(BIN)/python benchmarks/verify_docs.py
 
+# the documentation's site, and every page of it in a browser
+.PHONY: site site-check
+site: $(STAMP)
+	$(BIN)/python -m mkdocs build --strict --site-dir build/site
+
+site-check: $(STAMP)
+	$(BIN)/python -m pytest tests/test_site.py -m "slow or not slow" -p no:cacheprovider
+
 # what the README and the tutorial tell a newcomer to do, in an environment of its own
 .PHONY: docs-smoke
 docs-smoke: $(STAMP)

@@ -42,5 +42,5 @@ def summary(markdown: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Turn formulas into MathML, which browsers draw without a script."""
+    """Make MathML of formulas, which browsers draw without a script."""
     return _FORMULA.sub(lambda f: convert(html.unescape(f[3]), display="block" if f[2] == "[" else "inline"), content)

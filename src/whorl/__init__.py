@@ -119,7 +119,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        value = globals()[name] = getattr(import_module(_LAZY[name]), name)  # so that this is asked once a name
+        value = globals()[name] = getattr(import_module(_LAZY[name]), name)  # so that this is called once a name
         return value
     if name in _SUBMODULES:
         return import_module(f"whorl.{name}")

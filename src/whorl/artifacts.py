@@ -165,7 +165,7 @@ def fetch(artifact: Artifact) -> dict[str, Path]:
     def missing() -> list[str]:
         return [member for member, path in paths.items() if not has_sha256(path, artifact.files[member])]
 
-    # Asked before the lock too: a complete cache may well be read-only.
+    # Checked before the lock too: a complete cache may well be read-only.
     if not missing():
         return paths
     with writing_to_cache(), exclusive(root):

@@ -59,7 +59,7 @@ class Requirement:
     Attributes:
         package: its name on the index.
         wanted: versions, such as ">=2.6"; empty for any.
-        extra: which extra asks for it; empty if it is always needed.
+        extra: which extra brings it; empty if it is always needed.
         brings: extras of the package itself.
     """
 

@@ -272,7 +272,7 @@ def test_more_workers_than_a_cluster_has_room_for(
     found = judge(lambda: ray_cluster._affordable(cluster, device, wanted), "error" if started is None else "works")
     assert found == started
     capped = started is not None and wanted is not None and wanted > started
-    assert (f"{wanted} workers were asked for" in capsys.readouterr().err) == capped
+    assert (f"{wanted} workers were requested" in capsys.readouterr().err) == capped
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def test_a_weight_file_for_a_network_of_the_zoo(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("", "does not tell the architecture"),
+        ("", "does not name the architecture"),
         (f"?arch={ARCH}", "does not fit MobileNetV3"),
         (f"?arch={ARCH}&num_classes=many", "num_classes.*whole number"),
         (f"?arch={ARCH}&num_classes={CLASSES}&size=big", "size.*size=224"),

@@ -129,7 +129,7 @@ def test_a_backbone_without_a_classifier_is_refused(tmp_path: Path) -> None:
 
 def test_without_an_image_processor_the_input_must_be_told(tmp_path: Path) -> None:
     transformers.ViTForImageClassification(vit()).save_pretrained(tmp_path)
-    with pytest.raises(WhorlError, match=r"does not tell how images are prepared.*append \?size="):
+    with pytest.raises(WhorlError, match=r"does not say how images are prepared.*append \?size="):
         load_model(f"hf:{tmp_path}?size=32")
     clf = load_model(f"hf:{tmp_path}?size=32&mean=0.5,0.5,0.5&std=0.5,0.5,0.5")
     assert (clf.mean, clf.labels) == ((0.5, 0.5, 0.5), LABELS)

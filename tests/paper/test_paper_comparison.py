@@ -12,7 +12,6 @@ from paper.synthetic import Fooled, Synthetic
 from whorl import paper
 from whorl.evaluation import Comparison, Pose
 from whorl.paper import Compared
-from whorl.paper.comparison import judge
 from whorl.paper.export import (
     CSV_COLUMNS,
     LEVELS,
@@ -23,6 +22,7 @@ from whorl.paper.export import (
     report_tables,
     write_csv,
 )
+from whorl.paper.ordering import judge
 
 DEFENDED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
 

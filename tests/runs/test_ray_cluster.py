@@ -43,7 +43,7 @@ def test_two_workers_agree_with_one_process(tmp_path: Path, capsys: pytest.Captu
     data = save_toy_images(tmp_path / "data")
     here = runs.run(declared(data), tmp_path / "local", device="cpu")
     there = runs.run(declared(data), tmp_path / "ray", device="cpu", engine="ray", workers=5)
-    assert "5 workers were asked for; the Ray cluster has 2 CPUs, so 2 are started" in capsys.readouterr().err
+    assert "5 workers were requested; the Ray cluster has 2 CPUs, so 2 are started" in capsys.readouterr().err
     assert there.computed == here.computed == 12
     assert table(there.folder) == table(here.folder)
     assert made(there.folder) == made(here.folder)
@@ -87,7 +87,7 @@ def test_a_busy_cluster_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: 
     ray.get(other.here.remote())
     with monkeypatch.context() as impatient:
         impatient.setenv(ray_cluster.TIMEOUT, "0.5")
-        said = r"within 0.5 s: asked for 2 of 1 CPU each; the cluster has 2 CPUs, 0 GPUs, of which free: 0 CPUs"
+        said = r"within 0.5 s: requested 2 of 1 CPU each; the cluster has 2 CPUs, 0 GPUs, of which free: 0 CPUs"
         with pytest.raises(WhorlError, match=said):
             runs.run(declared(data), tmp_path / "ray", device="cpu", engine="ray", workers=2)
     ray.kill(other)

@@ -28,7 +28,7 @@ from whorl.geometry.polar import steps_of
 EOT_ANGLE, EOT_SCALE, EOT_SHIFT = 30.0, 0.5, 20.0
 """The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel image."""
 REFERENCE_SIDE = 299
-_SMALLEST_SCALE = 0.05  # a bell curve has no end, and an image cannot be turned inside out
+_SMALLEST_SCALE = 0.05  # a bell curve has no end, and an image cannot be flipped inside out
 
 
 class Transforms(NamedTuple):

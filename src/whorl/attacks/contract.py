@@ -63,7 +63,7 @@ class AttackInfo:
     queries: Tensor | None = None
     """int64: images the target saw."""
     trace: Trace | None = None
-    """Step by step, where the attack was asked for it."""
+    """Step by step, where the attack keeps a trace."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Crafted:
     grad_evals: Tensor | None = None
     queries: Tensor | None = None
     success: Tensor | None = None
-    """(B,) bool; None lets the caller ask the model. A black-box attack knows, and must not spend a query on it."""
+    """(B,) bool; None lets the caller evaluate it. A black-box attack knows, and must not spend a query on it."""
     trace: Trace | None = None
 
 

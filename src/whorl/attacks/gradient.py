@@ -43,7 +43,7 @@ class GradientAttack(Attack):
         input: random transform of what the network sees, such as :class:`whorl.DiverseInput`.
         samples: draws of ``input`` whose gradients are averaged in each step.
         estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`; where it has
-            ``at(step, steps)``, that is asked for the estimator of each step.
+            ``at(step, steps)``, which gives the estimator of each step.
         momentum: decay μ of the accumulated gradient, each normalised by its mean absolute value; 0 is none.
         optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's.
         random_start: whether to start anywhere in the ball instead of at the image.

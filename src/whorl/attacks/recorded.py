@@ -55,7 +55,7 @@ def buffers_for(like: Tensor) -> Buffers:
     with turns(like.device).lock:
         found = _BUFFERS.get(key)
         if found is None:
-            with torch.inference_mode(False):  # they outlive the mode they are first asked for in
+            with torch.inference_mode(False):  # they outlive the mode they are first needed in
                 found = _BUFFERS[key] = Buffers(like)
         return found
 

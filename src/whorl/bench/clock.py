@@ -180,7 +180,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
         about["cuda"] = torch.version.cuda
         about["cudnn"] = torch.backends.cudnn.version()
         with warnings.catch_warnings():
-            # Newer releases would rather be asked otherwise, in a way that older ones do not know.
+            # Newer releases have another call for it, one that older ones do not know.
             warnings.simplefilter("ignore")
             about["tf32_convolutions"] = torch.backends.cudnn.allow_tf32
             about["tf32_products"] = torch.backends.cuda.matmul.allow_tf32

@@ -1,6 +1,6 @@
 """The commands by name, each with its line in ``whorl --help``, and where a command lives.
 
-A command's module is imported when the command is run, or asked for its own help. Most of them import torch, which
+A command's module is imported when the command is run, or its own help is shown. Most of them import torch, which
 takes seconds, and neither ``whorl --help`` nor a press of Tab should wait for that.
 """
 

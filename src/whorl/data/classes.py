@@ -35,7 +35,7 @@ def match(folders: Sequence[str], labels: Sequence[str], where: str) -> list[int
         if len(folders) != len(labels):
             raise WhorlError(
                 f"{where}: expected a class folder for each of the network's {len(labels)} classes, got "
-                f"{len(folders)}: {some_of(folders)}. Take a network that was trained on these classes; or tell it the "
+                f"{len(folders)}: {some_of(folders)}. Take a network that was trained on these classes; or give it the "
                 "names of its own, in order, with labels=FILE in its address; or name the folders by 0-based class."
             )
         return list(range(len(folders)))
@@ -50,7 +50,7 @@ def match(folders: Sequence[str], labels: Sequence[str], where: str) -> list[int
             f"{where}: {len(strangers)} of {len(folders)} class folders name no class of the network: "
             f"{some_of(strangers)}. It has {len(labels)}: {some_of(labels)}.{guess} Take a network that was trained on "
             "these classes; or name the folders by its classes, by 0-based number or by synset; or, if these are its "
-            "classes, tell it so with labels=FILE in its address, a name a line."
+            "classes, say so with labels=FILE in its address, a name a line."
         )
     return [_place(name, places[plain(name)], labels, where) for name in folders]
 

@@ -26,7 +26,7 @@ class HubImages(EncodedImages):
         id: column of names; the number of the row by default.
 
     Raises:
-        WhorlError: there is no such column, or none that can be told.
+        WhorlError: there is no such column, or none that can be recognised.
     """
 
     def __init__(self, text: str, rows: Any, *, image: str = "", label: str = "", id: str = "") -> None:  # noqa: A002 - as addresses have it

@@ -28,7 +28,7 @@ _NIPS17_CLASSES = 1000
 _LONGEST_PART = 250  # bytes of a part of a path, which file systems let have 255, and ".png" may be added
 
 SAMPLES = Path("samples")
-"""Stands for the bundled photographs where a folder is asked for."""
+"""Stands for the bundled photographs where a folder is expected."""
 
 # The number after the last underscore is the 0-based class.
 _SAMPLE_SHA256 = {

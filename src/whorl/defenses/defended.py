@@ -128,7 +128,7 @@ class Defended(nn.Module):
             return self.defense(x, keys)
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
-        """Stay in eval mode, whatever is asked."""
+        """Stay in eval mode, whatever is requested."""
         return super().train(False)
 
     def extra_repr(self) -> str:

@@ -36,7 +36,7 @@ def defense_names() -> tuple[str, ...]:
 
 
 def load_defense(name: str, clf: nn.Module, **settings: Any) -> Defended:
-    """Put a classifier behind a defence, with the settings of the paper's evaluation unless told otherwise.
+    """Put a classifier behind a defence, with the settings of the paper's evaluation by default.
 
     ======================  =====================================================================
     name                    settings

@@ -166,6 +166,6 @@ def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
         for first in range(0, len(planes), _GROUP):
             polar = there.of(planes[first : first + _GROUP].T.contiguous())
             series = torch.fft.rfft(polar.T.reshape(polar.shape[1], -1, angles)).mul_(response)
-            turned = torch.fft.irfft(series, n=angles)
-            out[first : first + _GROUP] = back.of(turned.flatten(1).T.contiguous()).T
+            rotated = torch.fft.irfft(series, n=angles)
+            out[first : first + _GROUP] = back.of(rotated.flatten(1).T.contiguous()).T
     return out.view(gradient.shape).to(gradient.dtype)

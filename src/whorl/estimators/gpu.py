@@ -117,8 +117,8 @@ def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
             matrix, 0.5 / sigma**2, 1 / _whole_bell(sigma), rounds, angles, _power_of_two(angles), num_warps=4
         )
         polar = _blur_around(_blur_image(x, how, (1.0,), (1.0,)), how, (1.0,))
-        turned = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
-        return _leave_polar(turned, how, (1.0,), torch.empty_like(x))
+        rotated = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
+        return _leave_polar(rotated, how, (1.0,), torch.empty_like(x))
 
 
 def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
@@ -310,7 +310,7 @@ def polar_tables(height: int, width: int, angles: int, device: torch.device) -> 
     >>> there.shape, back.shape
     (torch.Size([8, 6]), torch.Size([4, 6]))
     """
-    # Tables outlive the mode they are first asked for in.
+    # Tables outlive the mode they are first needed in.
     with torch.inference_mode(False), torch.device("cpu"):
         n = max(height, width)
         row_centre, column_centre = (height - 1) / 2, (width - 1) / 2

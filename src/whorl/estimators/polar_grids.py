@@ -140,7 +140,7 @@ def grid_of(
         device: where it is used.
         dtype: of the gradients.
     """
-    # A grid outlives the mode it is first asked for in.
+    # A grid outlives the mode it is first needed in.
     with torch.inference_mode(False), torch.device("cpu"):
         grid = _laid(height, width, spacing, radii, angles)
         there, back = (places.to(device, dtype) for places in (grid.forward, grid.inverse))

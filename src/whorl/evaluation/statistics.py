@@ -72,7 +72,7 @@ def rate(counts: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPL
     """Give a rate with its 95% interval.
 
     Where each image counts once at most, the interval is Wilson's. Elsewhere it is the bootstrap's over images,
-    bias-corrected and accelerated (BCa); where all succeed or none, which no resample could tell from certainty, it is
+    bias-corrected and accelerated (BCa); where all succeed or none, which resampling takes for certainty, it is
     Wilson's of the images.
 
     Args:
@@ -234,7 +234,7 @@ def compare(
     else:
         apart = first.drawn(over, resamples, seed) - second.drawn(over, resamples, seed)
         interval = bca_interval(apart, difference, first.without_each(over) - second.without_each(over))
-    if interval[0] == interval[1]:  # no resample could tell it from certainty: as wide as that of images without a case
+    if interval[0] == interval[1]:  # resampling takes it for certainty: as wide as that of images without a case
         beyond = wilson(0, n)[1]
         interval = max(-1.0, difference - beyond), min(1.0, difference + beyond)
     p = swap_test(_leads(first, second, over))

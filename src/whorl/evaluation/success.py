@@ -18,7 +18,7 @@ from whorl.evaluation.statistics import wilson
 class SuccessRate:
     """Counts of one attack against one target, from which every rate follows; ``a + b`` pools two of them.
 
-    The success rate (the paper's §5.1) asks only of images whose *transformed clean* version is classified correctly:
+    The success rate (the paper's §5.1) counts only images whose *transformed clean* version is classified correctly:
     what share of those has a *transformed adversarial* version that is not.
 
     >>> y = torch.tensor([0, 1, 2, 3])

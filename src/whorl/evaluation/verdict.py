@@ -85,7 +85,7 @@ class Verdict:
         accuracy: share of the clean images that it recognises as they are.
         posed_accuracy: the same over all poses.
         attacks: what each comes to.
-        rules: each decided; none were asked for where there are none.
+        rules: each decided; none were set where there are none.
         strict: whether a rule was decided on the pessimistic end of its interval, and not on the rate itself.
         changed: against a baseline, image's id to the poses in which it was recognised under attack then and is not
             now, less those the other way round; by subject.

@@ -28,7 +28,7 @@ GRADIENTS = 16
 """Images of those whose gradients are looked at, at most."""
 Gradients = Literal["none", "ce", "margin"]
 """What a network can be attacked by: nothing; cross entropy; or the margin, where cross entropy is flat because the
-network is so sure that a float32 cannot tell its answer from certainty, and an attack would stay where it is."""
+network is so sure that a float32 cannot distinguish its answer from certainty, and an attack would stay where it is."""
 FAR = 0.10
 """Other statistics, or another order of the classes, must make a network so much better before it is called wrong."""
 STATISTICS: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -198,7 +198,7 @@ def _other_order(clf: Classifier, y: Tensor, said: Tensor) -> Explanation | None
     how = (
         "Check the order of labels= (a line for each logit)"
         if named(labels)
-        else "Without names, class folders are counted in sorted order; tell it the names of its classes, in the order "
+        else "Without names, class folders are counted in sorted order; give it the names of its classes, in the order "
         "of its logits, with --labels FILE"
     )
     return Explanation(

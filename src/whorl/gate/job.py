@@ -68,7 +68,7 @@ def gate(
     and a second process waits.
 
     Args:
-        settings: what is asked.
+        settings: what is checked.
         out: the run folder, which gets ``gate.json``, ``gate.junit.xml``, ``gate.sarif`` and ``report.html`` too.
         device: "auto", "cpu", "cuda" or "cuda:1".
         command: what the user typed.

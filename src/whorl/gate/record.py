@@ -121,7 +121,7 @@ def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: 
         for variant in done.plan.variants
         if variant.attack is not None and variant.source != target
     }
-    asked: dict[str, Any] = {
+    given: dict[str, Any] = {
         name: str(value) if isinstance(value, Path) else value for name, value in vars(settings).items()
     }
     shown: Json = defined(
@@ -141,7 +141,7 @@ def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: 
                 "identity": identity["model"],
             },
             "surrogates": surrogates,
-            "settings": asked,
+            "settings": given,
             "experiment": done.declaration.model_dump(mode="json"),
             **environment(device),
         }

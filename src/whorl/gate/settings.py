@@ -1,4 +1,4 @@
-"""What a gate is asked: which network, images, attacks and limits; and the experiment that it declares."""
+"""What a gate checks: which network, images, attacks and limits; and the experiment that it declares."""
 
 from __future__ import annotations
 

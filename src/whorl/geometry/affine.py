@@ -25,7 +25,7 @@ def affine(
     With a ``matrix``, that is applied first: what stands at p from the centre comes to
     ``scale · R(angle) · matrix · p + shift``, so that by itself it may be any affine map.
 
-    Axes are (right, down), so a positive angle turns the image clockwise on screen. Bilinear, zeros outside.
+    Axes are (right, down), so a positive angle rotates the image clockwise on screen. Bilinear, zeros outside.
     Differentiable in the images and in every parameter given as a tensor.
 
     Args:
@@ -42,7 +42,7 @@ def affine(
         WhorlError: a shape that does not fit the images, a scale that is not above 0, or a matrix without an inverse.
 
     >>> x = torch.zeros(1, 1, 5, 5); x[0, 0, 2, 3] = 1           # one pixel right of the centre
-    >>> affine(x, angle=90).round()[0, 0].nonzero().tolist()      # turns to one pixel below it
+    >>> affine(x, angle=90).round()[0, 0].nonzero().tolist()      # rotates to one pixel below it
     [[3, 2]]
     >>> affine(x, matrix=[[0, 1], [1, 0]]).round()[0, 0].nonzero().tolist()      # mirrors at the diagonal
     [[3, 2]]

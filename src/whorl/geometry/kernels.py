@@ -110,8 +110,8 @@ def turn(polar: Tensor, weights: Tensor) -> Tensor:
         As ``polar``.
     """
     response = torch.fft.rfft(weights).real.to(polar.dtype)
-    turned: Tensor = torch.fft.irfft(torch.fft.rfft(polar) * response, n=polar.shape[-1])
-    return turned
+    blurred: Tensor = torch.fft.irfft(torch.fft.rfft(polar) * response, n=polar.shape[-1])
+    return blurred
 
 
 def blur(x: Tensor, kernel: Tensor | Kernel, *, circular: bool = False) -> Tensor:

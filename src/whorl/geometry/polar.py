@@ -108,7 +108,7 @@ def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype
     Coordinates and weights are computed in float64 and rounded once: normalised float32 coordinates, as grid_sample
     takes them, would already cost the 1e-5 of accuracy that the estimator promises.
     """
-    # A plan outlives the mode it is first asked for in.
+    # A plan outlives the mode it is first needed in.
     with torch.inference_mode(False), torch.device("cpu"):
         return _build(height, width, device, dtype, angles)
 

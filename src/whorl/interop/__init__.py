@@ -8,7 +8,7 @@
     atk = interop.as_torchattacks(whorl.attack("ai-dim"), model)                   # adv = atk(images, labels)
     fool = interop.as_foolbox(whorl.attack("ai-pgd"))                              # raw, clipped, success = fool(...)
 
-None of the libraries is imported before one of its attacks is asked for.
+None of the libraries is imported before one of its attacks is requested.
 """
 
 from whorl.interop.foolbox_style import FoolboxStyle, as_foolbox

@@ -149,7 +149,7 @@ class Foolbox(Library):
             try:
                 if not bounded:
                     return attack(model, call.x, criterion, epsilons=call.eps)[1]
-                # The attack's own call would also ask the network whether it was fooled: a pass more.
+                # The attack's own call would also evaluate the network, whether it was fooled: a pass more.
                 adv = attack.run(model, call.x, criterion, epsilon=call.eps)
                 return attack.distance.clip_perturbation(call.x, adv, call.eps)
             except ValueError as error:

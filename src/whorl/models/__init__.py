@@ -1,4 +1,4 @@
-"""Networks to attack and to ask: the classifier wrapper, ensembles, and the zoo.
+"""Networks to attack and to evaluate: the classifier wrapper, ensembles, and the zoo.
 
 Importing this package needs torch only; timm, torchvision and the rest are imported by the models that use them.
 """

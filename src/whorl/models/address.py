@@ -104,7 +104,7 @@ class Address:
         size = self._read("size", _pair, "a height and a width, as in size=224 or size=224x320")
         if default is None:
             if size is None:
-                raise WhorlError(f"{self.text!r} does not tell the size of its input. Append ?size=224, or whichever.")
+                raise WhorlError(f"{self.text!r} does not give the size of its input. Append ?size=224, or whichever.")
             default = Input(size=size, mean=(0.0,) * 3, std=(1.0,) * 3)
         mean = self._read("mean", _numbers, "one number per channel, as in mean=0.5,0.5,0.5")
         std = self._read("std", _numbers, "one number per channel, as in std=0.5,0.5,0.5")

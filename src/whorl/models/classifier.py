@@ -109,7 +109,7 @@ class Classifier(nn.Module):
             mean: one number per channel, in units of the [0, 1] range.
             std: one number per channel, likewise.
             labels: one name per class.
-            num_classes: how many logits the network returns. Without it and without labels, the network is asked with
+            num_classes: how many logits the network returns. Without it and without labels, the network is evaluated on
                 one gray image.
             name: what to call the model. Without it, the name of the network's class.
             resize: how to resample images of another size.
@@ -167,7 +167,7 @@ class Classifier(nn.Module):
         return getattr(self.net, "batch", None) or 1
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
-        """Stay in eval mode, whatever is asked: a measured model must not change while it is measured."""
+        """Stay in eval mode, whatever is requested: a measured model must not change while it is measured."""
         return super().train(False)
 
     def extra_repr(self) -> str:
@@ -225,7 +225,7 @@ def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tu
 
 
 def count_classes(net: nn.Module, size: tuple[int, int], channels: int) -> int:
-    """Ask a network with one gray image how many logits it returns. Puts it into eval mode."""
+    """Evaluate a network on one gray image to count its logits. Puts it into eval mode."""
     like = next(_floating(net), torch.empty(0))
     with torch.no_grad():
         shown = torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device)

@@ -1,4 +1,4 @@
-"""Several classifiers attacked, or asked, as one."""
+"""Several classifiers attacked, or evaluated, as one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ensemble(nn.Module):
     Args:
         models: at least one classifier, all with the same classes.
         weights: one positive number per model; they are scaled to sum to 1. Equal by default.
-        fuse: what is averaged: "logits" (default), "probabilities", or, during an attack, "losses". Asked for a
+        fuse: what is averaged: "logits" (default), "probabilities", or, during an attack, "losses". For a
             prediction, an ensemble that fuses losses averages logits.
 
     Attributes:
@@ -93,7 +93,7 @@ class Ensemble(nn.Module):
         return [(1.0, self(x))]
 
     def train(self, mode: bool = True) -> Self:  # noqa: ARG002 - the signature is torch's
-        """Stay in eval mode, whatever is asked."""
+        """Stay in eval mode, whatever is requested."""
         return super().train(False)
 
     def extra_repr(self) -> str:

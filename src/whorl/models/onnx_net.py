@@ -29,8 +29,8 @@ class OnnxNet(nn.Module):
         device: where to run it. CUDA is used if the installed onnxruntime offers it, the CPU otherwise.
 
     Attributes:
-        size: (height, width) that the graph asks for, or None if it takes any.
-        channels: how many channels the graph asks for, or None if it does not say.
+        size: (height, width) that the graph requires, or None if it takes any.
+        channels: how many channels the graph requires, or None if it does not say.
         batch: how many images the graph takes at a time, or None if it takes any number.
     """
 

@@ -122,7 +122,7 @@ def _from_torchvision(address: Address) -> Classifier:
 def _from_file(address: Address) -> Classifier:
     path, arch = Path(address.place).expanduser(), address.settings.get("arch")
     if not arch:
-        raise WhorlError(f"{address.text!r} does not tell the architecture. Expected {SOURCES['file'].usage}.")
+        raise WhorlError(f"{address.text!r} does not name the architecture. Expected {SOURCES['file'].usage}.")
     state = read_state_dict(path)
     listed = NETWORKS.get(arch)
     net, expected = build(listed.architecture if listed else arch, address.num_classes())

@@ -20,7 +20,7 @@ from whorl.models.architectures import Input, imagenet_labels
 from whorl.models.classifier import Resize
 from whorl.models.labels import plain
 
-_SHOWN = 640  # side of the image that a processor is asked with: larger than what any classifier takes
+_SHOWN = 640  # side of the image that a processor is given: larger than what any classifier takes
 _DIGITS = 6  # of a mean that was measured in float32
 _INPUT = ("size", "mean", "std")
 
@@ -122,7 +122,7 @@ def _processor(transformers: Any, place: str, where: Mapping[str, Any], settings
         if all(key in settings for key in _INPUT):
             return None
         raise WhorlError(
-            f"hf:{place} does not tell how images are prepared ({first_line(error)}). Save its image processor beside "
+            f"hf:{place} does not say how images are prepared ({first_line(error)}). Save its image processor beside "
             "it (processor.save_pretrained), or append ?size=224&mean=0.5,0.5,0.5&std=0.5,0.5,0.5, or whichever."
         ) from error
 

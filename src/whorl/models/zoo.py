@@ -90,7 +90,7 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
             - ``file:PATH?arch=NAME``: a state dict in a safetensors file, or in a torch file that holds tensors only.
               The architecture is ``timm:NAME``, ``torchvision:NAME`` or a name of the zoo; ``&num_classes=10`` if it
               is not the usual number.
-            - ``onnx:PATH``: an ONNX file, as a target that answers queries but gives no gradients. Unless told
+            - ``onnx:PATH``: an ONNX file, as a target that answers queries but gives no gradients. Unless given
               otherwise it gets the images as they are, in [0, 1].
             - ``torchscript:PATH?size=224``: a network that ``torch.jit.save`` wrote.
             - ``python:PACKAGE.MODULE:FACTORY``: what your own function returns, a :class:`Classifier` or an

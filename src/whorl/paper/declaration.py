@@ -70,7 +70,7 @@ class PaperOptions:
         """The chosen rows of a table or figure, with the kernel to take; see :func:`chosen_rows`.
 
         Raises:
-            WhorlError: a row is unknown, none is left, or another kernel is asked for where every row has its own.
+            WhorlError: a row is unknown, none is left, or another kernel is wanted where every row has its own.
         """
         if self.kernel != "reference" and not item.takes_kernel:
             raise WhorlError(f"every row of {item.name} says its kernel itself; leave kernel={self.kernel!r} out.")
@@ -130,6 +130,15 @@ def full_title(item: Item, kernel: Kernel = "reference") -> str:
     """
     said = f" ({KERNELS[kernel]})" if item.takes_kernel else ""
     return f"{spaced(item.name)}: {item.title}{said}"
+
+
+def file_stem(name: str, kernel: Kernel) -> str:
+    """What files are called: those of two kernels do not overwrite each other.
+
+    >>> file_stem("table1", "reference"), file_stem("table1", "printed")
+    ('table1', 'table1-printed')
+    """
+    return name if kernel == "reference" else f"{name}-{kernel}"
 
 
 def rows_of_each(

@@ -9,8 +9,9 @@ from typing import Any
 
 from whorl import files
 from whorl.evaluation import FEWEST
-from whorl.paper.comparison import LEVEL_ABOVE, MARKS, Compared, ComparedRow, ComparedTable, Cost, Value
+from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Cost, Value
 from whorl.paper.declaration import full_title
+from whorl.paper.ordering import LEVEL_ABOVE, MARKS
 from whorl.report.content import Table
 from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means
 

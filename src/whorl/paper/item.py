@@ -123,7 +123,7 @@ class Item(_Table):
         sources: networks that images are crafted on.
         targets: networks that are evaluated.
         attacks: its rows; see :func:`with_kernel` for the kernel of affine-invariant ones.
-        beside: rows that the paper does not have, to run beside its own where they are asked for.
+        beside: rows that the paper does not have, to run beside its own on request.
         orderings: pairs of rows of which the paper says that the first is above the second.
         poses: its poses; a surface has a grid instead.
         grid: the angles and scales of a surface.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from whorl.errors import WhorlError
 from whorl.paper.comparison import Compared, Value
+from whorl.paper.declaration import file_stem
 from whorl.paper.export import heading
 from whorl.progress import Progress, silent
 from whorl.report.charts import figure_text, line_style
@@ -120,7 +121,7 @@ def write_panels(compared: Compared, folder: Path, *, files_too: bool, progress:
     Returns:
         What was written, by what it is.
     """
-    name, figure = compared.item.name, draw_panels(compared)
+    name, figure = file_stem(compared.item.name, compared.kernel), draw_panels(compared)
     alt = "Curves: success rate by what changes from row to row, a panel a pose and a line a network."
     chart = Drawing(name="panels", title=compared.item.title, alt=alt, figure=figure)
     page = write_chart(folder / f"{name}-panels.html", chart, title=heading(compared), about=compared.item.about)

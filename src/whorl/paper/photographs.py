@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from whorl.evaluation import SuccessRate, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, corrected, marks_of
+from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
+from whorl.paper.ordering import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures

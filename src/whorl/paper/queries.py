@@ -15,9 +15,10 @@ from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison, mean_interval, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Ordering, Value, corrected, marks_of
+from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, Kernel, PaperNetwork, with_kernel
+from whorl.paper.ordering import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.networks import split_source

@@ -11,7 +11,7 @@ from whorl.files import write_csv as write_rows
 from whorl.files import write_file
 from whorl.paper.cast import load_profile
 from whorl.paper.comparison import Compared
-from whorl.paper.declaration import PaperOptions, declaration
+from whorl.paper.declaration import PaperOptions, declaration, file_stem
 from whorl.paper.export import markdown, report_tables, result_tables, write_csv
 from whorl.paper.item import Item, load
 from whorl.paper.outcomes_file import outcomes_text
@@ -50,27 +50,14 @@ class Reproduced:
 
 
 def default_folder(options: PaperOptions) -> Path:
-    """Where a run goes unless told otherwise: one folder for all tables on the same images, so that they share them.
+    """Where a run goes by default: one folder for all tables on the same images, so that they share them.
 
     >>> default_folder(PaperOptions(data="photos/nips17", limit=8)).as_posix()
     'runs/paper-offline-nips17-8'
     """
     images = "samples" if options.data is None else Path(options.data).resolve().stem
-    parts = ["paper", load_profile(options.profile).name, *_other_kernel(options), images]
+    parts = [file_stem("paper", options.kernel), load_profile(options.profile).name, images]
     return Path("runs") / "-".join((*parts, *([] if options.limit is None else [str(options.limit)])))
-
-
-def file_stem(item: Item, options: PaperOptions) -> str:
-    """What the files of a table or figure are called: two kernels do not overwrite each other's.
-
-    >>> file_stem(load("table1"), PaperOptions(kernel="printed"))
-    'table1-printed'
-    """
-    return "-".join((item.name, *_other_kernel(options)))
-
-
-def _other_kernel(options: PaperOptions) -> list[str]:
-    return [] if options.kernel == "reference" else [options.kernel]
 
 
 def reproduce(
@@ -95,7 +82,7 @@ def reproduce(
     kinds = {"queries": _with_queries, "photographs": _with_photographs}
     made = kinds.get(item.kind, _as_experiment)(item, folder, options, progress)
     place = folder / "paper"
-    stem = file_stem(item, options)
+    stem = file_stem(item.name, options.kernel)
     files = {"comparison": place / f"{stem}.md", "figures": place / f"{stem}.csv"}
     write_file(files["comparison"], markdown(made.compared, command=shlex.join(options.command)))
     write_csv(files["figures"], [made.compared])
@@ -118,7 +105,7 @@ def _as_experiment(item: Item, folder: Path, options: PaperOptions, progress: Pr
         progress=progress,
     )
     compared = compare_with_printed(item, done, options.profile, kernel=options.kernel)
-    place, stem = folder / "paper", file_stem(item, options)
+    place, stem = folder / "paper", file_stem(item.name, options.kernel)
     files = {"cells": place / f"{stem}-results.csv", "outcomes": place / f"{stem}-outcomes.json"}
     write_results(files["cells"], done.cells)
     write_file(files["outcomes"], outcomes_text(compared, done))
@@ -142,14 +129,14 @@ def _with_queries(item: Item, folder: Path, options: PaperOptions, progress: Pro
         raise WhorlError(
             f"{item.name} counts queries, for which there is no HTML report. Leave report and figures out."
         )
-    place = folder / file_stem(item, options)
+    place = folder / file_stem(item.name, options.kernel)
     compared = reproduce_queries(item, place, options, progress=progress)
     return Reproduced(compared=compared, folder=folder, files={"queries": place / "images.jsonl"})
 
 
 def _with_photographs(item: Item, folder: Path, options: PaperOptions, progress: Progress) -> Reproduced:
     _check_local(item, options)
-    place, stem = folder / "paper", file_stem(item, options)
+    place, stem = folder / "paper", file_stem(item.name, options.kernel)
     files = {"report": place / f"{stem}.html"} if options.page else {}
     files |= {"drawings": place / f"{stem}-figures"} if options.figures else {}
     compared = reproduce_photographs(

@@ -278,7 +278,7 @@ def reflectance(
 ) -> Linear:
     """Print a page.
 
-    The level of a channel asks for a coverage a with ink, which dot gain g makes a + 4·g·a·(1 - a): Yule and Nielsen's
+    The level of a channel requires a coverage a with ink, which dot gain g makes a + 4·g·a·(1 - a): Yule and Nielsen's
     effect, in the quadratic form that press standards use. Colours are then drawn towards grey, and the range from full
     ink to bare paper takes the place of the range from nothing to white.
 

@@ -124,7 +124,7 @@ class PageLayout(Record):
 
     @property
     def paper(self) -> tuple[float, float]:
-        """Width and height of the page in whole dots: a hair's breadth off what was asked for."""
+        """Width and height of the page in whole dots: a hair's breadth off what was requested."""
         return whole_dots(self.width), whole_dots(self.height)
 
     @property

@@ -14,7 +14,7 @@ from whorl.evaluation.image_counts import UNKNOWN
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-# Okabe and Ito's colours, which people of every colour vision tell apart; their yellow is too pale for lines.
+# Okabe and Ito's colours, which people of every colour vision distinguish; their yellow is too pale for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8c6d1f", "#7f7f7f")
 PAIR = ("#e69f00", "#0072b2")
 """Of two surfaces that lie over each other."""
@@ -85,7 +85,7 @@ def named(name: str) -> dict[str, Any]:
 
 
 def readable_on(colour: str) -> str:
-    """Black or white, whichever is read better on a colour: at least 4.5 to 1, as WCAG asks of level AA.
+    """Black or white, whichever is read better on a colour: at least 4.5 to 1, as level AA of WCAG requires.
 
     >>> readable_on("#0072b2"), readable_on("#e69f00")
     ('#ffffff', '#000000')

@@ -33,7 +33,7 @@ WIDTH, SURFACE_WIDTH = 760, 820
 PATIENCE = 90.0
 """Seconds for the browser to start, or to draw one figure, which takes it a second or two."""
 FAREWELL = 10.0
-"""Seconds for it to go when it is asked to, before it is ended."""
+"""Seconds for it to end by itself, before it is ended."""
 TRIES = 2
 """How many browsers are started, one after the other, if none answers: a busy machine may have held up the first."""
 _SCALE = 3  # pixels of a PNG for each of the layout's: about 300 dots an inch at the width of a column

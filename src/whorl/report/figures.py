@@ -226,9 +226,9 @@ def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
 
 
 def _style(name: str, names: Sequence[str]) -> tuple[str, str, str]:
-    """Colour and marker by what an attack is based on; dashes tell plain, translation- and affine-invariant apart.
+    """Colour and marker by what an attack is based on; dashes distinguish plain, translation- and affine-invariant.
 
-    Where all are based on the same, the colours tell that apart too.
+    Where all are based on the same, the colours distinguish that too.
     """
     bases = list(dict.fromkeys(_base(other) for other in names))
     place = bases.index(_base(name))

@@ -2,7 +2,7 @@
 
 A figure for a paper is as wide as a column or as a page, has type as large as that of the captions around it, and no
 title of its own, for a caption says that. Colours are those of ``whorl.report.charts``, which people of every colour
-vision tell apart, and every line differs from the others in its marks or dashes too.
+vision distinguish, and every line differs from the others in its marks or dashes too.
 """
 
 from __future__ import annotations

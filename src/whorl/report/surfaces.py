@@ -1,4 +1,4 @@
-"""Success over rotation and scaling: a surface that turns, and a heat map that says how many images each cell has."""
+"""Success over rotation and scaling: a surface in 3-D, and a heat map that says how many images each cell has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CELL_WIDTH = 46
 
 
 def surface(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, subject: Sequence[str]) -> Figure:
-    """Success rate over angle and scale, one surface for each attack, in one scene that turns.
+    """Success rate over angle and scale, one surface for each attack, in one scene that can be rotated.
 
     Args:
         found: cells by series.

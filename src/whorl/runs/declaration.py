@@ -224,4 +224,4 @@ def read_declaration(path: str | Path, *, overrides: Sequence[str] = (), sweeps:
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"each {what} must be there once; got {twice[0]} twice. A label tells two of one name apart")
+        raise ValueError(f"each {what} must be there once; got {twice[0]} twice. A label distinguishes two of one name")

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 SAMPLES = str(SAMPLES_FOLDER)
 SAMPLE_SIDE = 224
-"""What samples are resized to unless told otherwise; the photographs themselves differ in size."""
+"""What samples are resized to by default; the photographs themselves differ in size."""
 
 MAX_SIDE = math.isqrt(MAX_PIXELS)
 

@@ -35,7 +35,7 @@ class ChunkOutcomes:
 
     Attributes:
         outcomes: under every attack, on every target, in every pose; None if no image could be used.
-        worst: the worst poses that a search found, if one was asked for.
+        worst: the worst poses that a search found, if there was one.
     """
 
     outcomes: Outcomes | None

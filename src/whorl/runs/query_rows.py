@@ -36,7 +36,7 @@ class QueryRow:
         mean_queries_all: over all that count, failures at what they spent.
         median_queries_all: likewise.
         n_start_success: successes that cost one query, because the start was enough.
-        n_saved_success: images answered wrongly still after rounding to 8 bits (asked afterwards, outside the budget).
+        n_saved_success: images answered wrongly still after rounding to 8 bits (counted outside the budget).
         queries: all of them together.
         seconds: time spent.
     """

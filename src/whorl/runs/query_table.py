@@ -1,7 +1,7 @@
 """Table 7 of the paper: what a transfer attack as a start saves score-based attacks, target by target.
 
 What is counted. An image counts for a target if the target, defence and all, classifies the clean image correctly;
-that is asked beforehand, outside the budget. Success: within the budget the target was shown an image inside the ball
+that is checked beforehand, outside the budget. Success: within the budget the target was shown an image inside the ball
 that it answered wrongly. Every image that a target is shown during an attack is a query, the check of the start
 included, so a start that succeeds by itself costs one.
 """

@@ -201,19 +201,19 @@ def _affordable(ray: Any, device: str, wanted: int | None) -> int:
     kind, resources = _kind(device), ray.cluster_resources()
     there = int(resources.get(kind, 0))
     if not there:
-        asked = "a worker" if wanted is None else f"{wanted} worker{'s' * (wanted != 1)}"
+        requested = "a worker" if wanted is None else f"{wanted} worker{'s' * (wanted != 1)}"
         raise WhorlError(
-            f"the Ray cluster has no {kind}: asked for {asked} of 1 {kind} each, there are {_listed(resources)}. "
+            f"the Ray cluster has no {kind}: requested {requested} of 1 {kind} each, there are {_listed(resources)}. "
             f"Start it with {kind}s (ray start --num-{kind.lower()}s=N), or choose another device."
         )
     if wanted is not None and wanted > there:
-        notice(f"{wanted} workers were asked for; the Ray cluster has {there} {kind}s, so {there} are started")
+        notice(f"{wanted} workers were requested; the Ray cluster has {there} {kind}s, so {there} are started")
     return there if wanted is None else min(wanted, there)
 
 
 def _shortage(ray: Any, device: str, count: int, patience: float) -> WhorlError:
     return WhorlError(
-        f"no worker of the Ray cluster started within {patience:g} s: asked for {count} of 1 {_kind(device)} each; "
+        f"no worker of the Ray cluster started within {patience:g} s: requested {count} of 1 {_kind(device)} each; "
         f"the cluster has {_listed(ray.cluster_resources())}, of which free: {_listed(ray.available_resources())}. "
         f"Wait for what else runs on it, add machines, or set {TIMEOUT} to more seconds. What was finished is kept."
     )

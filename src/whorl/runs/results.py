@@ -31,7 +31,7 @@ class Cell:
     Args:
         attack: its name.
         source: network that it was crafted on.
-        target: network that was asked.
+        target: network that was evaluated.
         defense: what stands before the target.
         pose: how the image was rotated, scaled and translated; shifts are in pixels of a 299-pixel image.
         eps: radius of the ball, in units of the [0, 1] range; None if nothing bounds the attack.

@@ -94,7 +94,7 @@ class Evaluated(CellTable):
         summaries: one for each attack and target.
         comparisons: of every two attacks over all poses, pooled, by (one, other, target), corrected after Holm.
         left_out: images that were not scored.
-        worst_cases: of the clean images, then of each folder, for each target; empty if nobody asked for them.
+        worst_cases: of the clean images, then of each folder, for each target; empty if they were not searched.
     """
 
     ids: list[str]

@@ -133,7 +133,7 @@ class AttackResult:
         queries: after :func:`whorl.runs.query`, by id, images that the target was shown for it.
         success: by id, whether the attacked network answered as wanted.
         discarded_queries: those that went into batches which were cut short and done again, in all runs so far.
-        trace: folder of each image's steps, if they were asked for.
+        trace: folder of each image's steps, if they are kept.
     """
 
     attack: str

@@ -212,7 +212,7 @@ class Worker:
     def _files(
         self, variant: Variant, ids: Sequence[str], adv: Tensor, trace: Trace | None
     ) -> dict[Path, Tensor | str]:
-        """What is kept besides the chunk: each image, and its steps if they were asked for."""
+        """What is kept besides the chunk: each image, and its steps if they are kept."""
         folder = self.store
         files: dict[Path, Tensor | str] = {
             folder.image(variant.label, variant.source, name): image for name, image in zip(ids, adv, strict=True)

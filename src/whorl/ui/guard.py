@@ -1,7 +1,7 @@
 """What stands before gradio: it lets through what the page needs, and nothing else.
 
-Gradio's server can do much more than this page asks of it: serve and copy files of the machine, fetch addresses, record
-runs. Whoever reaches the port could ask for that too, so the door lists what is wanted, not what is not.
+Gradio's server can do much more than this page needs: serve and copy files of the machine, fetch addresses, record
+runs. Whoever reaches the port could request that too, so the door lists what is wanted, not what is not.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Guard:
         if self.local and not is_loopback(_asked_for(scope)):
             return 403, "This page is for this machine alone."
         if _is_foreign(scope):
-            return 403, "Another site's page asks. Open this one by its own address."
+            return 403, "The request comes from another site's page. Open this one by its own address."
         method, path = scope["method"], scope["path"]
         if method in ("GET", "HEAD") and (path in _READ or path.startswith(_READ_BELOW)):
             return None
@@ -192,9 +192,9 @@ def _is_foreign(scope: Any) -> bool:
 def _is_own(scope: Any, address: str) -> bool:
     """Whether an address has the host and port that the request was sent to; its scheme a proxy may have changed."""
     with suppress(ValueError):
-        claimed, asked = urlsplit(address), urlsplit(f"//{_header(scope, b'host')}")
+        claimed, host = urlsplit(address), urlsplit(f"//{_header(scope, b'host')}")
         usual = {"http": 80, "https": 443}.get(claimed.scheme)
-        return (claimed.hostname, claimed.port or usual) == (asked.hostname, asked.port or usual) != (None, usual)
+        return (claimed.hostname, claimed.port or usual) == (host.hostname, host.port or usual) != (None, usual)
     return False
 
 

@@ -21,7 +21,7 @@ Changes = dict[Any, Any]
 """Which controls change, and to what."""
 
 MOST_WAITING = 32
-"""Calls that may wait, of all visitors together; whoever comes then is told that the page is busy."""
+"""Calls that may wait, of all visitors together; whoever comes then sees that the page is busy."""
 
 
 class _UnwantedError(Exception):

@@ -1,4 +1,4 @@
-"""Serving the page: to this machine alone unless told otherwise, asking nobody else, and leaving nothing."""
+"""Serving the page: to this machine alone by default, with requests to nobody else, and leaving nothing."""
 
 from __future__ import annotations
 

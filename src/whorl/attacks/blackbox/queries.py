@@ -35,13 +35,13 @@ class TargetError(WhorlError):
 
 
 class QueriedTarget:
-    """Asks a model about images, a pass at a time, and counts for whom.
+    """Queries a model, a pass at a time, and counts for whom.
 
     Args:
         model: from (n, C, H, W) images to (n, classes) scores or, where ``labels_suffice``, to (n,) integer labels.
         x: (B, C, H, W) the images under attack.
         goal: of the attack.
-        budget: most queries for each image. The caller asks :meth:`affords` first; nothing here enforces it.
+        budget: most queries for each image. The caller checks :meth:`affords` first; nothing here enforces it.
         chunk: images per pass; None for as many as fit.
         labels_suffice: whether labels will do in place of scores.
     """
@@ -61,11 +61,11 @@ class QueriedTarget:
         return self.queries[rows] + cost <= self.budget
 
     def objective(self, images: Tensor, rows: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Ask for scores.
+        """Query scores.
 
         Args:
             images: (n, C, H, W).
-            rows: (n,) which image of the batch each of them is asked for.
+            rows: (n,) which image of the batch each of them is a query for.
             loss: of the scores.
 
         Returns:
@@ -76,7 +76,7 @@ class QueriedTarget:
         return goal.objective(scores, loss), goal.reached(scores)
 
     def reached(self, images: Tensor, rows: Tensor) -> Tensor:
-        """Ask for labels: (n, C, H, W) images for the batch's ``rows`` to (n,) bool, the answer is the wanted one."""
+        """Query labels: (n, C, H, W) images for the batch's ``rows`` to (n,) bool, the answer is the wanted one."""
         answer = self._ask(images, rows)
         goal = self.goal.rows(rows)
         return goal.reached(answer) if answer.dim() == 2 else (answer == goal.labels) == goal.targeted

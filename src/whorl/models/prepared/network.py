@@ -166,7 +166,7 @@ def prepared(model: object) -> Kept | None:
         kept = _KEPT.get(model)
         if kept is None or kept.version != version:
             versions = 1 if kept is None else kept.versions + 1
-            # What is kept outlives the mode it is first asked for in, and comparing takes gradients.
+            # What is kept outlives the mode it is first needed in, and comparing takes gradients.
             with torch.inference_mode(False), torch.enable_grad():
                 network = _prepare(model) if versions <= _MOST_VERSIONS else None
             kept = _KEPT[model] = Kept(version, network, versions)

@@ -245,6 +245,6 @@ class _Tracer(fx.Tracer):
         try:
             return super().call_module(m, forward, args, kwargs)
         except Exception:  # whatever it is, it goes on to whoever traces
-            # The innermost one is asked first.
+            # The innermost one is tried first.
             self.failed = self.failed or type(m)
             raise

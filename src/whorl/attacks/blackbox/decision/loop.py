@@ -28,7 +28,7 @@ _WALK = BoundaryWalk()
 class DecisionAttack(Attack):
     """Any attack that sees nothing of its target but labels. It seeks a small L2 perturbation.
 
-    The target may return (B, classes) scores or (B,) integer labels. The image itself is asked about first, and comes
+    The target may return (B, classes) scores or (B,) integer labels. The image itself is queried first, and comes
     back if it is answered as wanted already, or if nothing adversarial was found.
 
     Attributes:
@@ -95,7 +95,7 @@ class DecisionAttack(Attack):
         return progress.crafted()
 
     def _offer(self, target: QueriedTarget, progress: BestSoFar, images: Tensor, rows: Tensor) -> Tensor:
-        """Ask about images and keep those that are adversarial and nearer: (n,) bool, adversarial."""
+        """Query images and keep those that are adversarial and nearer: (n,) bool, adversarial."""
         if self.rounded:
             images = (images * 255).round() / 255
         reached = target.reached(images, rows)

@@ -38,7 +38,7 @@ class Walker(Protocol):
         ...
 
     def heed(self, rows: Tensor, worth: Tensor, accepted: Tensor) -> None:
-        """Learn from the (n,) bool answers to the last candidates; those that were not asked about are False."""
+        """Learn from the (n,) bool answers to the last candidates; those that were not queried are False."""
         ...
 
 
@@ -58,7 +58,7 @@ class Walk(Protocol):
 class BoundaryWalk(Record):
     """Step sideways on the sphere around the image, then towards the image (Brendel et al., 2018).
 
-    In some steps the point beside is asked about by itself before the one ahead; how often each stays adversarial sets
+    In some steps the point beside is queried by itself before the one ahead; how often each stays adversarial sets
     the lengths of both. The authors look at every tenth step and wait for 100 and 30 answers, as befits 25,000 steps;
     within a budget of 10,000 queries the lengths would hardly ever change, so the defaults here are shorter.
 
@@ -67,7 +67,7 @@ class BoundaryWalk(Record):
         spherical_step: length of a step sideways, as a share of the distance.
         source_step: length of a step towards the image, likewise.
         adaptation: factor by which lengths change.
-        check_every: every how many steps the point beside is asked about, for a query more.
+        check_every: every how many steps the point beside is queried, for a query more.
         sideways_window: answers about points beside that are awaited before the lengths change.
         forward_window: likewise, answers about points ahead of those that stayed adversarial.
 
@@ -125,8 +125,8 @@ class _Boundary:
         ahead = unit(way)
         across = unit(noise - column(per_image(lambda one: one.sum(dim=(1, 2, 3)), noise * ahead)) * ahead)
         # Divided so that the point is as far from the image as before.
-        turned = (sideways * distance * across - way) / (1 + sideways**2).sqrt()
-        beside = (x + turned).clamp(0, 1)
+        stepped = (sideways * distance * across - way) / (1 + sideways**2).sqrt()
+        beside = (x + stepped).clamp(0, 1)
         worth = torch.ones_like(rows, dtype=torch.bool)
         checked = self._checks(rows)
         if bool(checked.any()):

@@ -25,7 +25,7 @@ _SETTLED = 3
 
 @dataclass(frozen=True)
 class Site:
-    """Where a gradient is wanted, and whom to ask about the surroundings; n images.
+    """Where a gradient is wanted, and what to query about the surroundings; n images.
 
     Attributes:
         points: (n, C, H, W).

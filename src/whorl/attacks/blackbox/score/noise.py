@@ -30,7 +30,7 @@ class NoiseSearch(Attack):
         norm: ``"linf"`` or ``"l2"``.
         loss: ranks the draws.
         budget: most images the target may see for each image under attack.
-        samples: draws that are asked about together. An image that gave way is left alone after them.
+        samples: draws that are queried together. An image that gave way is left alone after them.
         chunk: images per pass through the target; None for as many as fit.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
@@ -53,7 +53,7 @@ class NoiseSearch(Attack):
         return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
-        """Draw until every image is done. The image itself is asked about first."""
+        """Draw until every image is done. The image itself is queried first."""
         norm, loss, keys = find_norm(self.norm), find_loss(self.loss), image_keys(x, seed, ids)
         target = QueriedTarget(model, x, goal, budget=self.budget, chunk=self.chunk)
         progress = BestSoFar(x, x, target, norm, trace=False, grad_evals=torch.zeros_like(goal.labels))
