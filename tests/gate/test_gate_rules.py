@@ -89,7 +89,7 @@ def test_a_transfer_rate_is_called_so() -> None:
 def test_the_verdict_in_a_line() -> None:
     one = made(0)
     good, bad = rules(one, fail_above=99), rules(one, worst_case=1)
-    whole = {
+    whole: dict[str, Any] = {
         "model": "shop",
         "images": 40,
         "poses": 5,
