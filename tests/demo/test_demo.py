@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cli.invoking import plain_environment
+from cli.invoking import invoke, plain_environment
 from whorl import WhorlError
 from whorl.demo import POSES, demo_declaration
 from whorl.evaluation import Pose, SuccessRate
@@ -38,6 +40,13 @@ def test_the_demo(tmp_path: Path) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()[2:5]] == attacks == ["dim", "ai-dim", "ai-best"]
     assert "Too few images for a headline" in done.stdout
     assert "writing the report: 1/1" in done.stderr
+    assert re.search(
+        r"Success so far, 1 image, networks not attacked: dim \d+%, ai-dim \d+%, ai-best \d+%", done.stderr
+    )
+    last = done.stdout.rstrip().split("Try next:\n")[1].splitlines()
+    assert len(last) == 3
+    for line in last:
+        assert not help_fault(line)
 
     text = (tmp_path / "run" / "results.csv").read_text()
     assert text.splitlines()[0] == DESIGNED
@@ -57,6 +66,15 @@ def test_the_demo(tmp_path: Path) -> None:
     report = (tmp_path / "run" / "report.html").read_text()
     assert "ai-dim" in report
     assert "whorl demo --images=1" in report
+
+
+def help_fault(line: str) -> str:
+    """What is wrong with a command that is recommended: its name and its options must be there."""
+    words = shlex.split(line.strip().split("  ")[0])
+    assert words[0] == "whorl"
+    known = invoke(words[1], "--help", COLUMNS="200").stdout
+    missing = [word for word in words if word.startswith("--") and word not in known]
+    return f"{words[1]} has no {missing}" if missing else ""
 
 
 def cell(counts: SuccessRate, pose: Pose | None = None) -> Cell:

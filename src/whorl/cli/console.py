@@ -9,10 +9,18 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
 from rich.segment import Segment
 from rich.table import Table
@@ -22,7 +30,6 @@ from whorl.errors import printable
 
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
     from whorl.evaluation import Outcomes
-    from whorl.progress import Progress
     from whorl.runs.done import Done
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
@@ -92,38 +99,77 @@ def table(*headings: str, numbers: bool = False) -> Table:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """Show how far a job is: bars on a terminal, now and then a plain line in a log."""
+def progress_bar() -> Iterator[ShownProgress]:
+    """Show how far a job is: bars on a terminal, with the time that is left; now and then a plain line in a log."""
     console = messages()
     if not console.is_terminal:
-        yield _lines(console)
+        yield _LineProgress(console)
         return
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Bars(*columns, TimeRemainingColumn(), console=console) as bars:
-        tasks = {}
+    with _Bars(
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left", style="dim"),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+    ) as bars:
+        yield _BarProgress(bars)
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(printable(stage), total=total)
-            bars.update(tasks[stage], completed=done)
 
-        yield show
+class ShownProgress(Protocol):
+    """Progress that somebody sees."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show how far a stage is."""
+
+    def note(self, text: str) -> None:
+        """Show what is known so far; the latest counts."""
 
 
-def _lines(console: Console) -> Progress:
-    seen: set[str] = set()
-    last = 0.0
+class _Bars(Bars):
+    """Bars, and a line below them."""
 
-    def show(stage: str, done: int, total: int) -> None:
-        nonlocal last
+    known = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """What is drawn again and again."""
+        yield self.make_tasks_table(self.tasks)
+        if self.known:
+            yield Text(self.known, style="bold")
+
+
+class _BarProgress:
+    def __init__(self, bars: _Bars) -> None:
+        self.bars, self.tasks = bars, dict[str, TaskID]()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self.tasks:
+            self.tasks[stage] = self.bars.add_task(printable(stage), total=total)
+        self.bars.update(self.tasks[stage], completed=done)
+
+    def note(self, text: str) -> None:
+        self.bars.known = printable(text)
+
+
+class _LineProgress:
+    def __init__(self, console: Console) -> None:
+        self.console, self.seen, self.last, self.noted = console, set[str](), 0.0, -_SECONDS_BETWEEN_LINES
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
         # A batch's own progress comes between that of the batches: neither is news because of the other.
-        if stage not in seen or done == total or now - last >= _SECONDS_BETWEEN_LINES:
-            console.print(f"{stage}: {done}/{total}")
-            seen.add(stage)
-            last = now
+        if stage not in self.seen or done == total or now - self.last >= _SECONDS_BETWEEN_LINES:
+            self.console.print(f"{stage}: {done}/{total}")
+            self.seen.add(stage)
+            self.last = now
 
-    return show
+    def note(self, text: str) -> None:
+        if time.monotonic() - self.noted >= _SECONDS_BETWEEN_LINES:
+            self.console.print(text)
+            self.noted = time.monotonic()
 
 
 def show_rates(done: Done) -> None:

@@ -15,10 +15,9 @@ from whorl.demo import demo as run_demo
 
 _NEXT = """\
 Try next:
-  whorl attack ai-dim --model resnet18,mobilenet_v2 --out runs/mine   craft on two networks at once
-  whorl paper table1 --limit 8 --quick                                a table of the paper, ours beside the printed
-  whorl attacks                                                       all attacks
-  whorl models                                                        all networks"""
+  whorl ui                                                              craft an image and rotate it in a browser
+  whorl attack ai-best --model resnet18 --data photos/ --out runs/mine  attack images of your own
+  whorl gate mobilenet_v2 --data samples --fail-above 60                test a network, with an exit code for CI"""
 
 
 @app.command(epilog="Example: whorl demo --images 4")
@@ -36,7 +35,9 @@ def demo(
     from whorl.report import report_experiment
 
     with progress_bar() as progress:
-        made = run_demo(out, images=images, seed=seed, device=device, command=typed(ctx), progress=progress)
+        made = run_demo(
+            out, images=images, seed=seed, device=device, command=typed(ctx), progress=progress, say=progress.note
+        )
         files = report_experiment(made.done, device=device, figures=figures, progress=progress)
     show_rates(made.done)
     console = output()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from whorl.data.layouts import SAMPLE_FILES
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, Rate
-from whorl.progress import Progress, silent
+from whorl.progress import Progress, Tracker, silent
 from whorl.report.experiment import run_gallery, telling_target
 from whorl.report.export import save_gallery
 from whorl.report.gallery import RULE, recognised_first
@@ -48,6 +48,30 @@ class Demo:
         return self.done.outcomes(source).headline(attack, target)
 
 
+class RunningRates(Tracker):
+    """Says, as images are done, how often each attack fools the networks that it was not crafted on.
+
+    Args:
+        say: called with the line.
+
+    >>> RunningRates(print).log(4, {"success_rate/dim/net/net": 1.0, "success_rate/dim/net/other": 0.5})
+    Success so far, 4 images, networks not attacked: dim 50%
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Say the mean over those networks."""
+        rates: dict[str, list[float]] = {}
+        for name, value in values.items():
+            _, attack, source, target = name.split("/")
+            if source != target:
+                rates.setdefault(attack, []).append(value)
+        words = ", ".join(f"{attack} {sum(own) / len(own):.0%}" for attack, own in rates.items())
+        self.say(f"Success so far, {step} image{'s' * (step != 1)}, networks not attacked: {words or 'none yet'}")
+
+
 def demo_declaration(*, images: int | None = None, seed: int = 0) -> Declaration:
     """What the demo runs.
 
@@ -73,6 +97,7 @@ def demo(
     device: str = "auto",
     command: Sequence[str] = (),
     progress: Progress = silent,
+    say: Callable[[str], None] | None = None,
 ) -> Demo:
     """Run the demo's experiment, and draw what the attacks do to a few photographs.
 
@@ -83,9 +108,11 @@ def demo(
         device: "auto", "cpu", "cuda" or "cuda:1".
         command: what the user typed, for the manifest.
         progress: called with each step.
+        say: called with the success rates so far, in a line.
     """
     declared = demo_declaration(images=images, seed=seed)
-    done = run(declared, out, device=device, command=command, progress=progress)
+    track = None if say is None else RunningRates(say)
+    done = run(declared, out, device=device, command=command, progress=progress, track=track)
     return Demo(done=done, figure=draw_figure(done, device=device))
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.objectives import find_loss
+from whorl.data.image_files import SUFFIXES
 from whorl.data.images import Images
 from whorl.data.layouts import class_folders
 from whorl.errors import WhorlError, some_of
@@ -48,7 +49,7 @@ def check_images(images: Sequence[HashedImage], settings: GateSettings) -> None:
     """
     filled = {image.entry.path.parent.name for image in images}
     known = class_folders(Path(settings.data))
-    empty = [folder.name for folder in known if folder.name not in filled and not _any_file(folder)]
+    empty = [folder.name for folder in known if folder.name not in filled and not _has_images(folder)]
     if known and empty:
         raise WhorlError(
             f"{settings.data}: {len(empty)} of {len(known)} class folders hold no image: {some_of(empty)}. A verdict "
@@ -70,9 +71,9 @@ def check_count(count: int, settings: GateSettings, what: str) -> None:
     )
 
 
-def _any_file(folder: Path) -> bool:
-    """Whether images are in a folder that a limit has left out."""
-    return any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+def _has_images(folder: Path) -> bool:
+    """Whether images are in a folder, all of which a limit has left out."""
+    return any(path.suffix.lower() in SUFFIXES and not path.name.startswith(".") for path in folder.iterdir())
 
 
 def sample(images: Sequence[HashedImage]) -> list[HashedImage]:
