@@ -103,9 +103,7 @@ def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "
     else:
         known, how = rate(ImageCounts.of_all(clean)), " over the poses"
     left = rate(ImageCounts.of_all(still.all(0)))
-    alone = _whole(
-        float(clean.all(0).float().mean())
-    )  # what a pose hides is not the attack's doing
+    alone = _whole(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
     missed = f", all others missed in at least one of {poses} poses (the poses alone leave {alone})"
     rest = missed if poses > 1 and left.value < 1 else ""
     every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
