@@ -83,6 +83,14 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert not re.search(r"Bases:(?:(?!</p>).)*?\b(?:_[A-Z]|Record\b)", reference, re.DOTALL)
 
 
+def test_formulas_are_drawn_by_the_browser_itself(site: Path) -> None:
+    assert (site / "explained" / "index.html").read_text(encoding="utf-8").count('<div class="formula"><math') == 3
+    for page in site.rglob("index.html"):
+        text = re.sub(r"<pre.*?</pre>|<code.*?</code>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert "arithmatex" not in text, page
+        assert not re.search(r"\$[^$\n]*\\\w+[^$\n]*\$", text), page
+
+
 def test_examples_in_docstrings_are_shown_as_code(site: Path) -> None:
     reference = reference_pages(site)
     assert reference.count("&gt;&gt;&gt;") > 15

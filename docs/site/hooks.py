@@ -43,4 +43,10 @@ def summary(markdown: str) -> str:
 
 def on_page_content(content: str, **_: Any) -> str:
     """Make MathML of formulas, which browsers draw without a script."""
-    return _FORMULA.sub(lambda f: convert(html.unescape(f[3]), display="block" if f[2] == "[" else "inline"), content)
+    return _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
+
+
+def _drawn(formula: str, *, alone: bool) -> str:
+    if not alone:
+        return convert(formula)
+    return f'<div class="formula">{convert(formula, display="block")}</div>'
