@@ -15,7 +15,15 @@ from page_checks import page_faults
 from report.made_up import grid_cells, small_gallery
 from whorl.evaluation import AttackedRates, ImageCounts, Outcomes, Pose, Rule, Verdict, headline, poses, rate
 from whorl.report import Content, DefenderView, write_report
-from whorl.report.defender import classes_of, fragile_first, gate_view, with_gallery, withstood, worst_poses
+from whorl.report.defender import (
+    classes_of,
+    fooling_poses,
+    fragile_first,
+    gate_view,
+    with_gallery,
+    withstood,
+    worst_poses,
+)
 
 GRID = poses(angles=(-30, 0, 30), scales=(0.7, 1.0))
 N = 40
@@ -76,12 +84,13 @@ def verdict(*rules: Rule, **changes: Any) -> Verdict:
     return replace(made, **changes)
 
 
+MISSED = "all others missed in at least one of 6 poses (the poses alone leave 80%)"
 LEFT = "shop-v3: 80% of images recognised; 10% (4–23) under attack"
 
 
 def test_a_gate_leads_with_its_sentence() -> None:
     failed = gate_view(outcomes(), "shop-v3", verdict(rule("fail-above", passed=False)), CLASSES)
-    said = f"{LEFT}, all others missed in at least one of 6 poses. Gate: failed (success rate 89%, limit 60%)."
+    said = f"{LEFT}, {MISSED}. Gate: failed (success rate 89%, limit 60%)."
     assert (failed.sentences, failed.passed, failed.gate) == ((said,), False, True)
     both = verdict(rule("fail-above", passed=True), rule("worst-case", passed=True))
     assert gate_view(outcomes(), "shop-v3", both, CLASSES).sentences[0].endswith("Gate: passed (2 rules).")
@@ -95,7 +104,7 @@ def test_a_gate_leads_with_its_sentence() -> None:
 
 def test_every_network_has_a_sentence_about_the_attack_that_does_worst_to_it() -> None:
     said = withstood(outcomes()).sentences
-    assert said[0] == f"{LEFT} (ai-best, crafted on shop-v3), all others missed in at least one of 6 poses."
+    assert said[0] == f"{LEFT} (ai-best, crafted on shop-v3), {MISSED}."
     assert said[1].startswith("shop-v3+jpeg: 80% of images recognised; 10% (4–23) under attack (ai-best, crafted on")
     [alone, _] = withstood(outcomes(where=(Pose(angle=30),))).sentences
     assert (
@@ -108,6 +117,12 @@ def test_the_worst_poses_and_the_most_fragile_classes() -> None:
     found = outcomes()
     ordered = worst_poses(found, "shop-v3", "ai-best/shop-v3")
     assert ordered == list(reversed(GRID))
+    assert fooling_poses(found, "shop-v3", "ai-best/shop-v3") == ordered
+    blind = replace(found, clean=found.clean.clone(), adversarial=found.adversarial.clone())
+    blind.clean[:, -1] = blind.adversarial[:, :, -1] = False  # not the attack's doing
+    assert worst_poses(blind, "shop-v3", "ai-best/shop-v3")[0] == GRID[-1]
+    assert fooling_poses(blind, "shop-v3", "ai-best/shop-v3")[-1] == GRID[-1]
+    assert "(the poses alone leave 0%)" in withstood(blind).sentences[0]
     pose_table, class_table = gate_view(found, "shop-v3", verdict(), CLASSES).tables
     assert len(pose_table.rows) == 5
     assert pose_table.rows[0] == (str(GRID[-1]), "80%", "10%")

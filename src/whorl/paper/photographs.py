@@ -152,7 +152,9 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         title = f"recognition accuracy, %: {part.heading} → {source}, shown to {network.heading} → {target}"
         columns = [(pose.label, target) for pose in item.poses]
         labels = {row: row for row in (CLEAN, *rows)}
-        return ComparedTable.of(title, source, columns, labels, lambda row, place: value(row, place, target))
+        return ComparedTable.of(
+            title, source, columns, labels, lambda row, place: value(row, place, target), ours=item.rows_beside
+        )
 
     return Compared(
         item=item,

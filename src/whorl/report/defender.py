@@ -73,10 +73,17 @@ def fragile_first(found: Outcomes, target: str, attack: str) -> list[int]:
 
 
 def worst_poses(found: Outcomes, target: str, attack: str) -> list[Pose]:
-    """Every pose, by how few images are recognised under an attack, the fewest first."""
-    _, still = _recognised(found, target, attack)
-    counted = still.sum(1).tolist()
-    return [found.poses[place] for place in sorted(range(len(found.poses)), key=lambda p: counted[p])]
+    """Every pose, by how few images are recognised under an attack, the fewest first; of equals those fooled most."""
+    clean, still = _recognised(found, target, attack)
+    left, fooled = still.sum(1).tolist(), (clean & ~still).sum(1).tolist()
+    return [found.poses[place] for place in sorted(range(len(found.poses)), key=lambda p: (left[p], -fooled[p]))]
+
+
+def fooling_poses(found: Outcomes, target: str, attack: str) -> list[Pose]:
+    """Every pose, by how many images an attack fools that are recognised clean, the most first."""
+    clean, still = _recognised(found, target, attack)
+    fooled = (clean & ~still).sum(1).tolist()
+    return [found.poses[place] for place in sorted(range(len(found.poses)), key=lambda p: -fooled[p])]
 
 
 def with_gallery(view: DefenderView, made: Gallery, total: int) -> DefenderView:
@@ -96,7 +103,9 @@ def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "
     else:
         known, how = rate(ImageCounts.of_all(clean)), " over the poses"
     left = rate(ImageCounts.of_all(still.all(0)))
-    rest = f", all others missed in at least one of {poses} poses" if poses > 1 and left.value < 1 else ""
+    alone = _whole(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
+    missed = f", all others missed in at least one of {poses} poses (the poses alone leave {alone})"
+    rest = missed if poses > 1 and left.value < 1 else ""
     every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
     recognised = f"{model}: {_whole(known.value)} of images recognised{how}"
     return f"{recognised}; {_with_interval(left)} under attack{by}{every}{rest}"

@@ -14,13 +14,13 @@ from whorl.progress import Progress, silent
 from whorl.report.content import Content, DefenderView, Photographs, Table
 from whorl.report.defender import (
     classes_of,
+    fooling_poses,
     fragile_first,
     gate_view,
     name_of,
     strongest,
     with_gallery,
     withstood,
-    worst_poses,
 )
 from whorl.report.export import save_figures
 from whorl.report.gallery import POSES, Gallery, described, examples, reach, recognised_first
@@ -136,7 +136,7 @@ def _defender(done: Done, verdict: Verdict | None, device: str) -> DefenderView:
     labels = {image.entry.id: image.entry.label for task in done.plan.tasks for image in task.images}
     made = gate_view(found, target, verdict, classes_of(found, labels, done.labels))
     poses = {"as it is": Pose()} if Pose() in found.poses else {}
-    poses |= {str(pose): pose for pose in worst_poses(found, target, name_of(worst)) if pose != Pose()}
+    poses |= {str(pose): pose for pose in fooling_poses(found, target, name_of(worst)) if pose != Pose()}
     shown = dict(list(poses.items())[: len(POSES)])
     chosen = fragile_first(found, target, name_of(worst))[:_SHOWN_IMAGES]
     gallery = run_gallery(done, worst.source, target, chosen, attacks=[worst.attack], poses=shown, device=device)
