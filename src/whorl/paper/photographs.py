@@ -14,7 +14,7 @@ from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
-from whorl.paper.ordering import Ordering, corrected, marks_of
+from whorl.paper.orderings import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures
