@@ -12,7 +12,7 @@ import numpy as np
 
 from doc_data import RESULTS, percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
-from recompute_paper import recompute
+from recompute_paper import recompute, unpacked
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
@@ -122,6 +122,31 @@ def _(name: str, target: str) -> Cell:
         return values
 
     return cell
+
+
+def levels_hold(name: str) -> bool:
+    """Whether every interval of a table's figures holds what the paper printed, which is rounded to a tenth."""
+    data, found = _from_outcomes(name)
+    return all(
+        found[column["source"], column["target"], column["heading"], row][1] - 0.05
+        <= printed
+        <= found[column["source"], column["target"], column["heading"], row][2] + 0.05
+        for column in data["columns"]
+        for row, printed in column["printed"].items()
+    )
+
+
+def levels_of_first(name: str, n: int) -> list[float]:
+    """By how many points each figure of the first images alone is above the printed one."""
+    data, _ = _from_outcomes(name)
+    seen = unpacked(data)[..., :n]
+    apart = []
+    for column in data["columns"]:
+        t, poses = data["targets"].index(column["target"]), column["poses"]
+        for row, printed in column["printed"].items():
+            clean, still = seen[0, t, poses], seen[1 + data["rows"].index([row, column["source"]]), t, poses]
+            apart.append(100 * float(((clean & ~still).sum(1) / clean.sum(1)).mean()) - printed)
+    return apart
 
 
 @table("figure7")

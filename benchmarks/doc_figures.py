@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
-from doc_counts import ai_has_the_higher_mean, ai_over_ti, eligible, printed_ai_over_ti, smallest_p
+from doc_counts import (
+    ai_has_the_higher_mean,
+    ai_over_ti,
+    eligible,
+    levels_hold,
+    levels_of_first,
+    printed_ai_over_ti,
+    smallest_p,
+)
 from doc_data import percent, read
 from doc_outcomes import (
     HARDENED,
@@ -211,6 +219,13 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
                 ai_has_the_higher_mean(("dim",), _ENS_AT, _HARDENED_TABLES)
                 and not any(ai_has_the_higher_mean(("dim",), ("mobilenet_v2",), [name]) for name in _TABLES)
             ),
+        ),
+    ),
+    "docs/results/rotation.md": (
+        ("Every interval holds what the paper printed.", lambda: levels_hold("table1-inception")),
+        (
+            "the first 50 had come out above the paper's in every pose.",
+            lambda: all(apart > 0 for apart in levels_of_first("table1-inception", 50)),
         ),
     ),
     "docs/results/held-out.md": (

@@ -67,16 +67,20 @@ def mark(p: float, lead: float, printed: list[float | None]) -> str:
     return ("~" if gap else "✓") if p >= 0.05 else "✓" if lead * gap > 0 else "✗"
 
 
+def unpacked(data: Any) -> np.ndarray:
+    """(1 + rows, targets, poses, images) bool: recognised; clean first."""
+    shape = (1 + len(data["rows"]), len(data["targets"]), len(data["poses"]), len(data["ids"]))
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(data["bits"]), np.uint8), count=math.prod(shape))
+    return bits.reshape(shape).astype(bool)
+
+
 def recompute(data: Any) -> dict[tuple[str, str, str, str], Figure]:
     """By source, target, column and row."""
-    rows, n = [tuple(row) for row in data["rows"]], len(data["ids"])
-    shape = (1 + len(rows), len(data["targets"]), len(data["poses"]), n)
-    bits = np.unpackbits(np.frombuffer(base64.b64decode(data["bits"]), np.uint8), count=math.prod(shape))
-    seen, found, tests = bits.reshape(shape).astype(bool), {}, []
+    seen, found, tests = unpacked(data), {}, []
     for column in data["columns"]:
         source, t, poses = column["source"], data["targets"].index(column["target"]), column["poses"]
         e = seen[0, t, poses]
-        own = {label: e & ~seen[1 + i, t, poses] for i, (label, on) in enumerate(rows) if on == source}
+        own = {label: e & ~seen[1 + i, t, poses] for i, (label, on) in enumerate(data["rows"]) if on == source}
         for label, s in own.items():
             found[source, column["target"], column["heading"], label] = (*rate(e, s), "")
         each = np.divide(1.0, e.sum(1), out=np.zeros(len(e)), where=e.sum(1) > 0)  # what an image counts in a pose

@@ -65,6 +65,7 @@ def test_the_demo(tmp_path: Path) -> None:
         assert image.format == "PNG"
     report = (tmp_path / "run" / "report.html").read_text()
     assert "ai-dim" in report
+    assert len(report.encode()) < 3_000_000  # with all 20 photographs, of which three are shown, 3.5
     assert "whorl demo --images=1" in report
 
 

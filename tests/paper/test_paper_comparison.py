@@ -22,7 +22,7 @@ from whorl.paper.export import (
     report_tables,
     write_csv,
 )
-from whorl.paper.ordering import judge
+from whorl.paper.orderings import judge
 
 DEFENDED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.alp")
 

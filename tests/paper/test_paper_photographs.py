@@ -27,6 +27,7 @@ def test_ours_stand_beside_the_printed_figures(made: paper.Reproduced) -> None:
     assert [line.attack for line in block.lines] == ["clean", "dim", "ai-dim", "ai-ram"]
     printed = {line.attack: [value.printed for value in line.values] for line in block.lines}
     assert printed["ai-dim"] == [10.5, 5.5, 5.6]
+    assert [line.attack for line in block.lines if line.ours] == ["ai-ram"]
     assert printed["ai-ram"] == printed["clean"] == [None] * 3
     for line in block.lines:
         for value in line.values:

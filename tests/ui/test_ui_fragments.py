@@ -15,10 +15,12 @@ from PIL import Image
 
 from conftest import random_images
 from ui.ui_toys import crafted, image, toy
+from whorl import Classifier
 from whorl.data.image_files import to_tensor
 from whorl.evaluation import Pose
 from whorl.ui import fragments
-from whorl.ui.pair import PairSettings, StepTaken, predict, success_map, whorls
+from whorl.ui.bundle import Download
+from whorl.ui.pair import PairSettings, StepTaken, SuccessMap, predict, success_map, whorls
 
 EVIL = "<script>alert('1')</script>\"'"
 
@@ -34,8 +36,9 @@ def test_an_image_survives_its_address() -> None:
 def test_names_stay_text(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm")
     hostile = toy(labels=(EVIL,) * 7)
-    made = replace(made, model=hostile)
+    made = replace(made, model=hostile, other=replace_name(hostile))
     *_, found = success_map(made)
+    walked = SuccessMap.of([predict(made, Pose(angle=angle)) for angle in (0, 9)])
     page = "".join(
         (
             fragments.notice(EVIL, bad=True),
@@ -43,6 +46,8 @@ def test_names_stay_text(tmp_path: Path) -> None:
             fragments.samples([replace(image(tmp_path), name=EVIL)]),
             fragments.tiles(predict(made, Pose()), made),
             fragments.heat_maps(found, made),
+            fragments.path(walked, made),
+            fragments.downloads([Download(EVIL, EVIL, "data:,")], [EVIL], EVIL),
             fragments.progress(PairSettings(), [], EVIL),
             fragments.empty(EVIL),
         )
@@ -50,6 +55,13 @@ def test_names_stay_text(tmp_path: Path) -> None:
     assert "<script" not in page
     assert "alert('1')" not in page  # the quotes would end an attribute
     assert "&lt;script&gt;" in page
+
+
+def replace_name(model: Classifier) -> Classifier:
+    """The same network, called by something nasty."""
+    named = toy(labels=tuple(model.labels))
+    named.name = EVIL
+    return named
 
 
 def test_frames_marks_and_words_agree(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from rich.text import Text
 from whorl.cli.app import app
 from whorl.cli.console import messages
 from whorl.cli.options import Device, Seed
-from whorl.models.zoo import find_device
 
 _EXAMPLES = """
 Example: whorl ui
@@ -38,6 +37,7 @@ def ui(
     Works offline. Images stay in memory, and are forgotten when the page is closed.
     """
     messages().print(Text("Starting the playground: torch and gradio take some seconds to load."))
+    from whorl.models.zoo import find_device  # brings torch: after the line above, so that the start is not silent
     from whorl.ui.guard import is_loopback
     from whorl.ui.playground import Playground, offers
     from whorl.ui.server import serve

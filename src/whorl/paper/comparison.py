@@ -8,7 +8,7 @@ from typing import Self
 
 from whorl.evaluation import Pose
 from whorl.paper.item import Item, Kernel, PaperNetwork
-from whorl.paper.ordering import Ordering, summarise
+from whorl.paper.orderings import Ordering, summarise
 
 NEAR = 5.0
 """Points within which a level is counted as near the printed one."""

@@ -11,7 +11,7 @@ from whorl import files
 from whorl.evaluation import FEWEST
 from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Cost, Value
 from whorl.paper.declaration import full_title
-from whorl.paper.ordering import LEVEL_ABOVE, MARKS
+from whorl.paper.orderings import LEVEL_ABOVE, MARKS
 from whorl.report.content import Table
 from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means
 

@@ -14,7 +14,7 @@ from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
-from whorl.paper.ordering import Ordering, corrected, marks_of
+from whorl.paper.orderings import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures
@@ -152,7 +152,9 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         title = f"recognition accuracy, %: {part.heading} → {source}, shown to {network.heading} → {target}"
         columns = [(pose.label, target) for pose in item.poses]
         labels = {row: row for row in (CLEAN, *rows)}
-        return ComparedTable.of(title, source, columns, labels, lambda row, place: value(row, place, target))
+        return ComparedTable.of(
+            title, source, columns, labels, lambda row, place: value(row, place, target), ours=item.rows_beside
+        )
 
     return Compared(
         item=item,

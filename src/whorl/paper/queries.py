@@ -18,7 +18,7 @@ from whorl.paper.cast import Cast, cast, load_profile
 from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, Kernel, PaperNetwork, with_kernel
-from whorl.paper.ordering import Ordering, corrected, marks_of
+from whorl.paper.orderings import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.networks import split_source

@@ -45,7 +45,8 @@ def plot(cells: Iterable[Cell], kind: str = "overview", *, source: str = "", tar
     there = ", ".join(dict.fromkeys(one.kind for one in drawn)) or "none"
     raise WhorlError(
         f"there is no figure of the kind {kind!r} of these cells; there are: {there}. A profile needs three values of "
-        "one number of a pose, a surface a grid of three angles and three scales, a cost two attacks of different cost."
+        "one number of a pose, a surface three angles with three scales each in which some image is recognised clean, "
+        "a cost two attacks of different cost."
     )
 
 

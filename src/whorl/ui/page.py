@@ -11,9 +11,9 @@ from typing import Any
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
 from whorl.ui import bundle, fragments
+from whorl.ui.first_example import OpeningExample
 from whorl.ui.image import ChosenImage, upload
 from whorl.ui.layout import NO_FILES, NO_MAPS, NO_PATH, NO_SECOND, NO_TILES, NO_WHORLS, PageParts, lay_out, library
-from whorl.ui.opening import Opening
 from whorl.ui.pair import CraftedPair, PairSettings, StepTaken, SuccessMap, predict, success_map, whorls
 from whorl.ui.playground import PairJob, Playground, Visit
 
@@ -33,7 +33,7 @@ def style() -> str:
     return resources.files("whorl.ui").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def build(playground: Playground, opening: Opening) -> Any:
+def build(playground: Playground, opening: OpeningExample) -> Any:
     """Make the page.
 
     Args:
@@ -103,7 +103,7 @@ class Handlers:
         opening: the example that the page opens with.
     """
 
-    def __init__(self, playground: Playground, parts: PageParts, opening: Opening) -> None:
+    def __init__(self, playground: Playground, parts: PageParts, opening: OpeningExample) -> None:
         self.playground, self.parts, self.opening = playground, parts, opening
 
     def open(self, request: Any) -> Changes:

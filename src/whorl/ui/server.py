@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
+from whorl.ui.first_example import OpeningExample
 from whorl.ui.guard import Guard, is_loopback
 from whorl.ui.image import MAX_BYTES
 from whorl.ui.layout import library
-from whorl.ui.opening import Opening
 from whorl.ui.page import build, style
 from whorl.ui.playground import Playground
 
@@ -83,7 +83,7 @@ def running(playground: Playground, *, host: str = LOOPBACK, port: int = 0) -> I
 @contextmanager
 def _server(playground: Playground, host: str, port: int) -> Iterator[tuple[Any, socket.socket, str]]:
     """A server that is not started yet, its socket and its address. What it wrote is deleted with the block."""
-    opening = Opening(playground)
+    opening = OpeningExample(playground)
     with tempfile.TemporaryDirectory(prefix="whorl-ui-") as folder, _environment(**_settings(folder)):
         library()
         uvicorn: Any = import_module("uvicorn")  # comes with gradio, like fastapi
@@ -101,7 +101,7 @@ def _server(playground: Playground, host: str, port: int) -> Iterator[tuple[Any,
             bound.close()
 
 
-def _app(playground: Playground, opening: Opening, host: str, folder: str) -> Any:
+def _app(playground: Playground, opening: OpeningExample, host: str, folder: str) -> Any:
     gr, fastapi = library(), import_module("fastapi")
     no_docs: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     # Read from the environment when gradio was imported; a second server would bring the first one's folder back.

@@ -16,7 +16,7 @@ class _ClosedError(Exception):
     """The server ends."""
 
 
-class Opening:
+class OpeningExample:
     """A bundled photograph, attacked on the first network with the page's default settings.
 
     Args:
