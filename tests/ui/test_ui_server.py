@@ -366,9 +366,11 @@ def test_the_command_serves_until_it_is_told_to_end(number: int, code: int, tmp_
         [sys.executable, "-c", COMMAND, *arguments], env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.search(r"The playground is at (http://127\.0\.0\.1:\d+) ", line)
-        assert found, line + process.stderr.read()
+        said = ""
+        while (found := re.search(r"The playground is at (http://127\.0\.0\.1:\d+) ", said)) is None:
+            line = process.stderr.readline()
+            assert line, said  # it ended
+            said += line
         assert get(found[1]).status == 200
         assert len(list(tmp_path.glob("whorl-ui-*"))) == 1
         process.send_signal(number)
