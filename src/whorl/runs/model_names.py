@@ -116,7 +116,8 @@ def _name(given: Any, where: tuple[str | int, ...], models: dict[str, str]) -> A
     if name == text:
         return given
     if name in model_names():
-        raise SettingsError([Fault(where, "another name, as name=mine gives it: a network of the zoo has this one", quoted(name))])
+        wanted = "another name, as name=mine gives it: a network of the zoo has this one"
+        raise SettingsError([Fault(where, wanted, quoted(name))])
     if models.setdefault(name, text) != text:
         raise SettingsError([Fault(where, f"a name of its own, for {models[name]} is called so", quoted(name))])
     return "+".join((name, *layers))
