@@ -63,7 +63,7 @@ def test_tables_and_addresses_become_names() -> None:
             ["file:a/b.pt?arch=x", "file:c/b.pt?arch=x"],
             "targets[1]: expected a name of its own, for file:a/b.pt?arch=x",
         ),
-        ([{"address": "onnx:a.onnx", "name": "resnet18"}], "targets[0]: expected another name, as name=mine gives it: a network of the zoo"),
+        ([{"address": "onnx:a.onnx", "name": "resnet18"}], "targets[0]: expected another name, as name=mine gives it"),
         ([3], "targets[0]: expected text, got 3"),
     ],
 )
