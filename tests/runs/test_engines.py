@@ -28,7 +28,7 @@ def test_a_cluster_without_cpus_is_refused_at_once(tmp_path: Path, wanted: int |
     data = save_toy_images(tmp_path / "data", 2)
     ray.init(num_cpus=0, include_dashboard=False, log_to_driver=False, object_store_memory=100_000_000)
     try:
-        with pytest.raises(WhorlError, match=r"has no CPU: asked for .*worker.*, there are 0 CPUs, 0 GPUs"):
+        with pytest.raises(WhorlError, match=r"has no CPU: requested .*worker.*, there are 0 CPUs, 0 GPUs"):
             runs.run(declared(data), tmp_path / "out", device="cpu", engine="ray", workers=wanted)
     finally:
         ray.shutdown()
