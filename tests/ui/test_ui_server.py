@@ -175,7 +175,8 @@ def post(address: str, body: bytes, path: str = "/gradio_api/upload", **headers:
 
 
 def uploads() -> list[Path]:
-    return [path for path in Path(os.environ["GRADIO_TEMP_DIR"]).rglob("*") if path.is_file()]
+    # os.walk, not rglob: folders may go while they are read.
+    return [Path(folder, name) for folder, _, names in os.walk(os.environ["GRADIO_TEMP_DIR"]) for name in names]
 
 
 def begin(address: str, content: bytes, *, missing: int = 1) -> socket.socket:
