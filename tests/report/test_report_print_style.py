@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import combinations
 from pathlib import Path
@@ -23,14 +24,14 @@ BY_KIND = {one.kind: one for one in reversed(drawings(CELLS))}
 
 @pytest.mark.parametrize("one", BY_KIND.values(), ids=list(BY_KIND))
 def test_a_figure_for_print_has_its_width_small_type_and_no_title(one: Drawing) -> None:
-    before = one.figure.to_json()
+    before = json.loads(one.figure.to_json())
     for width, inches in WIDTHS.items():
         made = for_print(titled(one), width)
         assert made.layout.width == round(inches * PIXELS)
         assert made.layout.title.text is None
         assert made.layout.font.size == pytest.approx(8 * 96 / 72, abs=0.01)
         assert [trace.name for trace in made.data] == [trace.name for trace in one.figure.data]
-    assert one.figure.to_json() == before
+    assert json.loads(one.figure.to_json()) == before
 
 
 def test_pages_are_as_large_as_the_figure_with_nothing_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
