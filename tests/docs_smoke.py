@@ -114,12 +114,15 @@ class Reader:
         ) as process:
             assert process.stderr is not None
             with limited(process):
-                printed = process.stderr.readline()
-                if address := re.search(r"http://127\.0\.0\.1:\d+", printed):
+                printed, address = "", None
+                for line in process.stderr:  # it may say that it starts before it says where it is
+                    printed += line
+                    if address := re.search(r"http://127\.0\.0\.1:\d+", line):
+                        break
+                answered = False
+                if address:
                     with urllib.request.urlopen(address[0], timeout=60) as page:  # noqa: S310 - this machine's own
                         answered = page.status == 200
-                else:
-                    answered = False
                 process.send_signal(signal.SIGINT)
                 printed += process.stderr.read()
                 return Outcome(answered and process.wait() == 0, printed)
