@@ -394,9 +394,14 @@ def targets_of(folder: str, ids: Sequence[str], device: torch.device) -> Tensor:
     return torch.tensor([wanted[name] for name in ids], device=device)
 
 
-def quick(name: str, device: torch.device) -> nn.Module:
+def load(name: str, device: torch.device, weights: Path | None) -> nn.Module:
+    """A network of the zoo, its weights from a folder of ``NAME.safetensors`` where they are there."""
+    path = weights / f"{name}.safetensors" if weights else None
+    return whorl.load_model(f"file:{path}?arch={name}" if path and path.exists() else name, device=device)
+
+
+def quick(network: nn.Module, device: torch.device) -> nn.Module:
     """A source with its normalisations folded, channels last on a GPU."""
-    network = whorl.load_model(name, device=device)
     if device.type == "cuda":
         network.net.to(memory_format=torch.channels_last)
         return folded(network)
@@ -407,6 +412,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="NIPS17 folder")
+    parser.add_argument(
+        "--weights", type=Path, help="folder of NAME.safetensors, in any precision; the cache without it"
+    )
     parser.add_argument("--n", type=int, default=220, help="images to choose by; a multiple of 11 (default: 220)")
     parser.add_argument("--fresh", type=int, default=220, help="images after these, for the check")
     parser.add_argument("--targeted", type=int, default=110, help="images of the targeted search")
@@ -433,14 +441,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     both = Data.load(options.data, options.n + options.fresh, options.size, device)
     sources = options.sources.split(",")
     targets = {source: TARGETS[source][: options.targets] for source in sources}
-    networks = {name: whorl.load_model(name, device=device) for name in {n for each in targets.values() for n in each}}
-    attacked = {name: quick(name, device) for name in sources}
+    networks = {name: load(name, device, options.weights) for name in sorted({n for t in targets.values() for n in t})}
+    attacked = {name: quick(load(name, device, options.weights), device) for name in sources}
 
     def track(source: str, tag: str, rows: slice, each: Sequence[float], *, toward: bool = False) -> Track:
         data = Data(x=both.x[rows], y=both.y[rows], ids=both.ids[rows])
         panel = Panel({name: networks[name] for name in targets[source]}, data, options.views)
         wanted = targets_of(options.data, data.ids, device) if toward else None
-        network = whorl.load_model(source, device=device) if tag == "eot" else attacked[source]
+        network = load(source, device, options.weights) if tag == "eot" else attacked[source]
         return Track(source, network, panel, book, each, tag, wanted)
 
     choose, later = slice(0, options.n), slice(options.n, options.n + options.fresh)
