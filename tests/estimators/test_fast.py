@@ -137,6 +137,12 @@ def interpret(folder: Path) -> None:
         out = estimator_gpu.rotations_on_gpu(turning(shape, dtype), degrees / 360 * angles, angles)
         assert out.dtype == getattr(torch, dtype)
         np.save(folder / f"rotations {name}.npy", out.float().numpy())
+        # The same bits, whichever step it is the curve of.
+        sigmas = (1.0, degrees / 360 * angles)
+        table = estimator_gpu.bells(sigmas, angles, torch.device("cpu"))
+        for step in (1, 7):  # beyond the last it is the last
+            by_step = estimator_gpu.Steps(table, torch.tensor(step))
+            assert torch.equal(estimator_gpu.rotations_on_gpu(turning(shape, dtype), by_step, angles), out)
     small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)
     np.save(folder / "contiguous.npy", small(g).numpy())

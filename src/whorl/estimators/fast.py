@@ -155,6 +155,25 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
     return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
 
 
+def average_rotations_by_step(gradient: Tensor, sigmas: tuple[float, ...], step: Tensor, angles: int) -> Tensor:
+    """Do what :func:`average_rotations` does with one of several ``sigmas``, on a GPU that reads which.
+
+    Args:
+        gradient: (B, C, H, W), such that :func:`rotates_by_step`.
+        sigmas: standard deviations in cells, of every step.
+        step: () int64 on the gradient's device.
+        angles: cells around the circle.
+    """
+    from whorl.estimators.gpu import Steps, bells, rotations_on_gpu
+
+    return rotations_on_gpu(gradient, Steps(bells(sigmas, angles, gradient.device), step), angles)
+
+
+def rotates_by_step(gradient: Tensor, angles: int) -> bool:
+    """Whether gradients of such a size and device can be averaged by kernels that read the step."""
+    return on_gpu(gradient) and fused() and fits(gradient, angles)
+
+
 def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     height, width = gradient.shape[-2:]
     there, back = polar_sums(height, width, angles)

@@ -92,14 +92,23 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
     return _estimate(gradient, rows, columns, radii, angles)
 
 
-def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
+class Steps(NamedTuple):
+    """Bell curves of every step of an attack, and which one it is."""
+
+    table: Tensor
+    """(steps, 3) as :func:`bells` gives it."""
+    step: Tensor
+    """() int64."""
+
+
+def rotations_on_gpu(gradient: Tensor, sigma: float | Steps, angles: int) -> Tensor:
     """Do what :func:`whorl.estimators.fast.average_rotations` says.
 
     The sum around the circle is a product with a matrix, which is what a GPU is best at.
 
     Args:
         gradient: (B, C, H, W), float32, bfloat16 or float16; at most 2²² cells of the polar grid.
-        sigma: standard deviation of the bell curve, in cells around the circle.
+        sigma: standard deviation of the bell curve, in cells around the circle; or those of every step.
         angles: cells around the circle.
 
     Returns:
@@ -112,10 +121,13 @@ def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     with _device_of(x), torch.autocast(x.device.type, enabled=False), torch.no_grad():
         # In one launch, and every time: a cache would have to outlive the graphs that read from it.
         matrix = torch.empty(angles, angles, dtype=how.dtype, device=x.device)
-        rounds = math.ceil(6 * sigma / angles)
-        kernels.fill_turns[(angles,)](
-            matrix, 0.5 / sigma**2, 1 / _whole_bell(sigma), rounds, angles, _power_of_two(angles), num_warps=4
-        )
+        sizes = (angles, _power_of_two(angles))
+        if isinstance(sigma, Steps):
+            kernels.fill_turns_of_step[(angles,)](
+                matrix, sigma.table, sigma.step, len(sigma.table), *sizes, num_warps=4
+            )
+        else:
+            kernels.fill_turns[(angles,)](matrix, *_bell(sigma, angles), *sizes, num_warps=4)
         polar = _blur_around(_blur_image(x, how, (1.0,), (1.0,)), how, (1.0,))
         rotated = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
         return _leave_polar(rotated, how, (1.0,), torch.empty_like(x))
@@ -129,6 +141,18 @@ def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights,
             return _blur_alone(x, how, rows, columns)
         polar = _blur_around(_blur_image(x, how, rows, columns), how, angles)
         return _leave_polar(polar, how, radii, torch.empty_like(x))
+
+
+@lru_cache(maxsize=64)
+def bells(sigmas: tuple[float, ...], angles: int, device: torch.device) -> Tensor:
+    """What the kernels have to know of bell curves around a circle: (len(sigmas), 3) float32."""
+    with torch.inference_mode(False):  # it outlives the mode it is first needed in
+        return torch.tensor([_bell(sigma, angles) for sigma in sigmas], dtype=torch.float32, device=device)
+
+
+def _bell(sigma: float, angles: int) -> tuple[float, float, int]:
+    """Steepness of a bell curve, what it is divided by, and how often it goes around the circle."""
+    return 0.5 / sigma**2, 1 / _whole_bell(sigma), math.ceil(6 * sigma / angles)
 
 
 def _whole_bell(sigma: float) -> float:

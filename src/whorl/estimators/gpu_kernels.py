@@ -200,9 +200,8 @@ def blur_around(
             tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
 
 
-@triton.jit(do_not_specialize=["steepness", "share", "rounds"])
-def fill_turns(out, steepness, share, rounds, angles: tl.constexpr, block: tl.constexpr):
-    """Write the (angles, angles) weights of a bell curve around the circle: those of a turn from column to row."""
+@triton.jit
+def _fill_row(out, steepness, share, rounds, angles: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0)
     column = tl.arange(0, block)
     total = tl.zeros((block,), tl.float32)
@@ -210,6 +209,19 @@ def fill_turns(out, steepness, share, rounds, angles: tl.constexpr, block: tl.co
         away = (row - column + turn * angles).to(tl.float32)
         total += tl.exp(-away * away * steepness)
     tl.store(out + row * angles + column, (total * share).to(out.dtype.element_ty), mask=column < angles)
+
+
+@triton.jit(do_not_specialize=["steepness", "share", "rounds"])
+def fill_turns(out, steepness, share, rounds, angles: tl.constexpr, block: tl.constexpr):
+    """Write the (angles, angles) weights of a bell curve around the circle: those of a turn from column to row."""
+    _fill_row(out, steepness, share, rounds, angles, block)
+
+
+@triton.jit(do_not_specialize=["steps"])
+def fill_turns_of_step(out, table, step, steps, angles: tl.constexpr, block: tl.constexpr):
+    """Do the same with the bell curve of a step: ``table`` has three numbers for each, ``step`` says which."""
+    at = table + 3 * tl.minimum(tl.load(step), steps - 1)
+    _fill_row(out, tl.load(at), tl.load(at + 1), tl.load(at + 2).to(tl.int32), angles, block)
 
 
 @triton.jit
