@@ -1,4 +1,4 @@
-"""Compressed and shared gradients by kernels against their formulas in float64, in Triton's interpreter; and what records.
+"""Compressed and shared gradients by kernels against their formulas in float64; in Triton's interpreter.
 
 Triton decides at its import whether it interprets, so this file is run once more, as a program.
 """

@@ -122,14 +122,16 @@ class Backward(Record):
         """
         names = {module: name for name, module in model.named_modules()}
         branches = residual_branches(model, x) if self.skip < 1 else ()
-        rectifiers = [module for module in names if isinstance(module, _RECTIFIERS)] if self.rectifier is not None else []
+        rectifiers = (
+            [module for module in names if isinstance(module, _RECTIFIERS)] if self.rectifier is not None else []
+        )
         late = rectifiers[round(self.late * len(rectifiers)) :]
         return Sites(*(tuple(names[module] for module in modules) for modules in (branches, late)))
 
     def check_branches(self, model: nn.Module, sites: Sites) -> None:
         """Warn of a network without residual branches, in which the skip factor changes nothing."""
         if self.skip < 1 and not sites.branches:
-            warnings.warn(_without_branches(model, self), stacklevel=7)
+            warnings.warn(_without_branches(model, self), stacklevel=9)
 
     def hook(self, model: nn.Module, sites: Sites) -> None:
         """Change a network's backward pass there; for good, so pass a copy."""

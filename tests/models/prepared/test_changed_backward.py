@@ -1,4 +1,4 @@
-"""A prepared network's changed backward pass against the same changes by hooks on a copy; in float64, then as it is used."""
+"""A prepared network's changed backward pass against the same changes by hooks on a copy."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_gradient_of_an_activation_from_its_result(act: Activation, width: int) 
 
 def smooth_by_definition(x: Tensor, act: Activation, sharpness: float) -> Tensor:
     """Derivative of x·sigmoid(βx) at zero, and at six of the same from the other side: by autograd, in float64."""
-    slopes = []
+    slopes: list[Tensor] = []
     for z in (x, 6 - x):
         leaf = z.detach().double().requires_grad_()
         slopes += torch.autograd.grad((leaf * torch.sigmoid(sharpness * leaf)).sum(), leaf)

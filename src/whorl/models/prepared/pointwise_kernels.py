@@ -38,9 +38,7 @@ def _bias_act(
     tl.store(out + (pixel[:, None] * row_out + channel[None, :]), value.to(out.dtype.element_ty), mask=inside)
 
 
-def bias_act(
-    x: Tensor, bias: Tensor, residual: Tensor | None, out: Tensor, act: str, before: Tensor | None
-) -> None:
+def bias_act(x: Tensor, bias: Tensor, residual: Tensor | None, out: Tensor, act: str, before: Tensor | None) -> None:
     """See :func:`whorl.models.prepared.pointwise.bias_act`; pixels follow each other evenly in all of them."""
     pixels, block_p, block_c, grid = tiles(x)
     more = out if residual is None else residual

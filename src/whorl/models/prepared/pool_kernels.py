@@ -117,9 +117,7 @@ def _average_pool_backward(
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
 
 
-def average_pool(
-    x: Tensor, pool: Pool, bias: Tensor | None, out: Tensor, act: str, before: Tensor | None
-) -> None:
+def average_pool(x: Tensor, pool: Pool, bias: Tensor | None, out: Tensor, act: str, before: Tensor | None) -> None:
     """See :func:`whorl.models.prepared.pointwise.average_pool`; pixels are evenly spaced in ``x`` and ``out``."""
     _, channels, height, width = x.shape
     rows, columns = out.shape[2:]
