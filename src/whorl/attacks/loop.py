@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Model, forward, network_dtype
-from whorl.attacks.objectives import Goal, Loss, find_loss
+from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
 from whorl.progress import WORK, count_work
 from whorl.randomness import substream
@@ -146,7 +146,7 @@ def take_steps(attack: GradientAttack, x: Tensor, eps: Tensor, alpha: Tensor | f
 
 def sampled_gradient(attack: GradientAttack, model: Model, goal: Goal) -> SampledGradient:
     """The gradient that an attack follows."""
-    return SampledGradient(model, goal, find_loss(attack.loss), attack.input, attack.samples, attack.chunk)
+    return SampledGradient(model, goal, attack.loss, attack.input, attack.samples, attack.chunk)
 
 
 class SampledGradient:
@@ -164,7 +164,7 @@ class SampledGradient:
         self,
         model: Model,
         goal: Goal,
-        loss: Loss,
+        loss: LossName | Loss,
         transform: InputTransform,
         samples: int,
         chunk: int | None,
