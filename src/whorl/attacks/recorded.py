@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whorl.attacks.contract import Model
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import Made, SampledGradient, UnderAttack, planned_input, step_by_step, take_steps
-from whorl.attacks.objectives import Goal, find_loss
+from whorl.attacks.objectives import Goal
 from whorl.attacks.step import State
 from whorl.attacks.step_gpu import move_in_place
 from whorl.estimators import Chain, Estimator, at_step, following
@@ -84,9 +84,7 @@ class BufferedStep:
         narrow = torch.bfloat16 if buffers.x.is_cuda and getattr(attack.input, "short", False) else None
         # It stays where it is, and takes over the plans of other batches.
         self.plan = planned_input(attack, buffers.keys)
-        self.gradient = SampledGradient(
-            network, goal, find_loss(attack.loss), self.plan, attack.samples, chunk, narrow=narrow
-        )
+        self.gradient = SampledGradient(network, goal, attack.loss, self.plan, attack.samples, chunk, narrow=narrow)
         self.step = take_steps(attack, buffers.x, buffers.eps, buffers.alpha)
         # A loop is found again by the parts that it holds.
         self.estimator = self.step.estimator

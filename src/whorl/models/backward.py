@@ -90,10 +90,11 @@ class Backward(Record):
                 f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
                 "Pass the network itself, or backward=Backward()."
             )
-        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        if scripted(model):
             raise WhorlError(
                 "a source whose backward pass is changed must not be a ScriptModule: it takes no hooks. "
-                "Pass the network that it was scripted from, or backward=Backward()."
+                "Pass the network that it was scripted from, or leave its backward pass as it is, with "
+                "backward=Backward() in Python and --set backward={} on the command line."
             )
         # Compiled code does not look for hooks: it would miss ours, or keep them.
         eager = torch.compiler.set_stance("force_eager") if compiled(model) else nullcontext()
@@ -142,6 +143,11 @@ class Backward(Record):
             assert self.rectifier is not None  # noqa: S101 - else there were no sites
             rectifier.inplace = False  # type: ignore[assignment]  # it keeps its input
             _hook(rectifier, _on_rectifier(rectifier, self.rectifier))
+
+
+def scripted(model: object) -> bool:
+    """Whether a model is a ScriptModule, or holds one, so that its backward pass cannot be changed."""
+    return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
 Change = Callable[[Tensor, Any], Any]
