@@ -274,6 +274,13 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
     assert loops[0] is not loops[1]
     assert len(kept.loops) == 3
     assert loop_for(attack, kept, x, targeted=False) is first
+    # A chain that suits itself to ε is another object every time, of the same parts.
+    suited = attack.with_(estimator=whorl.Chain(whorl.AffineInvariant(), whorl.RotationInvariant(at_eps=0.1)), eps=0.05)
+    wider = suited.with_(eps=0.06)
+    both = [loop_for(one, kept, x, targeted=False) for one in (suited, wider)]
+    assert both[0] is not both[1]
+    assert all(loop_for(a, kept, x, targeted=False) is b for a, b in zip((suited, wider), both, strict=True))
+    loops += both
     # They take turns, so that one set of buffers does for a shape; it goes with the last of them.
     assert all(loop.buffers is first.buffers for loop in loops)
     assert loop_for(attack, kept, x[:2], targeted=False).buffers is not first.buffers
@@ -282,7 +289,7 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
         loop_for(attack.with_(estimator=other), kept, x, targeted=False)
     assert len(kept.loops) == 8
     assert loop_for(attack, kept, x, targeted=False) is not first
-    del first, loops
+    del first, loops, both
     kept.loops.clear()
     assert not _BUFFERS
 

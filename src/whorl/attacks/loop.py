@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Model, forward, network_dtype
-from whorl.attacks.objectives import Goal, Loss, find_loss
+from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
 from whorl.progress import WORK, count_work
 from whorl.randomness import substream
@@ -148,7 +148,7 @@ def take_steps(attack: GradientAttack, x: Tensor, eps: Tensor, alpha: Tensor | f
 def sampled_gradient(attack: GradientAttack, model: Model, batch: UnderAttack) -> SampledGradient:
     """The gradient that an attack follows on a batch."""
     transform = planned_input(attack, batch.keys)
-    return SampledGradient(model, batch.goal, find_loss(attack.loss), transform, attack.samples, attack.chunk)
+    return SampledGradient(model, batch.goal, attack.loss, transform, attack.samples, attack.chunk)
 
 
 def planned_input(attack: GradientAttack, keys: Tensor) -> InputTransform:
@@ -176,7 +176,7 @@ class SampledGradient:
         self,
         model: Model,
         goal: Goal,
-        loss: Loss,
+        loss: LossName | Loss,
         transform: InputTransform,
         samples: int,
         chunk: int | None,

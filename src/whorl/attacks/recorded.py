@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from whorl.attacks.contract import Model
 from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import Made, SampledGradient, UnderAttack, planned_input, step_by_step, take_steps
-from whorl.attacks.objectives import Goal, find_loss
+from whorl.attacks.objectives import Goal
 from whorl.attacks.step import State
 from whorl.attacks.step_gpu import move_in_place
-from whorl.estimators import at_step, following
+from whorl.estimators import Chain, Estimator, at_step, following
 from whorl.models.prepared.graph import Recorded, searching, turns
 from whorl.models.prepared.network import Kept, forget, prepared
 from whorl.progress import count_work
@@ -84,13 +84,13 @@ class BufferedStep:
         narrow = torch.bfloat16 if buffers.x.is_cuda and getattr(attack.input, "short", False) else None
         # It stays where it is, and takes over the plans of other batches.
         self.plan = planned_input(attack, buffers.keys)
-        self.gradient = SampledGradient(
-            network, goal, find_loss(attack.loss), self.plan, attack.samples, chunk, narrow=narrow
-        )
+        self.gradient = SampledGradient(network, goal, attack.loss, self.plan, attack.samples, chunk, narrow=narrow)
         self.step = take_steps(attack, buffers.x, buffers.eps, buffers.alpha)
-        whole = following(self.step.estimator, buffers.step, attack.steps, buffers.x)
+        # A loop is found again by the parts that it holds.
+        self.estimator = self.step.estimator
+        whole = following(self.estimator, buffers.step, attack.steps, buffers.x)
         self.changes = whole is None
-        self.step.estimator = whole or self.step.estimator
+        self.step.estimator = whole or self.estimator
         self.found: Tensor | None = None
 
     def replan(self) -> None:
@@ -222,7 +222,8 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
     size = roomy(len(x))
     # By identity where equality is not enough: an estimator does not compare its own weights. The loop holds the
     # attack, and so its parts, for as long as it is kept.
-    parts = (id(attack.bound_estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
+    estimator = _identity(attack.bound_estimator)
+    parts = (estimator, id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
     settings = (attack.chunk, attack.fast, attack.cooling, _fixed_steps(attack), targeted)
     key = (*parts, *settings, size, tuple(x.shape[1:]), x.dtype, x.device)
     with turns(x.device).lock:
@@ -234,6 +235,11 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
         kept.loops.move_to_end(key)
         loop: Loop = kept.loops[key]
         return loop
+
+
+def _identity(estimator: Estimator) -> object:
+    """What two estimators share only where they are the same: a chain is made anew for each ε, of the same parts."""
+    return tuple(map(_identity, estimator.parts)) if isinstance(estimator, Chain) else id(estimator)
 
 
 def roomy(count: int) -> int:
@@ -284,7 +290,7 @@ def run_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
 def _run(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
     kept = prepared(model, attack.source_backward) if batch.x.dtype == torch.float32 else None
     if kept is None or kept.network is None:
-        with attack.source_backward.applied(model, batch.x) as source:
+        with attack.changed(model, batch.x) as source:
             return step_by_step(attack, source, batch)
     if not recordable(attack):
         return step_by_step(attack, kept.network, batch)

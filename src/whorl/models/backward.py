@@ -85,10 +85,11 @@ class BackwardRule(Record):
                 f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
                 "Pass the network itself, or backward=Backward()."
             )
-        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        if scripted(model):
             raise WhorlError(
                 "a source whose backward pass is changed must not be a ScriptModule: it takes no hooks. "
-                "Pass the network that it was scripted from, or backward=Backward()."
+                "Pass the network that it was scripted from, or leave its backward pass as it is, with "
+                "backward=Backward() in Python and --set backward={} on the command line."
             )
         # Compiled code does not look for hooks: it would miss ours, or keep them.
         eager = torch.compiler.set_stance("force_eager") if compiled(model) else nullcontext()
@@ -174,7 +175,7 @@ class Backward(BackwardRule):
     @property
     def changes(self) -> bool:  # type: ignore[override]  # follows from the numbers
         """Whether anything is changed at all."""
-        return self != Backward(late=self.late, relative=self.relative)
+        return self.skip < 1 or self.rectifier is not None or self.join < 1 or self.pool > 0
 
     def of(self, shown: Structure) -> Backward:  # noqa: ARG002 - the same whatever the network
         """Itself."""
@@ -237,6 +238,11 @@ def hook(model: nn.Module, sites: Sites) -> None:
     # After the rectifiers: a branch may end in one, whose hook replaces its output.
     for name, factor in sites.branches:
         _hook(model.get_submodule(name), _on_branch(factor))
+
+
+def scripted(model: object) -> bool:
+    """Whether a model is a ScriptModule, or holds one, so that its backward pass cannot be changed."""
+    return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
 Change = Callable[[Tensor, Any], Any]

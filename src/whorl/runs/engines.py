@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from whorl.errors import WhorlError, unknown_name
+from whorl.evaluation import check_recognised, recognised
 from whorl.progress import Progress, listening
+from whorl.runs.images import HashedImage
 from whorl.runs.networks import Networks
 from whorl.runs.plan import Plan, Task
 from whorl.runs.ray_cluster import run_on_ray
 from whorl.runs.worker import Orders, Worker
+
+_CHECKING = "checking the sources"
 
 Engine = Callable[[Orders, Sequence[Task], Networks, int | None], Iterator[int]]
 """Called with the orders, tasks, the networks of this process and a number of workers (None lets the engine choose).
@@ -39,6 +43,50 @@ def find_engine(name: str) -> Engine:
     if name.lower() not in ENGINES:
         raise unknown_name("engine", name, ENGINES, hint="Expected local or ray.")
     return ENGINES[name.lower()]
+
+
+def check_sources(plan: Plan, left: Sequence[Task], orders: Orders, networks: Networks, progress: Progress) -> None:
+    """Refuse a source that recognises none of the clean images, before anything is crafted on it.
+
+    It sees images as they are, until it recognises one. A network that is queried is not shown any, nor is one of which
+    a part is done already: what came of them is counted in the end.
+
+    Args:
+        plan: all that is to be done.
+        left: what of it is still to be done.
+        orders: how images are read.
+        networks: of this process.
+        progress: called with each source.
+
+    Raises:
+        WhorlError: which source.
+    """
+    waiting = {task.key for task in left if task.make}
+    by_source: dict[str, list[Task]] = {}
+    for task in plan.tasks:
+        if task.variant.attack is not None and not task.variant.attack.black_box:
+            by_source.setdefault(task.variant.source, []).append(task)
+    fresh = {name: tasks for name, tasks in by_source.items() if all(task.key in waiting for task in tasks)}
+    for place, (name, tasks) in enumerate(fresh.items()):
+        progress(_CHECKING, place, len(fresh))
+        chunks = {task.clean_key or task.key: task.images for task in tasks}.values()
+        if not _recognises_any(name, chunks, orders, networks):
+            check_recognised(name, 0)
+        progress(_CHECKING, place + 1, len(fresh))
+
+
+def _recognises_any(name: str, chunks: Iterable[tuple[HashedImage, ...]], orders: Orders, networks: Networks) -> bool:
+    """Whether a source recognises an image; also where none can be read, which is said in the end, with the reason."""
+    any_read = False
+    for images in chunks:
+        batch = orders.images.read(images)
+        if not batch.ids:
+            continue
+        any_read = True
+        x, y = batch.x.to(networks.device), batch.y.to(networks.device)
+        if bool(recognised({name: networks.source(name)}, x, y, ids=batch.ids).any()):
+            return True
+    return not any_read
 
 
 class Interrupted(KeyboardInterrupt):

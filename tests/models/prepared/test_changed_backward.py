@@ -250,15 +250,20 @@ def classifier(name: str = "residual", *, seed: int = 0, size: int = 24) -> whor
     return whorl.Classifier.from_module(stirred(NETS[name]()).float(), size=size, mean=MEAN, std=STD)
 
 
+def check_changed(made: nn.Module, model: nn.Module, x: Tensor) -> None:
+    """Hold a prepared network in bfloat16 against the model itself, changed by hooks."""
+    with BEST.applied(model, x) as changed:
+        expected = answers(changed, x)
+    for ours, theirs, most in zip(answers(made, x), expected, (0.02, 0.05), strict=True):
+        assert distance(ours, theirs) < most
+
+
 def test_a_prepared_classifier_has_the_changed_gradient() -> None:
     clf, x = classifier(), random_images(3, height=24, width=24)
     kept = prepared(clf, BEST)
     assert kept is not None
     assert kept.network is not None
-    with BEST.applied(clf, x) as changed:
-        expected = answers(changed, x)
-    for ours, theirs, most in zip(answers(kept.network, x), expected, (0.02, 0.05), strict=True):
-        assert distance(ours, theirs) < most
+    check_changed(kept.network, clf, x)
     plain = prepared(clf)
     assert plain is not None
     assert plain is not kept
@@ -293,10 +298,7 @@ def test_an_ensemble_of_mixed_sizes(fuse: Any) -> None:
     kept = prepared(both, BEST)
     assert kept is not None
     assert kept.network is not None
-    with BEST.applied(both, x) as changed:
-        expected = answers(changed, x)
-    for ours, theirs, most in zip(answers(kept.network, x), expected, (0.02, 0.05), strict=True):
-        assert distance(ours, theirs) < most
+    check_changed(kept.network, both, x)
 
 
 def test_a_network_without_branches_is_said_to_have_none_once() -> None:
