@@ -80,14 +80,20 @@ def main() -> None:
         model = whorl.load_model(name)
         photographs = spreads(model, data.x)
         mean = photographs.square().mean(0).sqrt()
-        print(f"{name}: {len(mean)} rectifiers, spreads {mean.min():.2f} to {mean.max():.2f}, "
-              f"late half {mean[len(mean) // 2:].mean():.2f}", flush=True)
+        print(
+            f"{name}: {len(mean)} rectifiers, spreads {mean.min():.2f} to {mean.max():.2f}, "
+            f"late half {mean[len(mean) // 2 :].mean():.2f}",
+            flush=True,
+        )
         print("   ", " ".join(f"{v:.2f}" for v in mean.tolist()))
         single = (photographs / mean).log2()
         print(f"    one photograph     {single.mean():+.3f}  ±{single.std():.3f}")
         for probe, make in PROBES.items():
             ratio = (spreads(model, make(4, model.size)).square().mean(0).sqrt() / mean).log2()
-            print(f"    {probe:18s} {ratio.mean():+.3f}  ±{ratio.std():.3f}  late {ratio[len(ratio) // 2:].mean():+.3f}  {ratio.min():+.2f} {ratio.max():+.2f}", flush=True)
+            print(
+                f"    {probe:18s} {ratio.mean():+.3f}  ±{ratio.std():.3f}  late {ratio[len(ratio) // 2 :].mean():+.3f}  {ratio.min():+.2f} {ratio.max():+.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

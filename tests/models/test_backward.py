@@ -91,7 +91,10 @@ def test_late_leaves_the_first_rectifiers(x: Tensor) -> None:
 
 def test_a_relative_sharpness_is_in_units_of_each_rectifiers_spread() -> None:
     """Two rectifiers, the second a hundred times as wide; literal spreads of what the probe gives."""
-    net, x = nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1, bias=False), nn.ReLU6()).double(), random_images(3, 2, 6, 8).double()
+    net, x = (
+        nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1, bias=False), nn.ReLU6()).double(),
+        random_images(3, 2, 6, 8).double(),
+    )
     nn.init.constant_(net[1].weight, 50.0)
     shown = probe(2, (6, 8)).double()
     inner = 50 * shown.sum(1, keepdim=True).expand_as(shown)

@@ -222,7 +222,9 @@ class Backward(BackwardRule):
             warned.add(self)
             what = "branch of the kind" if nowhere else "max pool"
             name = getattr(model, "name", "") or type(model).__name__
-            warnings.warn(f"{name} has no {what} that {self!r} acts on: its gradient is the plain one there.", stacklevel=9)
+            warnings.warn(
+                f"{name} has no {what} that {self!r} acts on: its gradient is the plain one there.", stacklevel=9
+            )
 
 
 def hook(model: nn.Module, sites: Sites) -> None:
@@ -309,7 +311,9 @@ def soft_step(x: Tensor, sharpness: float) -> Tensor:
     return gate * (1 + z * (1 - gate))
 
 
-def shared_pool(x: Tensor, out: Tensor, share: float, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> Tensor:
+def shared_pool(
+    x: Tensor, out: Tensor, share: float, kernel: Any, stride: Any, padding: Any, ceil_mode: bool
+) -> Tensor:
     """The result ``out`` of max pooling ``x``, with a share of its gradient for all pixels of each window alike.
 
     What would go to pixels outside the image is lost.

@@ -156,7 +156,7 @@ class _Watch(TorchFunctionMode):
             self.attention = True
         out = func(*args, **(kwargs or {}))
         if operands:
-            self.additions.append(_Addition(*operands, sum=out.grad_fn))
+            self.additions.append(_Addition(operands[0], operands[1], out.grad_fn))
         return out
 
 

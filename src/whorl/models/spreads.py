@@ -41,7 +41,8 @@ def probe(channels: int, size: Sequence[int]) -> Tensor:
         field = torch.fft.irfft2(torch.fft.rfft2(white) / frequency**_POWER, s=(height, width))
         field = field / field.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(1e-12)
         mixed = _SHARED**0.5 * field[:, :1] + (1 - _SHARED) ** 0.5 * field[:, 1:]
-        return (_MEAN + _STD * mixed).clamp(0, 1).float()
+        image: Tensor = (_MEAN + _STD * mixed).clamp(0, 1).float()
+    return image
 
 
 def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tensor) -> dict[nn.Module, float]:

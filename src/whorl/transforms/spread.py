@@ -101,7 +101,6 @@ class SpreadAffine(RandomAffine):
             points = points.index_copy(0, torch.tensor(far, device=table.device), self._design(table[far]))
         return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
 
-
     def _design(self, table: Tensor) -> Tensor:
         return _DESIGNS[self.design](table, self.dimensions)
 

@@ -155,7 +155,9 @@ NETS: dict[str, Callable[[], nn.Module]] = {
         nn.Conv2d(3, 6, 7, 2, 3), nn.BatchNorm2d(6), nn.ReLU(), Basic(6, 6), nn.Dropout(), Basic(6, 8, stride=2)
     ),
     "inverted": lambda: net_of(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU6(), Inverted(6), Inverted(6)),
-    "concatenated": lambda: net_of(nn.Conv2d(3, 12, 3, 2), nn.ReLU6(), Concatenated(12), nn.MaxPool2d(3, 2, ceil_mode=True), Concatenated(46)),
+    "concatenated": lambda: net_of(
+        nn.Conv2d(3, 12, 3, 2), nn.ReLU6(), Concatenated(12), nn.MaxPool2d(3, 2, ceil_mode=True), Concatenated(46)
+    ),
     "tokens": Tokens,
     "black box": Outer,
     "nested": lambda: net_of(nn.Conv2d(3, 6, 3, 2), nn.ReLU(), Nested(), Nested()),
@@ -275,7 +277,9 @@ def test_a_prepared_classifier_has_the_changed_gradient() -> None:
     assert not any(module._forward_hooks for module in clf.modules())
 
 
-@pytest.mark.parametrize("wrong", [Sites(), Sites(rectifiers=(("net.2", 2.0), ("net.3.act", 2.0), ("net.5.act", 2.0)))], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", [Sites(), Sites(rectifiers=(("net.2", 2.0), ("net.3.act", 2.0), ("net.5.act", 2.0)))], ids=repr
+)
 def test_a_rewrite_that_changes_something_else_is_refused(wrong: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     clf = classifier()
 

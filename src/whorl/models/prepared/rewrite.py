@@ -262,7 +262,9 @@ def trace(net: nn.Module, changes: Sites = UNCHANGED) -> fx.GraphModule | None:
     """
     _replace(net, {name: _rectifier(net.get_submodule(name), sharpness) for name, sharpness in changes.rectifiers})
     pools = {name: (net.get_submodule(name), share) for name, share in changes.pools}
-    made = {name: shared for name, (pool, share) in pools.items() if (shared := shared_max_pool(pool, share)) is not None}
+    made = {
+        name: shared for name, (pool, share) in pools.items() if (shared := shared_max_pool(pool, share)) is not None
+    }
     _replace(net, made)
     hook(net, Sites(pools=tuple(pool for pool in changes.pools if pool[0] not in made)))
     branches = {net.get_submodule(name): (name, factor) for name, factor in changes.branches}
