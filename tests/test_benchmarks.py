@@ -97,6 +97,21 @@ def test_precision(tmp_path: Path) -> None:
         assert f"{target['what']}: {target['value']:.2f}" in printed
 
 
+def test_end_to_end(tmp_path: Path) -> None:
+    printed, results = run("end_to_end.py", tmp_path, "--attack", "fgsm", "--source", "mobilenet_v2", "--limit", "3")
+    assert results["metadata"].keys() >= DESCRIBED
+    made, crafted = results["results"]
+    assert [made["command"], crafted["command"]] == ["whorl run", "whorl attack"]
+    assert made["pixels_sha256"] == crafted["pixels_sha256"]  # the same images, whichever command
+    assert len(made["rates_sha256"]) == 1
+    for row in (made, crafted):
+        assert row["command"] in printed
+        assert len(row["samples_s"]) == results["metadata"]["repeats"]
+        assert {"crafting", "storing"} <= row["main_thread_s"].keys() | row["other_threads_s"].keys()
+        # Seen from beside it, the main thread is always somewhere: its stages make up the round.
+        assert sum(row["main_thread_s"].values()) == pytest.approx(row["samples_s"][0], rel=0.2)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What they share
 
