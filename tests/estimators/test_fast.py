@@ -27,6 +27,7 @@ from reference import Array, noise, relative_error
 from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.estimators import fast as estimator
 from whorl.estimators import gpu as estimator_gpu
+from whorl.estimators import rotations_gpu
 from whorl.estimators.cpu import _across_lines
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
@@ -98,13 +99,25 @@ CASES = [
 ]
 
 
-ROTATIONS: dict[str, tuple[tuple[int, ...], str, float]] = {
-    "narrow": ((2, 3, 12, 14), "float32", 5.0),
-    "wide": ((1, 1, 13, 7), "float32", 90.0),
-    "two groups": ((11, 3, 6, 6), "float32", 20.0),
-    "bfloat16": ((2, 3, 9, 12), "bfloat16", 20.0),
-    "float16": ((1, 2, 10, 10), "float16", 20.0),
-    "a line": ((1, 1, 1, 8), "float32", 20.0),
+# Shape, dtype, degrees; by what name the kernels sum them: so many taps, or terms of the Fourier series.
+ROTATIONS: dict[str, tuple[tuple[int, int, int, int], str, float]] = {
+    "7 taps": ((2, 3, 12, 14), "float32", 5.0),
+    "15 taps": ((1, 3, 20, 9), "float32", 9.0),
+    "31 taps": ((1, 1, 11, 40), "float32", 10.0),
+    "63 taps": ((1, 1, 188, 3), "float32", 2.6),
+    "7 taps, bfloat16": ((1, 1, 9, 12), "bfloat16", 8.0),
+    "31 taps, in two groups": ((11, 3, 16, 6), "float32", 25.0),
+    "16 terms": ((1, 1, 13, 17), "float32", 90.0),
+    "16 terms, all around": ((2, 3, 12, 14), "float32", 180.0),
+    "16 terms, in two groups": ((11, 3, 6, 6), "float32", 120.0),
+    "16 terms, a full group": ((11, 3, 16, 15), "float32", 60.0),
+    "16 terms, bfloat16": ((2, 3, 9, 12), "bfloat16", 70.0),
+    "16 terms, bfloat16 in two groups": ((11, 3, 12, 9), "bfloat16", 70.0),
+    "16 terms, float16": ((1, 2, 10, 10), "float16", 100.0),
+    "16 terms, a line": ((1, 1, 1, 8), "float32", 130.0),
+    "32 terms": ((1, 3, 50, 21), "float32", 10.1),
+    "64 terms": ((1, 1, 96, 6), "float32", 5.2),
+    "128 terms": ((1, 1, 4, 384), "float32", 2.6),
 }
 
 
@@ -132,9 +145,18 @@ def interpret(folder: Path) -> None:
         assert launched == before + 1, f"{case} did not take the fused way"
         assert out.dtype == case.gradient().dtype
         np.save(folder / f"{number}.npy", out.float().numpy())
+    how: list[str] = []
+    chosen = rotations_gpu.summed
+
+    def noted(*arguments: Any) -> Any:
+        curve = chosen(*arguments)
+        how.append("nothing" if curve is None else f"{curve.terms} terms" if curve.terms else f"{len(curve.taps)} taps")
+        return curve
+
+    vars(rotations_gpu)["summed"] = noted
     for name, (shape, dtype, degrees) in ROTATIONS.items():
-        angles = -(-2 * max(shape[-2:]) // 16) * 16
-        out = estimator_gpu.rotations_on_gpu(turning(shape, dtype), degrees / 360 * angles, angles)
+        out = RotationInvariant(degrees=degrees)(turning(shape, dtype))
+        assert how.pop() == name.partition(",")[0], name
         assert out.dtype == getattr(torch, dtype)
         np.save(folder / f"rotations {name}.npy", out.float().numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
@@ -178,7 +200,7 @@ def test_the_kernels_equal_the_literal_sums(number: int, interpreted: Path) -> N
 
 @needs_triton
 @pytest.mark.parametrize("name", ROTATIONS)
-def test_rotations_by_matrix_products_equal_the_literal_sums(name: str, interpreted: Path) -> None:
+def test_fused_rotations_equal_the_literal_sums(name: str, interpreted: Path) -> None:
     shape, dtype, degrees = ROTATIONS[name]
     out = torch.from_numpy(np.load(interpreted / f"rotations {name}.npy"))
     expected = reference.rotation_average(turning(shape, dtype).double().numpy(), degrees)

@@ -54,7 +54,7 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     if whole or not fits(gradient, max(gradient.shape[-2:]) if polar_kernel else 0):
         return None
     short = trimmed if torch.compiler.is_compiling() else _trimmed_before
-    least = _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
+    least = _unfelt(gradient)
     rows, columns = short(still.rows, least), short(still.columns, least)
     radii = short(polar_kernel.rows, least) if polar_kernel else ()
     angles = short(polar_kernel.columns, least) if polar_kernel else ()
@@ -71,6 +71,10 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     from whorl.estimators.cpu import estimate_on_cpu
 
     return estimate_on_cpu(gradient, rows, columns, radii, angles)
+
+
+def _unfelt(gradient: Tensor) -> float:
+    return _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
 
 
 def trimmed(weights: Weights, share: float = _UNFELT) -> Weights:
@@ -149,9 +153,9 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
     if on_gpu(gradient):
         if not fused():
             return None
-        from whorl.estimators.gpu import rotations_on_gpu
+        from whorl.estimators.rotations_gpu import rotations_on_gpu
 
-        return rotations_on_gpu(gradient, sigma, angles)
+        return rotations_on_gpu(gradient, sigma, angles, _unfelt(gradient))
     return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
 
 

@@ -200,18 +200,6 @@ def blur_around(
             tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
 
 
-@triton.jit(do_not_specialize=["steepness", "share", "rounds"])
-def fill_turns(out, steepness, share, rounds, angles: tl.constexpr, block: tl.constexpr):
-    """Write the (angles, angles) weights of a bell curve around the circle: those of a turn from column to row."""
-    row = tl.program_id(0)
-    column = tl.arange(0, block)
-    total = tl.zeros((block,), tl.float32)
-    for turn in range(-rounds - 1, rounds + 2):
-        away = (row - column + turn * angles).to(tl.float32)
-        total += tl.exp(-away * away * steepness)
-    tl.store(out + row * angles + column, (total * share).to(out.dtype.element_ty), mask=column < angles)
-
-
 @triton.jit
 def blur_outwards(
     polar,
