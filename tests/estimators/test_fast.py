@@ -24,10 +24,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import reference
 from estimator_cases import Kernel, gaussian, own, uniform
 from reference import Array, noise, relative_error
-from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant, rotations_gpu
 from whorl.estimators import fast as estimator
 from whorl.estimators import gpu as estimator_gpu
-from whorl.estimators import rotations_gpu
 from whorl.estimators.cpu import _across_lines
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
@@ -330,18 +329,34 @@ def test_on_a_gpu_the_fused_estimate_equals_plain_torch(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("degrees", [1.6, 32.0])
+@pytest.mark.parametrize("degrees", [0.4, 1.6, 2.3, 3.2, 7.2, 32.0, 180.0])
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(64, 3, 299, 299), (3, 1, 97, 131), (5, 3, 224, 160)], ids=str)
 def test_on_a_gpu_fused_rotations_equal_plain_torch(
-    degrees: float, dtype: str, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], degrees: float, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimator, "_FUSED", True)
     est = RotationInvariant(degrees=degrees)
-    g = torch.randn(64, 3, 299, 299, device="cuda").to(getattr(torch, dtype))
+    g = torch.randn(shape, device="cuda").to(getattr(torch, dtype))
     out, expected = est(g), est(g.double())
     assert out.dtype == g.dtype
     assert float((out.double() - expected).norm() / expected.norm()) < 2 * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("degrees", [1.6, 3.2, 7.2, 32.0])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_the_batch_does_not_change_a_bit_of_fused_rotations(degrees: float) -> None:
+    g, est = torch.randn(64, 3, 299, 299, device="cuda"), RotationInvariant(degrees=degrees)
+    for count in (1, 5, 22):
+        assert torch.equal(est(g[:count]), est(g)[:count])
+
+
+def test_curves_that_are_too_long_are_left_to_plain_torch() -> None:
+    assert rotations_gpu.summed(0.9 / 360 * 4096, 4096, 3e-8) is None
+    for degrees in (1.4, 5.0, 180.0):  # whatever the image
+        assert rotations_gpu.summed(degrees / 360 * 4096, 4096, 3e-8) is not None
 
 
 if __name__ == "__main__":

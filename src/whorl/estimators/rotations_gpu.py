@@ -41,12 +41,10 @@ class SeriesLaunch(NamedTuple):
     warps: int
 
 
-_LAUNCHES = {
-    16: SeriesLaunch(32, 32, 4),
-    32: SeriesLaunch(32, 32, 4),
-    64: SeriesLaunch(32, 32, 4),
-    128: SeriesLaunch(32, 32, 8),
-}
+# By terms. Read off what the compiler makes of each: as many programs as fit into a processor's registers.
+_LAUNCHES = {16: SeriesLaunch(32, 16, 4), 32: SeriesLaunch(32, 16, 8), 64: SeriesLaunch(32, 16, 4)}
+_LAUNCHES[128] = SeriesLaunch(32, 16, 8)
+_LAUNCHES_SHORT = _LAUNCHES | {32: SeriesLaunch(32, 16, 4), 64: SeriesLaunch(32, 16, 8)}
 # Planes at a time, by bytes of a value; 0: all of them.
 _AT_ONCE = {4: 0, 2: 0}
 
@@ -113,7 +111,7 @@ def _by_series(images: Tensor, how: PlaneLayout, sigma: float, terms: int) -> Te
     from whorl.estimators import rotations_kernels as kernels
 
     there, _ = polar_tables(how.height, how.width, how.angles, how.device)
-    launch = _LAUNCHES[terms]
+    launch = (_LAUNCHES if how.dtype == torch.float32 else _LAUNCHES_SHORT)[terms]
     out = how.scratch(how.angles * how.n)
     block = max(1, launch.columns // how.lanes)
     kernels.blur_around_by_series[(-(-how.n // block), how.groups)](
@@ -133,6 +131,7 @@ def _by_series(images: Tensor, how: PlaneLayout, sigma: float, terms: int) -> Te
         # What bfloat16 holds, TF32 holds too.
         "tf32" if how.dtype == torch.bfloat16 else "tf32x3",
         num_warps=launch.warps,
+        num_stages=1,  # reads ahead of the products would take the room of other programs
     )
     return out
 
