@@ -118,6 +118,9 @@ ROTATIONS: dict[str, tuple[tuple[int, int, int, int], str, float]] = {
     "64 terms": ((1, 1, 96, 6), "float32", 5.2),
     "128 terms": ((1, 1, 4, 384), "float32", 2.6),
 }
+# Degrees from step to step, which take 16 terms, 31, 15 and 7 taps; and all of one kind.
+NARROWING = {"kinds that change": (80.0, 15.0, 7.0, 3.0), "one kind": (80.0, 60.0)}
+NARROWING_SHAPE = (1, 3, 30, 13)
 
 
 def turning(shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -158,6 +161,12 @@ def interpret(folder: Path) -> None:
         assert how.pop() == name.partition(",")[0], name
         assert out.dtype == getattr(torch, dtype)
         np.save(folder / f"rotations {name}.npy", out.float().numpy())
+    g, step, angles = turning(NARROWING_SHAPE, "float32"), torch.tensor(0), 64
+    for name, widths in NARROWING.items():
+        sigmas = tuple(width / 360 * angles for width in widths)
+        for now in range(len(widths) + 1):  # one too far is the last
+            out = estimator.average_rotations_by_step(g, sigmas, step.fill_(now), angles)
+            np.save(folder / f"{name} {now}.npy", out.numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)
     np.save(folder / "contiguous.npy", small(g).numpy())
@@ -204,6 +213,25 @@ def test_fused_rotations_equal_the_literal_sums(name: str, interpreted: Path) ->
     out = torch.from_numpy(np.load(interpreted / f"rotations {name}.npy"))
     expected = reference.rotation_average(turning(shape, dtype).double().numpy(), degrees)
     assert relative_error(out, expected) < INTERPRETED[dtype]
+
+
+@needs_triton
+@pytest.mark.parametrize("name", NARROWING)
+def test_rotations_by_a_step_on_the_device_equal_the_literal_sums(name: str, interpreted: Path) -> None:
+    g, widths = turning(NARROWING_SHAPE, "float32").double().numpy(), NARROWING[name]
+    for now in range(len(widths) + 1):
+        out = torch.from_numpy(np.load(interpreted / f"{name} {now}.npy"))
+        assert (
+            relative_error(out, reference.rotation_average(g, widths[min(now, len(widths) - 1)])) < ROUNDING["float32"]
+        )
+
+
+def test_a_kernel_is_launched_for_each_kind_of_curve() -> None:
+    cpu = torch.device("cpu")
+    curves = rotations_gpu.curves_of(tuple(width / 360 * 64 for width in NARROWING["kinds that change"]), 64, 3e-8, cpu)
+    assert curves is not None
+    assert curves.kinds == (-31, -15, -7, 16)
+    assert rotations_gpu.curves_of((40.0, 0.9 / 360 * 4096), 4096, 3e-8, cpu) is None
 
 
 @needs_triton

@@ -159,6 +159,31 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
     return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
 
 
+def average_rotations_by_step(gradient: Tensor, sigmas: tuple[float, ...], step: Tensor, angles: int) -> Tensor:
+    """Do what :func:`average_rotations` does with one of several ``sigmas``, on a GPU that reads which.
+
+    Args:
+        gradient: (B, C, H, W), such that :func:`rotates_by_step`.
+        sigmas: standard deviations in cells, of every step.
+        step: () int64 on the gradient's device.
+        angles: cells around the circle.
+    """
+    from whorl.estimators.rotations_gpu import curves_of, rotations_of_step
+
+    curves = curves_of(sigmas, angles, _unfelt(gradient), gradient.device)
+    assert curves is not None  # noqa: S101 - the caller has looked
+    return rotations_of_step(gradient, curves, step, angles)
+
+
+def rotates_by_step(gradient: Tensor, sigmas: tuple[float, ...], angles: int) -> bool:
+    """Whether gradients of such a size and device can be averaged by kernels that read the step."""
+    if not (on_gpu(gradient) and fused() and fits(gradient, angles)):
+        return False
+    from whorl.estimators.rotations_gpu import curves_of
+
+    return curves_of(sigmas, angles, _UNFELT, gradient.device) is not None  # what float32 takes, the others take too
+
+
 def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
     height, width = gradient.shape[-2:]
     there, back = polar_sums(height, width, angles)

@@ -192,28 +192,28 @@ def blur_around(images: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
     from whorl.estimators import gpu_kernels as kernels
 
     there, _ = polar_tables(how.height, how.width, how.angles, how.device)
-    launch = _launch(_AROUND if how.dtype == torch.float32 else _AROUND_SHORT, weights)
-    out = how.scratch(how.angles * how.n)
+    out, around = how.scratch(how.angles * how.n), launch_around(how, len(weights))
+    kernels.blur_around[around.grid](images, there, out, weights, *around.sizes, num_warps=around.warps)
+    return out
+
+
+class AroundLaunch(NamedTuple):
+    """How a blur around the circle is launched."""
+
+    grid: tuple[int, int, int]
+    sizes: tuple[int, ...]
+    """Of ``gpu_kernels.sum_around``, from ``n`` on."""
+    warps: int
+
+
+def launch_around(how: PlaneLayout, taps: int) -> AroundLaunch:
+    """Cut up a blur of so many taps around the circle."""
+    launch = _launch(_AROUND if how.dtype == torch.float32 else _AROUND_SHORT, (0.0,) * taps)
     block = max(1, launch.block // how.lanes)
     across = -(-how.n // block)
     segment = _segment(how.angles, across * how.groups, launch.segments)
-    kernels.blur_around[(across, -(-how.angles // segment), how.groups)](
-        images,
-        there,
-        out,
-        weights,
-        how.n,
-        how.angles,
-        how.height,
-        how.width,
-        len(weights),
-        how.lanes,
-        block,
-        segment,
-        launch.ahead,
-        num_warps=launch.warps,
-    )
-    return out
+    sizes = (how.n, how.angles, how.height, how.width, taps, how.lanes, block, segment, launch.ahead)
+    return AroundLaunch((across, -(-how.angles // segment), how.groups), sizes, launch.warps)
 
 
 def leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -> Tensor:

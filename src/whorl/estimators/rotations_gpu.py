@@ -9,8 +9,9 @@ writes the circles that they make: the values on a circle never go over memory b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from whorl.estimators.gpu import (
     blur_around,
     blur_image,
     device_of,
+    launch_around,
     layout_of,
     leave_polar,
     polar_tables,
@@ -55,6 +57,11 @@ class Curve(NamedTuple):
     taps: Weights
     terms: int
 
+    @property
+    def kind(self) -> int:
+        """What the kernels know it by: so many terms, or minus so many taps."""
+        return self.terms or -len(self.taps)
+
 
 def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int, unfelt: float) -> Tensor | None:
     """Do what :func:`whorl.estimators.fast.average_rotations` says.
@@ -71,16 +78,44 @@ def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int, unfelt: float)
     curve = summed(sigma, angles, unfelt)
     if curve is None:
         return None
+
+    def around(images: Tensor, how: PlaneLayout) -> Tensor:
+        return blur_around(images, how, curve.taps) if curve.taps else _by_series(images, how, sigma, curve.terms)
+
+    return _averaged(gradient, angles, around)
+
+
+def rotations_of_step(gradient: Tensor, curves: Curves, step: Tensor, angles: int) -> Tensor:
+    """Do what :func:`whorl.estimators.fast.average_rotations_by_step` says.
+
+    There is a launch for each way in which one of the steps is summed; all but that of the present step end at once.
+
+    Args:
+        gradient: as of :func:`rotations_on_gpu`.
+        curves: of every step, see :func:`curves_of`.
+        step: () int64 on the gradient's device: which one it is; beyond the last, that.
+        angles: cells around the circle.
+    """
+
+    def around(images: Tensor, how: PlaneLayout) -> Tensor:
+        out = how.scratch(how.angles * how.n)
+        for kind in curves.kinds:
+            _around_of_step(kind, images, how, out, (curves.table, step, *curves.table.shape))
+        return out
+
+    return _averaged(gradient, angles, around)
+
+
+def _averaged(gradient: Tensor, angles: int, around: Callable[[Tensor, PlaneLayout], Tensor]) -> Tensor:
+    """Put planes side by side, go around their circles, and come back."""
     x = gradient.contiguous()
     out = torch.empty_like(x)
     planes, made = x.flatten(0, 1)[:, None], out.flatten(0, 1)[:, None]
-    size = layout_of(x, angles).dtype.itemsize
+    size = _AT_ONCE[layout_of(x, angles).dtype.itemsize] or len(planes)
     with device_of(x):
-        for some, into in zip(*(part.split(_AT_ONCE[size] or len(planes)) for part in (planes, made)), strict=True):
+        for some, into in zip(planes.split(size), made.split(size), strict=True):
             how = layout_of(some, angles)
-            images = blur_image(some, how, _STILL, _STILL)
-            polar = blur_around(images, how, curve.taps) if curve.taps else _by_series(images, how, sigma, curve.terms)
-            leave_polar(polar, how, _STILL, into)
+            leave_polar(around(blur_image(some, how, _STILL, _STILL), how), how, _STILL, into)
     return out
 
 
@@ -106,34 +141,91 @@ def summed(sigma: float, angles: int, unfelt: float) -> Curve | None:
     return None
 
 
+class Curves(NamedTuple):
+    """The bell curves of all steps of an attack."""
+
+    table: Tensor
+    """(steps, row) float32: kind, steepness and taps of each, filled up with zeros."""
+    kinds: tuple[int, ...]
+    """Every kind once."""
+
+
+# Never forgotten: recorded graphs read from it, and it is a few numbers.
+@cache
+def curves_of(sigmas: tuple[float, ...], angles: int, unfelt: float, device: torch.device) -> Curves | None:
+    """Choose how to sum the bell curves of all steps; None where one of them takes more than there are kernels for.
+
+    >>> curves_of((54.0, 12.0, 2.0), 608, 3e-8, torch.device("cpu")).kinds
+    (-31, 16, 32)
+    """
+    found = [summed(sigma, angles, unfelt) for sigma in sigmas]
+    curves = [curve for curve in found if curve is not None]
+    if len(curves) < len(found):
+        return None
+    longest = max(len(curve.taps) for curve in curves)
+    rows = [
+        (curve.kind, _steepness(sigma, angles), *curve.taps, *(0.0,) * (longest - len(curve.taps)))
+        for sigma, curve in zip(sigmas, curves, strict=True)
+    ]
+    with torch.inference_mode(False):  # it outlives the mode it is first needed in
+        table = torch.tensor(rows, dtype=torch.float32, device=device)
+    return Curves(table, tuple(sorted({curve.kind for curve in curves})))
+
+
 def _by_series(images: Tensor, how: PlaneLayout, sigma: float, terms: int) -> Tensor:
     """Go to polar coordinates, by angle and radius, and blur around the circle."""
     from whorl.estimators import rotations_kernels as kernels
 
-    there, _ = polar_tables(how.height, how.width, how.angles, how.device)
-    launch = (_LAUNCHES if how.dtype == torch.float32 else _LAUNCHES_SHORT)[terms]
-    out = how.scratch(how.angles * how.n)
-    block = max(1, launch.columns // how.lanes)
-    kernels.blur_around_by_series[(-(-how.n // block), how.groups)](
-        images,
-        there,
-        waves(how.angles, terms, launch.step, how.device),
-        out,
-        math.sqrt(2) * math.pi * sigma / how.angles,
-        how.n,
-        how.angles,
-        how.height,
-        how.width,
-        terms,
-        how.lanes,
-        block,
-        launch.step,
-        # What bfloat16 holds, TF32 holds too.
-        "tf32" if how.dtype == torch.bfloat16 else "tf32x3",
-        num_warps=launch.warps,
-        num_stages=1,  # reads ahead of the products would take the room of other programs
+    series = _Series.of(how, terms)
+    out, slope = how.scratch(how.angles * how.n), _steepness(sigma, how.angles)
+    kernels.blur_around_by_series[series.grid](
+        images, *series.tables, out, slope, *series.sizes, num_warps=series.warps, num_stages=1
     )
     return out
+
+
+def _around_of_step(kind: int, images: Tensor, how: PlaneLayout, out: Tensor, step: tuple[Any, ...]) -> None:
+    """Launch one way to sum; ``step`` is the table of curves, which step it is, and the table's shape."""
+    from whorl.estimators import rotations_kernels as kernels
+
+    if kind < 0:
+        there, _ = polar_tables(how.height, how.width, how.angles, how.device)
+        around = launch_around(how, -kind)
+        kernels.blur_around_of_step[around.grid](images, there, out, *step, *around.sizes, num_warps=around.warps)
+    else:
+        series = _Series.of(how, kind)
+        kernels.blur_around_by_series_of_step[series.grid](
+            images, *series.tables, out, *step, *series.sizes, num_warps=series.warps, num_stages=1
+        )
+
+
+class _Series(NamedTuple):
+    """How a sum by terms is launched. In one stage: reads ahead of the products would take other programs' room."""
+
+    grid: tuple[int, int]
+    tables: tuple[Tensor, Tensor]
+    sizes: tuple[Any, ...]
+    """Of the kernel, from ``n`` on."""
+    warps: int
+
+    @classmethod
+    def of(cls, how: PlaneLayout, terms: int) -> _Series:
+        launch = (_LAUNCHES if how.dtype == torch.float32 else _LAUNCHES_SHORT)[terms]
+        block = max(1, launch.columns // how.lanes)
+        # What bfloat16 holds, TF32 holds too.
+        precision = "tf32" if how.dtype == torch.bfloat16 else "tf32x3"
+        there, _ = polar_tables(how.height, how.width, how.angles, how.device)
+        return cls(
+            grid=(-(-how.n // block), how.groups),
+            tables=(there, waves(how.angles, terms, launch.step, how.device)),
+            sizes=(how.n, how.angles, how.height, how.width, terms, how.lanes, block, launch.step, precision),
+            warps=launch.warps,
+        )
+
+
+def _steepness(sigma: float, angles: int) -> float:
+    """By which the response to k waves around the circle falls: exp(-(k · steepness)²)."""
+    return math.sqrt(2) * math.pi * sigma / angles
 
 
 # Never forgotten: recorded graphs read from it, and there are four for an image size at most.

@@ -1,11 +1,12 @@
 # mypy: ignore-errors
-# Triton's language is Python to read, not to type-check.
+# ruff: noqa: RUF005
+# Triton's language is Python to read, not to type-check. Its tuples grow by adding only.
 """The GPU kernel that averages over wide rotations, in Triton; see :mod:`whorl.estimators.rotations_gpu`."""
 
 import triton
 import triton.language as tl
 
-from whorl.estimators.gpu_kernels import _between, _place, _words
+from whorl.estimators.gpu_kernels import _between, _place, _words, sum_around
 
 
 @triton.jit
@@ -15,8 +16,8 @@ def _sample(source, table, angle, radius, live, n: tl.constexpr, width: tl.const
     return _between(source + position[:, None] * line, down, right, width + 2, line)
 
 
-@triton.jit(do_not_specialize=["steepness"])
-def blur_around_by_series(  # long: one kernel is one function, wide: its launch
+@triton.jit
+def _sum_by_series(  # long: one kernel is one function, wide: its launch
     images,
     table,
     waves,
@@ -32,11 +33,7 @@ def blur_around_by_series(  # long: one kernel is one function, wide: its launch
     step: tl.constexpr,
     precision: tl.constexpr,
 ):
-    """Go to polar coordinates and blur around the circle with a bell curve, by the first terms of its Fourier series.
-
-    In: groups with a border; ``table`` [angle][radius] says where each sample lies; ``waves`` as
-    ``rotations_gpu.waves`` has them. Out: [group][angle][radius][lane]. A program does ``block`` whole circles.
-    """
+    """What :func:`blur_around_by_series` does."""
     half: tl.constexpr = angles // 2
     quarter: tl.constexpr = angles // 4
     rows: tl.constexpr = (quarter // step + 1) * step
@@ -97,3 +94,101 @@ def blur_around_by_series(  # long: one kernel is one function, wide: its launch
         tl.store(target + (half + at) * around, (ec - oc + es - os).to(dtype), mask=covered & (at > 0))
         last = covered & (at > 0) & (at < quarter)
         tl.store(target + (angles - at) * around, (ec + oc - es - os).to(dtype), mask=last)
+
+
+@triton.jit(do_not_specialize=["steepness"])
+def blur_around_by_series(
+    images,
+    table,
+    waves,
+    out,
+    steepness,
+    n: tl.constexpr,
+    angles: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    terms: tl.constexpr,
+    lanes: tl.constexpr,
+    block: tl.constexpr,
+    step: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Go to polar coordinates and blur around the circle with a bell curve, by the first terms of its Fourier series.
+
+    In: groups with a border; ``table`` [angle][radius] says where each sample lies; ``waves`` as
+    ``rotations_gpu.waves`` has them. Out: [group][angle][radius][lane]. A program does ``block`` whole circles.
+    """
+    _sum_by_series(images, table, waves, out, steepness, n, angles, height, width, terms, lanes, block, step, precision)
+
+
+@triton.jit(do_not_specialize=["steps"])
+def blur_around_by_series_of_step(
+    images,
+    table,
+    waves,
+    out,
+    curves,
+    now,
+    steps,
+    row: tl.constexpr,
+    n: tl.constexpr,
+    angles: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    terms: tl.constexpr,
+    lanes: tl.constexpr,
+    block: tl.constexpr,
+    step: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Do the same with the curve of a step, or nothing if that is summed in another way.
+
+    ``curves`` has ``row`` numbers for each step: how it is summed, by so many terms or (negative) taps; its steepness;
+    its taps. ``now`` says which step it is.
+    """
+    curve = curves + tl.minimum(tl.load(now), steps - 1) * row
+    if tl.load(curve) == terms:
+        _sum_by_series(
+            images,
+            table,
+            waves,
+            out,
+            tl.load(curve + 1),
+            n,
+            angles,
+            height,
+            width,
+            terms,
+            lanes,
+            block,
+            step,
+            precision,
+        )
+
+
+@triton.jit(do_not_specialize=["steps"])
+def blur_around_of_step(
+    images,
+    table,
+    out,
+    curves,
+    now,
+    steps,
+    row: tl.constexpr,
+    n: tl.constexpr,
+    angles: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    taps: tl.constexpr,
+    lanes: tl.constexpr,
+    block: tl.constexpr,
+    segment: tl.constexpr,
+    ahead: tl.constexpr,
+):
+    """Do what ``gpu_kernels.blur_around`` does with the taps of a step, or nothing if that is summed in another way."""
+    curve = curves + tl.minimum(tl.load(now), steps - 1) * row
+    if tl.load(curve) == -taps:
+        weights = ()
+        for t in tl.static_range(taps):
+            weights = weights + (tl.load(curve + 2 + t),)
+        sum_around(images, table, out, weights, n, angles, height, width, taps, lanes, block, segment, ahead)
