@@ -247,22 +247,22 @@ def _eot(work: Workload, size: BenchSize, progress: Progress) -> _Section:
 
 
 def _one_by_one(work: Workload) -> TimedCall:
-    """The loop that one writes first: a draw for the batch, its gradient, the next draw."""
+    return TimedCall(attack="eot", library="plain torch", name="draw by draw", run=lambda: draw_by_draw(work))
 
-    def run() -> Tensor:
-        transform = RandomAffine()
-        adv, low, high = work.x.clone(), (work.x - EPS).clamp(0, 1), (work.x + EPS).clamp(0, 1)
-        for step in range(work.steps):
-            total = torch.zeros_like(adv)
-            for draw in range(work.draws):
-                leaf = adv.detach().requires_grad_()
-                keys = torch.arange(len(adv), device=adv.device) + len(adv) * (draw + work.draws * step)
-                loss = F.cross_entropy(work.model(transform(leaf, keys)), work.y, reduction="sum")
-                total += torch.autograd.grad(loss, leaf)[0]
-            adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
-        return adv
 
-    return TimedCall(attack="eot", library="plain torch", name="draw by draw", run=run)
+def draw_by_draw(work: Workload) -> Tensor:
+    """Expectation over transformations as one writes it first: a draw for the batch, its gradient, the next draw."""
+    transform = RandomAffine()
+    adv, low, high = work.x.clone(), (work.x - EPS).clamp(0, 1), (work.x + EPS).clamp(0, 1)
+    for step in range(work.steps):
+        total = torch.zeros_like(adv)
+        for draw in range(work.draws):
+            leaf = adv.detach().requires_grad_()
+            keys = torch.arange(len(adv), device=adv.device) + len(adv) * (draw + work.draws * step)
+            loss = F.cross_entropy(work.model(transform(leaf, keys)), work.y, reduction="sum")
+            total += torch.autograd.grad(loss, leaf)[0]
+        adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
+    return adv
 
 
 def _estimator(work: Workload, size: BenchSize, progress: Progress) -> _Section:
