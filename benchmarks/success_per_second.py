@@ -13,8 +13,8 @@ they are, and once more given bfloat16 (autocast) and channels-last weights.
 
 A first call, which may compile and record, is kept beside the others and not counted but where it is the only one.
 Every timing and the outcome of every image are saved after each rung, in
-``benchmarks/results/success-per-second-cuda.json``; run again, it goes on where it stopped. ``--seconds`` begins nothing
-after so long.
+``benchmarks/results/success-per-second-cuda.json``; run again, it goes on where it stopped. ``--seconds`` begins
+nothing after so long.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Run:
         below = [row for row in self.rows if (row["contender"], row["precision"]) == (contender, precision)]
         if not below:
             return False
-        return float(below[-1]["first_s"]) / below[-1]["gradients"] * rung.gradients > float(self.options.most)
+        return bool(below[-1]["first_s"] / below[-1]["gradients"] * rung.gradients > self.options.most)
 
     def _measured(self, contender: str, precision: str, rung: Rung) -> dict[str, Any]:
         net, data = self.sources[precision], self.judge.data
