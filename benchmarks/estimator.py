@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from measure import headline, metadata, parser, peak_extra_bytes, save, settle, table
 from whorl.bench.clock import Timing, significant, take_turns
-from whorl.bench.sections import SIZES, prepare, replayed_gradient
+from whorl.bench.compiled import replayed_gradient
+from whorl.bench.sections import SIZES, prepare
 from whorl.estimators import TI_SIGMA, AffineInvariant, RotationInvariant, TranslationInvariant
 from whorl.geometry import blur, from_polar, gaussian_kernel, to_polar
 from whorl.geometry.kernels import Weights

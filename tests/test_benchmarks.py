@@ -86,6 +86,15 @@ def test_estimator(tmp_path: Path) -> None:
     assert rows["AffineInvariant"]["peak_extra_buffers"] <= 3.01
 
 
+def test_loops(tmp_path: Path) -> None:
+    printed, results = run("loops.py", tmp_path, "--attacks", "dim", "ai-best", "--network", "torchvision:resnet18")
+    rows = {row["name"]: row for row in results["rows"]}
+    assert list(rows) == ["dim", "ai-best", "ai-best, plain"]
+    check_contract(results, results["rows"])
+    assert all(name in printed for name in rows)
+    assert all(row["peak_extra_mib"] > 0 for row in rows.values())
+
+
 def test_precision(tmp_path: Path) -> None:
     printed, results = run("precision.py", tmp_path)
     assert len(results["metadata"]["weights_sha256"]["resnet18"]) == 64

@@ -166,6 +166,9 @@ def interpret(folder: Path) -> None:
         sigmas = tuple(width / 360 * angles for width in widths)
         for now in range(len(widths) + 1):  # one too far is the last
             out = estimator.average_rotations_by_step(g, sigmas, step.fill_(now), angles)
+            plain = estimator.average_rotations(g, sigmas[min(now, len(sigmas) - 1)], angles)
+            assert plain is not None
+            assert torch.equal(out, plain), "the same bits, however the step is told"
             np.save(folder / f"{name} {now}.npy", out.numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)

@@ -21,11 +21,8 @@ def _compress(x, out, count, power, root: tl.constexpr, block: tl.constexpr):
     inside = at < count
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     size = tl.abs(value)
-    if root:
-        size = tl.sqrt(size)
-    else:
-        # Of zero the logarithm is minus infinity, and that to the power of two zero.
-        size = tl.exp2(tl.log2(size) * power)
+    # Of zero the logarithm is minus infinity, and two to that power is zero.
+    size = tl.sqrt(size) if root else tl.exp2(tl.log2(size) * power)
     tl.store(out + at, tl.where(value < 0, -size, size).to(out.dtype.element_ty), mask=inside)
 
 

@@ -42,7 +42,11 @@ class View(NamedTuple):
         its = [place for place, part in enumerate(other) if part is not None]
         if mine and its and max(mine) >= min(its):
             return None
-        return View(*(b if a is None else a for a, b in zip(self, other, strict=True)))
+        return View(
+            other.mirrored if self.mirrored is None else self.mirrored,
+            other.pose if self.pose is None else self.pose,
+            other.gain if self.gain is None else self.gain,
+        )
 
 
 def shown(x: Tensor, view: View) -> Tensor:

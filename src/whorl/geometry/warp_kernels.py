@@ -3,9 +3,9 @@
 # Triton's language is Python to read, not to type-check. Its tuples grow by adding only.
 """Triton kernels behind :mod:`whorl.geometry.warp_gpu`; imported where Triton is.
 
-Planes (one channel of one image each) lie one after the other. An image's pose is six numbers: cos/scale, sin/scale, the
-shift to the right and down, whether it is mirrored first, and a factor on the result. A program takes the same pixels
-of several planes of an image, for which it works out once where they look.
+Planes (one channel of one image each) lie one after the other. An image's pose is six numbers: cos/scale, sin/scale,
+the shift to the right and down, whether it is mirrored first, and a factor on the result. A program takes the same
+pixels of several planes of an image, for which it works out once where they look.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Backward(Record):
     def check_branches(self, model: nn.Module, sites: Sites) -> None:
         """Warn of a network without residual branches, in which the skip factor changes nothing."""
         if self.skip < 1 and not sites.branches:
-            warnings.warn(_without_branches(model, self), stacklevel=7)
+            warnings.warn(_without_branches(model, self), stacklevel=9)
 
     def hook(self, model: nn.Module, sites: Sites) -> None:
         """Change a network's backward pass there; for good, so pass a copy."""

@@ -6,6 +6,7 @@ each single draw is still uniform over them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -44,9 +45,9 @@ def planned(part: InputTransform, table: Tensor) -> InputTransform:
 
 
 def taken(plan: InputTransform, other: InputTransform) -> None:
-    """Let a pure plan take over another of the same transform; what plans nothing stays as it is."""
-    take = getattr(plan, "take", None)
-    if take is not None:
+    """Let a pure plan take over another of the same transform; what plans nothing is the same both times."""
+    if other is not plan:
+        take: Callable[[InputTransform], None] = getattr(plan, "take")  # noqa: B009 - of those that are pure
         take(other)
 
 

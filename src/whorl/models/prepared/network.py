@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -154,7 +153,7 @@ class Kept:
     network: nn.Module | None
     """None if the model cannot be prepared."""
     versions: int = 1
-    sites: Sites = Sites()
+    sites: Sites = UNCHANGED.sites
     """Where its backward pass is changed."""
     loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""

@@ -116,11 +116,8 @@ class NetworkGraph:
 
     def changed_in_place(self, node: fx.Node) -> bool:
         """Whether some user may overwrite what a node gives."""
-        # What scales a gradient gives the same tensor on.
-        return any(
-            self.in_place(user) or (self.factor(user) is not None and self.changed_in_place(user))
-            for user in node.users
-        )
+        same = [user for user in node.users if self.factor(user) is not None]  # they give the same tensor on
+        return any(map(self.in_place, node.users)) or any(map(self.changed_in_place, same))
 
     def has_silent_effects(self) -> bool:
         """Whether something is overwritten by a node that nobody asks, which the graph therefore does not show."""

@@ -7,6 +7,7 @@ sees what lies between the two, and so on. What no rule covers stays as it is.
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -304,6 +305,7 @@ class _Tracer(fx.Tracer):
         self.opaque, self.branches, self.scale = opaque, branches, scale
         self.scaled: set[nn.Module] = set()
         self.failed: type | None = None
+        self.thread = threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         own = isinstance(m, Rectifier) or type(m) in self.opaque
@@ -312,6 +314,9 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        # torch looks into every call of a module while it traces, also those of other threads.
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
         try:
             out = super().call_module(m, forward, args, kwargs)
         except Exception:  # whatever it is, it goes on to whoever traces
