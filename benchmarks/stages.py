@@ -16,8 +16,8 @@ from types import FrameType
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-# The innermost frame that is named here says what a thread is doing: the end of its file's path, then its function,
-# "" for any.
+# The innermost frame that is named here says what a thread is doing: a part of its file's path, then its function,
+# "" for any. Where the stage is "", whoever called it says.
 STAGES: tuple[tuple[str, str, str], ...] = (
     ("whorl/data/image_files.py", "save_image", "encoding"),
     ("whorl/data/image_files.py", "encoded", "encoding"),
@@ -35,6 +35,7 @@ STAGES: tuple[tuple[str, str, str], ...] = (
     ("whorl/runs/done.py", "", "counting"),
     ("whorl/runs/results.py", "", "counting"),
     ("whorl/evaluation/", "", "counting"),
+    ("whorl/attacks/contract.py", "", ""),
     ("whorl/attacks/", "", "crafting"),
     ("whorl/runs/worker.py", "_craft", "crafting"),
     ("whorl/runs/worker.py", "", "between tasks"),
@@ -93,9 +94,9 @@ def stage_of(frame: FrameType | None) -> str:
     while frame is not None:
         code = frame.f_code
         if "whorl/" in code.co_filename:
-            for path, function, stage in STAGES:
-                if path in code.co_filename and function in ("", code.co_name):
-                    return stage
+            named = (s for path, function, s in STAGES if path in code.co_filename and function in ("", code.co_name))
+            if stage := next(named, ""):
+                return stage
         frame = frame.f_back
     return OTHER
 

@@ -51,7 +51,7 @@ _LAUNCHES_SHORT = _LAUNCHES | {32: SeriesLaunch(32, 16, 4), 64: SeriesLaunch(32,
 _AT_ONCE = {4: 0, 2: 0}
 
 
-class Curve(NamedTuple):
+class BellCurve(NamedTuple):
     """How a bell curve is summed: by taps, or else by terms of its series."""
 
     taps: Weights
@@ -85,7 +85,7 @@ def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int, unfelt: float)
     return _averaged(gradient, angles, around)
 
 
-def rotations_of_step(gradient: Tensor, curves: Curves, step: Tensor, angles: int) -> Tensor:
+def rotations_of_step(gradient: Tensor, curves: BellCurves, step: Tensor, angles: int) -> Tensor:
     """Do what :func:`whorl.estimators.fast.average_rotations_by_step` says.
 
     There is a launch for each way in which one of the steps is summed; all but that of the present step end at once.
@@ -119,7 +119,7 @@ def _averaged(gradient: Tensor, angles: int, around: Callable[[Tensor, PlaneLayo
     return out
 
 
-def summed(sigma: float, angles: int, unfelt: float) -> Curve | None:
+def summed(sigma: float, angles: int, unfelt: float) -> BellCurve | None:
     """Choose how to sum a bell curve around a circle; None where that takes more than there are kernels for.
 
     >>> summed(0.4, 608, 3e-8).terms, len(summed(0.4, 608, 3e-8).taps)
@@ -134,14 +134,14 @@ def summed(sigma: float, angles: int, unfelt: float) -> Curve | None:
             if 2 * reach + 1 <= most:
                 away, whole = range(-(most // 2), most // 2 + 1), _whole_bell(sigma)
                 bell = (math.exp(-(k**2) / (2 * sigma**2)) / whole if abs(k) <= reach else 0.0 for k in away)
-                return Curve(tuple(bell), 0)
+                return BellCurve(tuple(bell), 0)
         for most in most_terms:
             if highest < 2 * most:
-                return Curve((), most)
+                return BellCurve((), most)
     return None
 
 
-class Curves(NamedTuple):
+class BellCurves(NamedTuple):
     """The bell curves of all steps of an attack."""
 
     table: Tensor
@@ -152,7 +152,7 @@ class Curves(NamedTuple):
 
 # Never forgotten: recorded graphs read from it, and it is a few numbers.
 @cache
-def curves_of(sigmas: tuple[float, ...], angles: int, unfelt: float, device: torch.device) -> Curves | None:
+def curves_of(sigmas: tuple[float, ...], angles: int, unfelt: float, device: torch.device) -> BellCurves | None:
     """Choose how to sum the bell curves of all steps; None where one of them takes more than there are kernels for.
 
     >>> curves_of((54.0, 12.0, 2.0), 608, 3e-8, torch.device("cpu")).kinds
@@ -169,7 +169,7 @@ def curves_of(sigmas: tuple[float, ...], angles: int, unfelt: float, device: tor
     ]
     with torch.inference_mode(False):  # it outlives the mode it is first needed in
         table = torch.tensor(rows, dtype=torch.float32, device=device)
-    return Curves(table, tuple(sorted({curve.kind for curve in curves})))
+    return BellCurves(table, tuple(sorted({curve.kind for curve in curves})))
 
 
 def _by_series(images: Tensor, how: PlaneLayout, sigma: float, terms: int) -> Tensor:
@@ -241,7 +241,7 @@ def waves(angles: int, terms: int, step: int, device: torch.device) -> Tensor:
 
     Returns:
         (4, rows, terms): cosines that go around an even number of times (0, 2, ...), an odd number (1, 3, ...); sines
-        likewise. Rows beyond the quarter, and waves that so few cells cannot tell apart, are 0.
+        likewise. Rows beyond the quarter, and waves that so few cells cannot distinguish, are 0.
 
     >>> waves(16, 16, 8, torch.device("cpu")).shape
     torch.Size([4, 8, 16])
