@@ -25,6 +25,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 EXTREMES = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), -(2**62), 0x9E3779B97F4A7C15 - 2**64, 123456789])
 SHAPES = [(1024,), (1025,), (3, 19, 31), (2, 1536), (2047,)]
+FEW: list[tuple[int, ...]] = [(), (1,), (4,), (3, 5)]
 RANGES = [(0, 1), (-1, 1), (-1.0, 1.0), (1e-7, 1), (0.1, 0.7), (-1e6, 3.3)]
 # Of a normal number's rounding: a few units in the last place of its radius, which is at most 5.8.
 MOST = 3e-6
@@ -68,8 +69,17 @@ def check_all(device: str) -> None:
     for shape in SHAPES:
         check_uniform(keys, shape, 0.0, 1.0)
         check_normal(keys, shape)
+    for few in FEW:
+        check_uniform(keys, few, 0.0, 1.0)
     for low, high in RANGES:
         check_uniform(keys[:3], (1500,), low, high)
+        check_uniform(keys[:3], (2,), low, high)
+    # Streams of streams, of tables of keys too, and of places that lie on the device.
+    for some in (keys, keys.view(2, 4), keys[None, :, None].expand(3, 8, 2)):
+        for path in ((0,), (-1, 5), (torch.arange(2, device=device)[:, None, None, None], 3)):
+            made = substream(some, *path)
+            with plainly():
+                assert torch.equal(made, substream(some, *path))
     # Keys of any stride, and none between them.
     apart = torch.stack([keys, torch.full_like(keys, 7)], dim=1)
     for some in (apart[:, 0], keys[::3], keys[3:4], keys[1:2].expand(4)):
@@ -90,10 +100,12 @@ def interpreted() -> None:
 
     check_all("cpu")
     assert taken(EXTREMES, 1024) == [True, True]
-    # Too few for a key, however many keys; no keys; keys that are none.
+    # Too few normal numbers for a key, however many keys; no keys; keys that are none.
+    for keys, count in ((EXTREMES, 1023), (EXTREMES.repeat(1000), 30)):
+        assert taken(keys, count) == [True, False]
+    assert fast.mix_on_gpu(EXTREMES[:0]) is None
     for keys, count in (
-        (EXTREMES, 1023),
-        (EXTREMES.repeat(1000), 30),
+        (EXTREMES, 0),
         (EXTREMES[:0], 2000),
         (EXTREMES.int(), 2000),
         (EXTREMES[None], 2000),
@@ -131,7 +143,7 @@ def test_plain_normals_are_box_and_muller() -> None:
 def test_kernels_draw_the_same_on_a_gpu() -> None:
     check_all("cuda")
     assert taken(EXTREMES.cuda(), 1024) == [True, True]
-    assert taken(EXTREMES.cuda(), 1023) == [False, False]
+    assert taken(EXTREMES.cuda(), 1023) == [True, False]
     # More rows than a grid has.
     many = torch.arange(70_000, device="cuda")
     for part in (slice(0, 3), slice(65_530, 65_540), slice(-3, None)):
