@@ -5,20 +5,13 @@ Triton decides at its import whether it interprets, so this file is run once mor
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
-import pytest
 import torch
 from torch import Tensor
 
 import whorl
+from interpreter import check_interpreted, needs_triton
 from whorl.estimators import CompressedGradient, SharedChannels, at_step, fast, following, values
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
 
@@ -59,10 +52,7 @@ def interpreted() -> None:
 
 @needs_triton
 def test_kernels_do_what_the_formulas_say() -> None:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root / "src")}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    check_interpreted(__file__)
 
 
 def test_a_wrapped_network_has_the_changed_gradient() -> None:

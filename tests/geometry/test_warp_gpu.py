@@ -5,22 +5,16 @@ Triton decides at its import whether it interprets, so this file is run once mor
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 import whorl
+from interpreter import check_interpreted, needs_triton
 from whorl.geometry import warp_gpu as warping
 from whorl.geometry.affine import warp
 from whorl.geometry.views import AffinePose, View, shown
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 POSES = {
     "still": (0.0, 1.0, 0.0, 0.0),
     "turned": (30.0, 1.0, 0.0, 0.0),
@@ -108,10 +102,7 @@ def _float(name: str) -> tuple[Tensor, Tensor, Tensor]:
 
 @needs_triton
 def test_images_and_gradients_equal_plain_torch() -> None:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "WHORL_FUSED_WARP": "1", "PYTHONPATH": str(root / "src")}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    check_interpreted(__file__, WHORL_FUSED_WARP="1")
 
 
 def test_on_a_cpu_plain_torch_does_it() -> None:

@@ -6,22 +6,17 @@ Triton decides at its import whether it interprets, so this file is run once mor
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor
 
+from interpreter import check_interpreted, needs_triton
 from whorl.randomness import draws, normal, substream, uniform
 from whorl.randomness import gpu as fast
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 EXTREMES = torch.tensor([0, 1, -1, 2**63 - 1, -(2**63), -(2**62), 0x9E3779B97F4A7C15 - 2**64, 123456789])
 SHAPES = [(1024,), (1025,), (3, 19, 31), (2, 1536), (2047,)]
@@ -121,10 +116,7 @@ def interpreted() -> None:
 
 @needs_triton
 def test_kernels_draw_what_plain_torch_does() -> None:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(root / "src")}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    check_interpreted(__file__)
 
 
 def test_on_a_cpu_plain_torch_draws() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -127,6 +128,10 @@ class GradientAttack(Attack):
         """How the source's backward pass is changed while it is attacked."""
         return _UNCHANGED
 
+    def changed(self, model: Model, x: Tensor) -> AbstractContextManager[Model]:  # noqa: ARG002 - others need the images
+        """A source with that change: the model itself where there is none."""
+        return nullcontext(model)
+
     def radius(self, x: Tensor) -> Tensor:
         """Eps for a batch, (B or 1, 1, 1, 1), in its dtype and on its device."""
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:
@@ -139,7 +144,7 @@ class GradientAttack(Attack):
             from whorl.attacks.recorded import run_fast  # CUDA graphs, which a CPU does without
 
             return run_fast(self, model, batch)
-        with self.source_backward.applied(model, batch.x) as source:
+        with self.changed(model, batch.x) as source:
             if on_step is not None:
                 return run(self, source, batch, on_step=on_step)
             # Folding takes about what a gradient takes, so a single one is sooner had without.

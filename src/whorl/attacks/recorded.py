@@ -288,7 +288,7 @@ def run_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
 def _run(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
     kept = prepared(model, attack.source_backward) if batch.x.dtype == torch.float32 else None
     if kept is None or kept.network is None:
-        with attack.source_backward.applied(model, batch.x) as source:
+        with attack.changed(model, batch.x) as source:
             return step_by_step(attack, source, batch)
     if not recordable(attack):
         return step_by_step(attack, kept.network, batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -42,6 +43,10 @@ class TransferAttack(GradientAttack):
     def source_backward(self) -> Backward:
         """How the source's backward pass is changed."""
         return self.backward
+
+    def changed(self, model: Model, x: Tensor) -> AbstractContextManager[Model]:
+        """A copy of a source that is changed by hooks."""
+        return self.backward.applied(model, x)
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None

@@ -66,7 +66,7 @@ class Backward(Record):
     @property
     def changes(self) -> bool:
         """Whether anything is changed at all."""
-        return self != Backward(late=self.late)
+        return self.skip < 1 or self.rectifier is not None
 
     @contextmanager
     def applied(self, model: object, x: Tensor) -> Iterator[Any]:

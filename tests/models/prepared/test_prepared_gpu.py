@@ -1,4 +1,4 @@
-"""The attack loop on a GPU. Run by hand: ``pytest -m gpu tests/fast``."""
+"""The attack loop on a GPU. Run by hand: ``pytest -m gpu tests/models/prepared``."""
 
 from __future__ import annotations
 
