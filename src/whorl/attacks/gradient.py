@@ -17,12 +17,12 @@ from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
 from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
-from whorl.models.backward import Backward
+from whorl.models.backward import Backward, BackwardRule
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
 from whorl.randomness import Ids, image_keys, substream
-from whorl.records import Count, Limits, NotNegative, Positive
+from whorl.records import Count, Limits, NotNegative, Part, Positive
 from whorl.transforms import InputTransform, plain
 
 # Ten steps of more overflow float32; the field tries up to 2.
@@ -40,7 +40,10 @@ class GradientAttack(Attack):
         eps: radius of the ball, in units of the [0, 1] range; one number, or one per image.
         steps: gradient steps.
         alpha: step size; None is pace·eps/steps, or eps for a single step.
-        pace: how many times eps all steps together reach, where ``alpha`` is None.
+        pace: how many times eps all steps together reach, where ``alpha`` is None; None is 10 + 100/steps: few steps
+            are larger strides.
+        cooling: the last step's size as a share of the first's; those between shrink by one factor each. ``alpha`` and
+            ``pace`` are about the first.
         norm: ``"linf"`` or ``"l2"``.
         loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
         input: random transform of what the network sees, such as :class:`whorl.DiverseInput`. One that plans its draws,
@@ -69,7 +72,8 @@ class GradientAttack(Attack):
     eps: Annotated[NotNegative | tuple[NotNegative, ...] | Tensor, "a number >= 0, or one for each image"] = 16 / 255
     steps: Count = 10
     alpha: Positive | None = None
-    pace: Positive = 5.0
+    pace: Positive | None = 5.0
+    cooling: Part = 1.0
     norm: NormName = "linf"
     loss: LossName | Loss = "ce"
     input: InputTransform = plain
@@ -98,7 +102,7 @@ class GradientAttack(Attack):
         random = self.random_start or self.input is not plain
         keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
         eps = self.radius(x)
-        alpha = eps * (1 if self.steps == 1 else self.pace / self.steps) if self.alpha is None else self.alpha
+        alpha = eps * self._stride if self.alpha is None else self.alpha
         start = x
         if self.random_start:
             norm = find_norm(self.norm)
@@ -124,7 +128,15 @@ class GradientAttack(Attack):
         return self.estimator
 
     @property
-    def source_backward(self) -> Backward:
+    def _stride(self) -> float:
+        """Size of the first step as a share of eps."""
+        if self.steps == 1:
+            return 1.0
+        pace = 10 + 100 / self.steps if self.pace is None else self.pace
+        return pace / self.steps
+
+    @property
+    def source_backward(self) -> BackwardRule:
         """How the source's backward pass is changed while it is attacked."""
         return _UNCHANGED
 

@@ -141,6 +141,7 @@ def take_steps(attack: GradientAttack, x: Tensor, eps: Tensor, alpha: Tensor | f
         momentum=attack.momentum,
         norm=attack.norm,
         optimizer=attack.optimizer,
+        cooling=attack.cooling,
     )
 
 

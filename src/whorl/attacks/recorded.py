@@ -117,7 +117,9 @@ class BufferedStep:
 
     def _move(self, g: Tensor) -> None:
         at = self.buffers
-        size = move_in_place(self.step, State(at.adv, at.velocity, at.finite), g)
+        alpha = self.step.size(at.step)
+        assert isinstance(alpha, Tensor)  # noqa: S101 - that of the buffers, cooled
+        size = move_in_place(self.step, State(at.adv, at.velocity, at.finite), g, alpha)
         at.finite &= size.isfinite()
         at.step += 1
 
@@ -211,7 +213,7 @@ def _plans_purely(transform: Planned) -> bool:
 def _fixed_steps(attack: GradientAttack) -> int | None:
     """The number of steps, where that is part of what is recorded."""
     changes = at_step(attack.bound_estimator, 0, 1) is not attack.bound_estimator
-    return attack.steps if changes or isinstance(attack.input, Planned) else None
+    return attack.steps if changes or attack.cooling != 1 or isinstance(attack.input, Planned) else None
 
 
 def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -> Loop:
@@ -222,7 +224,7 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
     # attack, and so its parts, for as long as it is kept.
     estimator = _identity(attack.bound_estimator)
     parts = (estimator, id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
-    settings = (attack.chunk, attack.fast, _fixed_steps(attack), targeted)
+    settings = (attack.chunk, attack.fast, attack.cooling, _fixed_steps(attack), targeted)
     key = (*parts, *settings, size, tuple(x.shape[1:]), x.dtype, x.device)
     with turns(x.device).lock:
         if key not in kept.loops:

@@ -12,7 +12,7 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import OnStep
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
-from whorl.models.backward import Backward
+from whorl.models.backward import Backward, BackwardRule
 from whorl.randomness import Ids
 from whorl.records import Positive
 
@@ -24,7 +24,8 @@ class TransferAttack(GradientAttack):
     """A gradient attack made for networks that it does not see: :class:`GradientAttack` with more settings.
 
     Attributes:
-        backward: changes to the source's backward pass while it is attacked.
+        backward: changes to the source's backward pass while it is attacked: a :class:`whorl.models.backward.Backward`,
+            or :class:`whorl.models.families.ByFamily`.
         temperature: divides the logits before the loss; above 1 the gradient speaks of more classes.
         overshoot: the loop moves in a ball this many times as large; its result is projected into the ball of ``eps``.
 
@@ -35,12 +36,12 @@ class TransferAttack(GradientAttack):
     (True, [10, 10])
     """
 
-    backward: Backward = _UNCHANGED
+    backward: BackwardRule = _UNCHANGED
     temperature: Positive = 1.0
     overshoot: Positive = 1.0
 
     @property
-    def source_backward(self) -> Backward:
+    def source_backward(self) -> BackwardRule:
         """How the source's backward pass is changed."""
         return self.backward
 

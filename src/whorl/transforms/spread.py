@@ -13,8 +13,11 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from whorl.errors import WhorlError
+from whorl.geometry.pose import NUMBERS
 from whorl.geometry.views import View
 from whorl.randomness import substream, uniform
+from whorl.records import Share
 from whorl.transforms.inputs import TRANSFORMS, InputTransform, RandomAffine
 
 Design = Literal["latin", "lattice", "antithetic"]
@@ -66,6 +69,8 @@ class SpreadAffine(RandomAffine):
         design: ``"latin"`` divides each range into as many equal parts as there are draws and meets every part once
             (Latin hypercube). ``"lattice"`` steps through all ranges by irrational shares from a random start,
             so that every beginning of the sequence is even too. ``"antithetic"`` mirrors every second draw.
+        near: share of an attack's draws, spread evenly over them, that show the image as it is; the design is of the
+            others.
 
     >>> SpreadAffine()
     SpreadAffine()
@@ -75,11 +80,46 @@ class SpreadAffine(RandomAffine):
     """
 
     design: Design = "latin"
+    near: Share = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number in NUMBERS if self.near else ():
+            low, high = self.ranges[number.name]
+            if not low <= number.neutral <= high:
+                raise WhorlError(
+                    f"near shows the image as it is, so {number.name} must reach {number.neutral:g}; "
+                    f"got a range from {low:g} to {high:g}."
+                )
 
     def plan(self, table: Tensor) -> InputTransform:
         """Give every key of ``table``, (draws, B), its point of the design."""
-        points = _DESIGNS[self.design](table, self.dimensions)
+        shown = near_draws(len(table), self.near)
+        far = [draw for draw, near in enumerate(shown) if not near]
+        points = self._neutral.to(table.device).expand(*table.shape, self.dimensions)
+        if far:
+            points = points.index_copy(0, torch.tensor(far, device=table.device), self._design(table[far]))
         return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
+
+
+    def _design(self, table: Tensor) -> Tensor:
+        return _DESIGNS[self.design](table, self.dimensions)
+
+    @property
+    def _neutral(self) -> Tensor:
+        """The point that leaves an image as it is, (dimensions,)."""
+        own = [(number.neutral, *self.ranges[number.name]) for number in NUMBERS if number.name in self.drawn]
+        return torch.tensor([0.5 if low == high else (value - low) / (high - low) for value, low, high in own])
+
+
+def near_draws(draws: int, share: float) -> tuple[bool, ...]:
+    """Which of an attack's draws show the image as it is: so many of them, as evenly spread as can be.
+
+    >>> near_draws(5, 0.4)
+    (False, False, True, False, True)
+    """
+    count = round(share * draws)
+    return tuple((i + 1) * count // draws > i * count // draws for i in range(draws))
 
 
 class PlannedAffine:

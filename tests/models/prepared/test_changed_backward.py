@@ -17,15 +17,24 @@ import whorl
 from conftest import random_images
 from network_cases import MEAN, STD, net_of, stirred
 from whorl.models.architectures import build
-from whorl.models.backward import Backward, Sites
+from whorl.models.backward import Backward, BackwardRule, Sites, hook
+from whorl.models.families import FAMILIES, ByFamily
 from whorl.models.prepared import network
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.layers import Convolution, Rectifier, Stem
 from whorl.models.prepared.network import Prepared, distance, prepared
-from whorl.models.prepared.rewrite import Changes, Statistics, rewrite
+from whorl.models.prepared.rewrite import Statistics, rewrite
 
 BEST = Backward(skip=0.65, rectifier=2.0, late=0.5)
 CHANGES = [Backward(skip=0.4), Backward(rectifier=1.5), Backward(rectifier=1.5, late=0.5), BEST]
+RULES: list[BackwardRule] = [
+    *CHANGES,
+    Backward(rectifier=0.7, relative=True),
+    Backward(join=0.6),
+    Backward(pool=0.5),
+    FAMILIES["concatenations"],
+    ByFamily(),
+]
 
 
 class Basic(nn.Module):
@@ -71,9 +80,10 @@ class Concatenated(nn.Module):
         self.a, self.b = (nn.Sequential(nn.Conv2d(channels, out, 1), nn.ReLU6()) for out in (8, 6))
         self.c = nn.Sequential(nn.Conv2d(6, 9, 3, padding=1), nn.ReLU())
         self.pool = nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.Conv2d(channels, 5, 1), nn.ReLU6())
+        self.largest = nn.MaxPool2d(3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.a(x), self.c(self.b(x)), self.pool(x), F.max_pool2d(x, 3, 1, 1)], 1)
+        return torch.cat([self.a(x), self.c(self.b(x)), self.pool(x), self.largest(x), F.max_pool2d(x, 3, 1, 1)], 1)
 
 
 class Attending(nn.Module):
@@ -145,7 +155,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
         nn.Conv2d(3, 6, 7, 2, 3), nn.BatchNorm2d(6), nn.ReLU(), Basic(6, 6), nn.Dropout(), Basic(6, 8, stride=2)
     ),
     "inverted": lambda: net_of(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU6(), Inverted(6), Inverted(6)),
-    "concatenated": lambda: net_of(nn.Conv2d(3, 12, 3, 2), nn.ReLU6(), Concatenated(12), Concatenated(34)),
+    "concatenated": lambda: net_of(nn.Conv2d(3, 12, 3, 2), nn.ReLU6(), Concatenated(12), nn.MaxPool2d(3, 2, ceil_mode=True), Concatenated(46)),
     "tokens": Tokens,
     "black box": Outer,
     "nested": lambda: net_of(nn.Conv2d(3, 6, 3, 2), nn.ReLU(), Nested(), Nested()),
@@ -168,25 +178,26 @@ def answers(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return out.detach(), gradient
 
 
-def hooked(net: nn.Module, backward: Backward, x: Tensor) -> tuple[nn.Module, Sites]:
+def hooked(net: nn.Module, backward: BackwardRule, x: Tensor) -> tuple[nn.Module, Sites]:
     """A copy with hooks, and where they are."""
     changed = alias(net)
     sites = backward.sites(changed, x)
-    backward.hook(changed, sites)
+    hook(changed, sites)
     return changed, sites
 
 
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("backward", CHANGES, ids=repr)
-def test_a_rewritten_backward_pass_is_the_hooked_one(name: str, backward: Backward) -> None:
+@pytest.mark.parametrize("backward", RULES, ids=repr)
+def test_a_rewritten_backward_pass_is_the_hooked_one(name: str, backward: BackwardRule) -> None:
     torch.manual_seed(0)
     net, x = stirred(NETS[name]()), random_images(2, height=24, width=24).double()
     changed, sites = hooked(net, backward, x)
-    assert bool(sites.branches) == (backward.skip < 1 and name not in WITHOUT_BRANCHES)
+    if isinstance(backward, Backward) and backward.join == 1:
+        assert bool(sites.branches) == (backward.skip < 1 and name not in WITHOUT_BRANCHES)
     expected, plain = answers(changed, x), answers(net, x)
     # The changes do something, wherever there is something to change.
-    assert (distance(plain[1], expected[1]) > 0.005) == bool(sites.branches or sites.rectifiers)
-    made = rewrite(copy.deepcopy(net), changes=Changes(backward, sites))
+    assert (distance(plain[1], expected[1]) > 0.005) == any(sites)
+    made = rewrite(copy.deepcopy(net), changes=sites)
     assert made is not None
     for ours, theirs in zip(answers(made.net, x), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-11)
@@ -209,7 +220,7 @@ def test_real_architectures(architecture: str, size: int) -> None:
     x = random_images(1, height=size, width=size).double()
     changed, sites = hooked(net, BEST, x)
     assert sites.branches or sites.rectifiers
-    made = rewrite(copy.deepcopy(net), stem=Statistics((0.0,) * 3, (1.0,) * 3), changes=Changes(BEST, sites))
+    made = rewrite(copy.deepcopy(net), stem=Statistics((0.0,) * 3, (1.0,) * 3), changes=sites)
     assert made is not None
     for ours, theirs in zip(answers(made.net, x), answers(changed, x), strict=True):
         assert distance(ours, theirs) < 1e-8
@@ -222,7 +233,7 @@ def test_real_architectures(architecture: str, size: int) -> None:
 def test_a_factor_lies_in_the_weights_of_the_gradient_alone() -> None:
     net, x = stirred(NETS["residual"]()), random_images(2, height=24, width=24).double()
     _, sites = hooked(net, BEST, x)
-    made = rewrite(copy.deepcopy(net), changes=Changes(BEST, sites))
+    made = rewrite(copy.deepcopy(net), changes=sites)
     assert made is not None
     found = [layer for layer in made.net.modules() if isinstance(layer, Convolution)]
     scaled = [layer for layer in found if layer.back is not None]
@@ -264,18 +275,19 @@ def test_a_prepared_classifier_has_the_changed_gradient() -> None:
     assert not any(module._forward_hooks for module in clf.modules())
 
 
-@pytest.mark.parametrize("wrong", [Sites(), Sites(rectifiers=("net.2", "net.3.act", "net.5.act"))], ids=repr)
+@pytest.mark.parametrize("wrong", [Sites(), Sites(rectifiers=(("net.2", 2.0), ("net.3.act", 2.0), ("net.5.act", 2.0)))], ids=repr)
 def test_a_rewrite_that_changes_something_else_is_refused(wrong: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     clf = classifier()
 
-    def spoiled(net: nn.Module, *, changes: Changes, **settings: Any) -> Any:
-        return rewrite(net, changes=changes._replace(sites=wrong.of("net")), **settings)
+    def spoiled(net: nn.Module, *, changes: Sites, **settings: Any) -> Any:
+        assert changes != wrong
+        return rewrite(net, changes=wrong.of("net"), **settings)
 
     sites = BEST.sites(alias(clf), random_images(1, height=24, width=24))
-    Prepared(clf, changes=Changes(BEST, sites))
+    Prepared(clf, changes=sites)
     monkeypatch.setattr("whorl.models.prepared.network.rewrite", spoiled)
     with pytest.raises(ValueError, match="answers otherwise"):
-        Prepared(clf, changes=Changes(BEST, sites))
+        Prepared(clf, changes=sites)
     assert prepared(clf, BEST) is None
 
 
@@ -289,15 +301,14 @@ def test_an_ensemble_of_mixed_sizes(fuse: Any) -> None:
     check_changed(kept.network, both, x)
 
 
-def test_a_network_without_branches_is_said_to_have_none_every_time() -> None:
+def test_a_network_without_branches_is_said_to_have_none_once() -> None:
     clf = classifier("concatenated")
-    for _ in range(2):
-        with pytest.warns(UserWarning, match="has no residual branch, so the skip factor"):
-            kept = prepared(clf, BEST)
-        assert kept is not None
+    with pytest.warns(UserWarning, match="has no branch of the kind that"):
+        assert prepared(clf, BEST) is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert prepared(clf, Backward(rectifier=2.0)) is not None
+        for backward in (BEST, Backward(rectifier=2.0), ByFamily()):
+            assert prepared(clf, backward) is not None
 
 
 def test_threads_share_a_model_with_different_changes() -> None:

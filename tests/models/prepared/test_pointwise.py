@@ -181,21 +181,24 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("width", [3, 48])
-def test_max_pool_with_ties(window: Window, width: int) -> None:
+@pytest.mark.parametrize(("width", "share"), [(3, 0.0), (48, 0.0), (48, 0.3)])
+def test_max_pool_with_ties(window: Window, width: int, share: float) -> None:
     x = channels_last(1, width, 6, 9).round().clamp(0, 3)
     kernel, stride, padding, ceil_mode = window
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-    out, expected = max_pool(ours, window), F.max_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode)
+    out, expected = max_pool(ours, window, share), F.max_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode)
     assert torch.equal(out, expected)
     assert window.shape(x) == expected.shape
     g = channels_last(*expected.shape, seed=1)
     wide = channels_last(expected.shape[0], width + 4, *expected.shape[2:], seed=2)
     wide[:, 1:-3] = g
     (b,) = torch.autograd.grad(expected, theirs, g)
+    sums = F.avg_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode, divisor_override=1)
+    (whole,) = torch.autograd.grad(sums, theirs, g.contiguous())
+    b = (1 - share) * b + share * whole / kernel**2
     for gradient in (g, wide[:, 1:-3]):
         (a,) = torch.autograd.grad(out, ours, gradient, retain_graph=True)
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 POOLS = [

@@ -19,13 +19,12 @@ from whorl.attacks.transfer import TransferAttack
 from whorl.bench.clock import take_turns
 from whorl.evaluation import success_rates
 from whorl.models.architectures import build
-from whorl.models.backward import Backward
+from whorl.models.backward import Backward, hook
 from whorl.models.prepared import network, pointwise
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.graph import Recorded, turns
 from whorl.models.prepared.layers import Geometry, OutputPart, Room, _Convolution, _Unshuffle
 from whorl.models.prepared.pointwise import Activation, Pool, Window
-from whorl.models.prepared.rewrite import Changes
 
 pytestmark = [
     pytest.mark.gpu,
@@ -147,11 +146,11 @@ def test_a_changed_ensemble_of_mixed_sizes(clf: whorl.Classifier) -> None:
 def test_a_changed_gradient_is_the_hooked_one(clf: whorl.Classifier) -> None:
     """The kernels of a smooth rectifier, and weights with a factor, in float32 on the GPU itself."""
     x, _ = batch(clf, 4)
-    backward = Backward(skip=0.65, rectifier=2.0, late=0.0)
+    backward = Backward(skip=0.65, rectifier=0.7, relative=True, pool=0.5)
     copy = alias(clf)
     sites = backward.sites(copy, x)
-    backward.hook(copy, sites)
-    ours = network.Prepared(clf, torch.float32, Changes(backward, sites))
+    hook(copy, sites)
+    ours = network.Prepared(clf, torch.float32, sites)
     with network._full_precision():
         (_, made), (_, expected) = (network._answer(net, x) for net in (ours, copy))
     assert network.distance(made, expected) < 1e-3

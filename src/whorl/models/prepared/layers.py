@@ -301,18 +301,23 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
 
 
 class MaxPool(nn.Module):
-    """Max pooling with a square window."""
+    """Max pooling with a square window.
 
-    def __init__(self, window: Window) -> None:
+    Args:
+        window: the windows.
+        share: of the gradient that goes to all pixels of a window alike.
+    """
+
+    def __init__(self, window: Window, share: float = 0.0) -> None:
         super().__init__()
-        self.window = window
+        self.window, self.share = window, share
 
     def forward(self, x: Tensor, seats: Sequence[Seat] | None = None) -> Tensor:
         """Pool; into a room, if a seat is given."""
         if seats is None:
-            return pointwise.max_pool(x, self.window)
+            return pointwise.max_pool(x, self.window, self.share)
         [(room, index)] = seats
-        return pointwise.max_pool(x, self.window, into=room.place(index, self.window.shape(x), x))
+        return pointwise.max_pool(x, self.window, self.share, into=room.place(index, self.window.shape(x), x))
 
 
 class AveragePool(nn.Module):

@@ -15,16 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whorl.models.backward import Backward, Sites, compiled
+from whorl.models.backward import Backward, BackwardRule, Sites, compiled, hook
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.layers import Convolution, Stem
-from whorl.models.prepared.rewrite import UNCHANGED, Changes, Statistics, rewrite
+from whorl.models.prepared.rewrite import Statistics, rewrite
+from whorl.models.prepared.versions import tensors_of, version_of
 
 # Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
 # second: a sum that is nearly zero may turn its sign, and then lets a gradient through that was stopped before.
 _TOLERANCES = (1e-3, 3e-2)
 # Where float32 itself is further from the truth than that (gradients that all but vanish), so many times as far.
 _NO_WORSE = 3
+PLAIN = Backward()
+UNCHANGED = Sites()
 # A network whose weights keep changing is being trained: preparing it again and again would cost more than it saves.
 _MOST_VERSIONS = 3
 
@@ -35,7 +38,7 @@ class Prepared(nn.Module):
     Args:
         classifier: a ``whorl.Classifier``.
         dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
-        changes: of the backward pass; sites are the classifier's own names.
+        changes: of the backward pass, by the classifier's own names.
 
     Calling it with (B, C, H, W) images in [0, 1], of any size and floating dtype, gives (B, classes) float32 logits.
 
@@ -43,7 +46,7 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Changes = UNCHANGED) -> None:
+    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Sites = UNCHANGED) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
@@ -51,8 +54,7 @@ class Prepared(nn.Module):
         self.register_buffer("mean", classifier._mean.clone(), persistent=False)
         self.register_buffer("std", classifier._std.clone(), persistent=False)
         net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
-        inner = changes._replace(sites=changes.sites.of("net"))
-        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std), changes=inner)
+        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std), changes=changes.of("net"))
         if rewritten is None:
             raise ValueError("the network's graph cannot be read")
         self.net: nn.Module = rewritten.net
@@ -93,12 +95,12 @@ class Prepared(nn.Module):
         return f"answers and gradients lie {errors[0]} from the exact ones, the network's own {errors[1]}"
 
 
-def _changed(classifier: nn.Module, changes: Changes) -> nn.Module:
+def _changed(classifier: nn.Module, changes: Sites) -> nn.Module:
     """A classifier with the changed backward pass, by hooks on a copy: what the rewritten one is compared with."""
-    if not changes.backward.changes:
+    if changes == UNCHANGED:
         return classifier
     changed = alias(classifier)
-    changes.backward.hook(changed, changes.sites)
+    hook(changed, changes)
     return changed
 
 
@@ -153,17 +155,17 @@ class Kept:
     network: nn.Module | None
     """None if the model cannot be prepared."""
     versions: int = 1
-    sites: Sites = UNCHANGED.sites
+    sites: Sites = UNCHANGED
     """Where its backward pass is changed."""
     loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""
 
 
-_KEPT: WeakKeyDictionary[nn.Module, dict[Backward, Kept]] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[nn.Module, dict[BackwardRule, Kept]] = WeakKeyDictionary()
 _LOCK = threading.RLock()
 
 
-def prepared(model: object, backward: Backward = UNCHANGED.backward) -> Kept | None:
+def prepared(model: object, backward: BackwardRule = PLAIN) -> Kept | None:
     """Prepare a model, or take what was prepared before.
 
     Args:
@@ -177,9 +179,9 @@ def prepared(model: object, backward: Backward = UNCHANGED.backward) -> Kept | N
     if not simple(model):
         return None
     assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
-    backward = backward if backward.changes else UNCHANGED.backward
+    backward = backward if backward.changes else PLAIN
     with _LOCK:
-        version = _version(model)
+        version = version_of(model)
         each = _KEPT.setdefault(model, {})
         kept = each.get(backward)
         if kept is None or kept.version != version:
@@ -190,7 +192,7 @@ def prepared(model: object, backward: Backward = UNCHANGED.backward) -> Kept | N
             kept = each[backward] = Kept(version, network, versions, sites)
     if kept.network is None:
         return None
-    backward.check_branches(model, kept.sites)
+    backward.check(model, kept.sites)
     return kept
 
 
@@ -200,33 +202,32 @@ def forget() -> None:
         _KEPT.clear()
 
 
-def _prepare(model: nn.Module, backward: Backward) -> tuple[nn.Module | None, Sites]:
+def _prepare(model: nn.Module, backward: BackwardRule) -> tuple[nn.Module | None, Sites]:
     from whorl.models import Ensemble
 
     try:
         sites = _sites(model, backward)
         if isinstance(model, Ensemble):
-            parts = (Changes(backward, sites.of(f"models.{place}")) for place in range(len(model.models)))
+            parts = (sites.of(f"models.{place}") for place in range(len(model.models)))
             members = [Prepared(member, changes=part) for member, part in zip(model.models, parts, strict=True)]
             return Ensemble(members, weights=model.weights, fuse=model.fuse), sites
-        return Prepared(model, changes=Changes(backward, sites)), sites
+        return Prepared(model, changes=sites), sites
     except Exception:  # noqa: BLE001 - a network that cannot be copied, traced or cast is used as it is
         return None, Sites()
 
 
-def _sites(model: Any, backward: Backward) -> Sites:
-    """Where a backward pass would be changed; an image of noise, of the first member's size, shows it."""
+def _sites(model: Any, backward: BackwardRule) -> Sites:
+    """Where a backward pass would be changed."""
     if not backward.changes:
         return Sites()
     if compiled(model):
         raise ValueError("compiled code takes no hooks, which find the branches")
     first = next(iter(getattr(model, "models", [model])))
-    noise = torch.rand(1, len(first.mean), *first.size, generator=torch.Generator().manual_seed(0))
-    return backward.sites(alias(model), noise.to(_device(model)))
+    return backward.sites(alias(model), torch.empty(1, len(first.mean), *first.size, device=_device(model)))
 
 
 def _device(model: nn.Module) -> torch.device:
-    return next(_tensors(model.modules())).device
+    return next(tensors_of(model.modules())).device
 
 
 def simple(model: object) -> bool:
@@ -241,7 +242,7 @@ def simple(model: object) -> bool:
     # What is compiled already can be neither hooked nor folded, and is as fast as it gets.
     if any(isinstance(module, torch.jit.ScriptModule) or _hooked(module) for module in modules):
         return False
-    return all(tensor.dtype == torch.float32 for tensor in _tensors(modules) if tensor.is_floating_point())
+    return all(tensor.dtype == torch.float32 for tensor in tensors_of(modules) if tensor.is_floating_point())
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -250,16 +251,3 @@ def _hooked(module: nn.Module) -> bool:
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    # Not by parameters() and buffers(): those take several times as long, before every attack.
-    for module in modules:
-        for tensor in chain(module._parameters.values(), module._buffers.values()):
-            if tensor is not None:
-                yield tensor
-
-
-def _version(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """What changes whenever a weight does: where each lies, and how often it was written to."""
-    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in _tensors(model.modules()))

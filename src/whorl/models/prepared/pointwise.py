@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.geometry.triton_modules import kernel_module
-from whorl.models.backward import soft_step
+from whorl.models.backward import shared_pool, soft_step
 
 Activation = Literal["none", "relu", "relu6"]
 
@@ -299,9 +299,9 @@ class MaxPoolFunction(torch.autograd.Function):
     """Max pooling that remembers a byte a window, where torch remembers eight, and never adds atomically."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, window: Window, into: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, window: Window, share: float, into: Tensor | None) -> Tensor:
         """Pool; of equal values the first one wins, as in torch."""
-        ctx.window, ctx.shape = window, x.shape
+        ctx.window, ctx.share, ctx.shape = window, share, x.shape
         out = empty(window.shape(x), x) if into is None else into
         with torch.cuda.device_of(x):
             which = _pooling_kernels().max_pool(even(x), out, window.kernel, window.stride, window.padding)
@@ -310,13 +310,15 @@ class MaxPoolFunction(torch.autograd.Function):
         return out if into is None else out.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Each window's gradient goes to the pixel that won."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Each window's gradient goes to the pixel that won, but for the share of all."""
         (which,), (gradient,) = ctx.saved_tensors, gradients
         kernel, stride, padding, _ = ctx.window
         with torch.cuda.device_of(gradient):
-            made = _pooling_kernels().max_pool_backward(even(gradient), which, ctx.shape, kernel, stride, padding)
-        return made, None, None
+            made = _pooling_kernels().max_pool_backward(
+                even(gradient), which, ctx.shape, kernel, stride, padding, ctx.share
+            )
+        return made, None, None, None
 
 
 class Window(NamedTuple):
@@ -337,12 +339,16 @@ class Window(NamedTuple):
         return (*x.shape[:2], rows, columns)
 
 
-def max_pool(x: Tensor, window: Window, *, into: Tensor | None = None) -> Tensor:
-    """Max pooling; ``into`` may be a range of channels to write to, where kernels are used."""
+def max_pool(x: Tensor, window: Window, share: float = 0.0, *, into: Tensor | None = None) -> Tensor:
+    """Max pooling, a share of whose gradient goes to all pixels of a window alike.
+
+    ``into`` may be a range of channels to write to, where kernels are used.
+    """
     if by_kernel(x):
-        out: Tensor = MaxPoolFunction.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
+        out: Tensor = MaxPoolFunction.apply(x, window, share, into)  # type: ignore[no-untyped-call]  # torch's own
         return out
-    return F.max_pool2d(x, *_plainly(window))
+    out = F.max_pool2d(x, *_plainly(window))
+    return shared_pool(x, out, share, *window) if share else out
 
 
 def _plainly(window: Window) -> tuple[int, int, int, int, bool]:

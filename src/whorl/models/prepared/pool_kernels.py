@@ -172,8 +172,9 @@ def _max_pool(
 
 @kernel_jit
 def _max_pool_backward(
-    gradient, which, out, channels, height, width, rows, columns, row_gradient,
-    kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, block_w: tl.constexpr, block_c: tl.constexpr,
+    gradient, which, out, share, channels, height, width, rows, columns, row_gradient,
+    kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, shared: tl.constexpr,
+    block_w: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     image, h, w, channel = program_place(height, width, channels, block_w, block_c)
     inside = (w < width)[:, None] & (channel < channels)[None, :]
@@ -190,7 +191,10 @@ def _max_pool_backward(
             seen = inside & there[:, None]
             index = tl.load(which + (window * channels + channel[None, :]), mask=seen, other=255).to(tl.int32)
             value = tl.load(gradient + (window * row_gradient + channel[None, :]), mask=seen, other=0.0).to(tl.float32)
-            total += tl.where(index == (tap_h * kernel + tap_w)[:, None], value, 0.0)
+            won = tl.where(index == (tap_h * kernel + tap_w)[:, None], value, 0.0)
+            if shared:
+                won = (1.0 - share) * won + share / (kernel * kernel) * value
+            total += won
     at = ((image * height + h) * width + w)[:, None] * channels + channel[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
 
@@ -209,15 +213,19 @@ def max_pool(x: Tensor, out: Tensor, kernel: int, stride: int, padding: int) -> 
 
 
 def max_pool_backward(
-    gradient: Tensor, which: Tensor, shape: torch.Size, kernel: int, stride: int, padding: int
+    gradient: Tensor, which: Tensor, shape: torch.Size, kernel: int, stride: int, padding: int, share: float
 ) -> Tensor:
-    """Gradient of :func:`max_pool` with respect to its input of the given shape; ``gradient`` is even."""
+    """Gradient of :func:`max_pool` with respect to its input of the given shape; ``gradient`` is even.
+
+    A share of it goes to all pixels of a window alike.
+    """
     _, channels, height, width = shape
     rows, columns = gradient.shape[2:]
     out = torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=_LAST)
     block_w, block_c, warps, grid = line_tiles(out)
     _max_pool_backward[grid](
-        gradient, which, out, channels, height, width, rows, columns, row_of(gradient),
-        kernel=kernel, stride=stride, padding=padding, block_w=block_w, block_c=block_c, num_warps=warps,
+        gradient, which, out, float(share), channels, height, width, rows, columns, row_of(gradient),
+        kernel=kernel, stride=stride, padding=padding, shared=share > 0,
+        block_w=block_w, block_c=block_c, num_warps=warps,
     )  # fmt: skip
     return out

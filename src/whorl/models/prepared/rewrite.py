@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
-from whorl.models.backward import Backward, Sites
+from whorl.models.backward import Sites, hook
 from whorl.models.prepared.fold import same_padded
-from whorl.models.prepared.fusions import average_pool, fuse_concatenations, replace_average_pools, replace_max_pools
+from whorl.models.prepared.fusions import (
+    average_pool,
+    fuse_concatenations,
+    replace_average_pools,
+    replace_max_pools,
+    shared_max_pool,
+)
 from whorl.models.prepared.layers import (
     Convolution,
     Geometry,
+    MaxPool,
     OutputPart,
     Rectifier,
     SamePadded,
@@ -47,17 +54,10 @@ class Rewritten(NamedTuple):
     """Whether it normalises images by itself."""
 
 
-class Changes(NamedTuple):
-    """A changed backward pass, and where in the network."""
-
-    backward: Backward = Backward()
-    sites: Sites = Sites()
+UNCHANGED = Sites()
 
 
-UNCHANGED = Changes()
-
-
-def rewrite(net: nn.Module, *, stem: Statistics | None = None, changes: Changes = UNCHANGED) -> Rewritten | None:
+def rewrite(net: nn.Module, *, stem: Statistics | None = None, changes: Sites = UNCHANGED) -> Rewritten | None:
     """Fold, fuse and merge what can be.
 
     Args:
@@ -254,19 +254,21 @@ def _geometry(conv: nn.Conv2d) -> Geometry:
     return Geometry(stride, padding, dilation, conv.groups)
 
 
-def trace(net: nn.Module, changes: Changes = UNCHANGED) -> fx.GraphModule | None:
+def trace(net: nn.Module, changes: Sites = UNCHANGED) -> fx.GraphModule | None:
     """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot.
 
     With a changed backward pass, what is read has it: rectifiers are replaced in ``net`` itself, and what scales a
     gradient is a node after the branch; inside a black box, a hook.
     """
-    backward, sites = changes
-    if backward.rectifier is not None:
-        _replace_rectifiers(net, sites.rectifiers, backward.rectifier)
-    branches = {net.get_submodule(name): name for name in sites.branches}
+    _replace(net, {name: _rectifier(net.get_submodule(name), sharpness) for name, sharpness in changes.rectifiers})
+    pools = {name: (net.get_submodule(name), share) for name, share in changes.pools}
+    made = {name: shared for name, (pool, share) in pools.items() if (shared := shared_max_pool(pool, share)) is not None}
+    _replace(net, made)
+    hook(net, Sites(pools=tuple(pool for pool in changes.pools if pool[0] not in made)))
+    branches = {net.get_submodule(name): (name, factor) for name, factor in changes.branches}
     opaque: set[type] = set()
     while True:
-        tracer = _Tracer(opaque, branches.keys(), backward.skip)
+        tracer = _Tracer(opaque, {module: factor for module, (_, factor) in branches.items()})
         try:
             graph = tracer.trace(net)
         except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
@@ -274,17 +276,17 @@ def trace(net: nn.Module, changes: Changes = UNCHANGED) -> fx.GraphModule | None
                 return None
             opaque.add(tracer.failed)
             continue
-        inside = (name for module, name in branches.items() if module not in tracer.scaled)
-        backward.hook(net, Sites(tuple(inside)))
+        hook(net, Sites(branches=tuple(site for module, site in branches.items() if module not in tracer.scaled)))
         return fx.GraphModule(net, graph)
 
 
-def _replace_rectifiers(net: nn.Module, names: tuple[str, ...], sharpness: float) -> None:
-    """Put smooth ones in their place, wherever the network has them."""
-    made = {
-        rectifier: Rectifier("relu6" if isinstance(rectifier, nn.ReLU6) else "relu", sharpness)
-        for rectifier in map(net.get_submodule, names)
-    }
+def _rectifier(module: nn.Module, sharpness: float) -> Rectifier:
+    return Rectifier("relu6" if isinstance(module, nn.ReLU6) else "relu", sharpness)
+
+
+def _replace(net: nn.Module, by_name: Mapping[str, nn.Module]) -> None:
+    """Put other modules in the place of some, wherever the network has them."""
+    made = {net.get_submodule(name): other for name, other in by_name.items()}
     for parent in list(net.modules()):
         for name, child in list(parent._modules.items()):  # all names of one that has several
             if child in made:
@@ -296,19 +298,18 @@ class _Tracer(fx.Tracer):
 
     Args:
         opaque: modules that stay black boxes.
-        branches: modules whose result's gradient is scaled.
-        scale: by this factor.
+        branches: modules whose result's gradient is scaled, and the factor.
     """
 
-    def __init__(self, opaque: set[type], branches: Collection[nn.Module], scale: float) -> None:
+    def __init__(self, opaque: set[type], branches: Mapping[nn.Module, float]) -> None:
         super().__init__()
-        self.opaque, self.branches, self.scale = opaque, branches, scale
+        self.opaque, self.branches = opaque, branches
         self.scaled: set[nn.Module] = set()
         self.failed: type | None = None
         self.thread = threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        own = isinstance(m, Rectifier) or type(m) in self.opaque
+        own = isinstance(m, Rectifier | MaxPool) or type(m) in self.opaque
         return own or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
@@ -326,4 +327,4 @@ class _Tracer(fx.Tracer):
         if m not in self.branches or not isinstance(out, fx.Proxy):
             return out
         self.scaled.add(m)
-        return self.create_proxy("call_function", scale_gradient, (out, self.scale), {})
+        return self.create_proxy("call_function", scale_gradient, (out, self.branches[m]), {})
