@@ -224,8 +224,9 @@ class RotationInvariant(_Wraps, Record):
     def following(self, step: Tensor, steps: int, like: Tensor) -> Estimator | None:
         """The estimator in the step that a tensor holds: see :func:`whorl.estimators.steps.following`."""
         # On a CPU the step can be looked at; elsewhere a kernel has to.
-        fits = like.device.type == "cpu" or rotates_by_step(like, _angles(like))
-        return _RotationByStep(self, step, steps) if fits else None
+        found, angles = _RotationByStep(self, step, steps), _angles(like)
+        fits = like.device.type == "cpu" or rotates_by_step(like, found.sigmas(angles), angles)
+        return found if fits else None
 
     def _width(self, share: float) -> float:
         """Degrees after a share of the way from the first step to the last."""
@@ -265,8 +266,11 @@ class _RotationByStep:
         if gradient.device.type == "cpu":
             return self.estimator.at(min(int(self.step), self.steps - 1), self.steps)(gradient)
         angles = _angles(gradient)
-        sigmas = tuple(self.estimator.at(step, self.steps).sigma(angles) for step in range(self.steps))
-        return average_rotations_by_step(gradient, sigmas, self.step, angles)
+        return average_rotations_by_step(gradient, self.sigmas(angles), self.step, angles)
+
+    def sigmas(self, angles: int) -> tuple[float, ...]:
+        """σ of every step, in cells around a circle of so many."""
+        return tuple(self.estimator.at(step, self.steps).sigma(angles) for step in range(self.steps))
 
 
 def _angles(gradient: Tensor) -> int:

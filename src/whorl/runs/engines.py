@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 
 from whorl.errors import WhorlError, unknown_name
 from whorl.evaluation import check_recognised, recognised
@@ -15,20 +16,20 @@ from whorl.runs.worker import Orders, Worker
 
 _CHECKING = "checking the sources"
 
-Engine = Callable[[Orders, Sequence[Task], Networks, int | None], Iterator[int]]
+Engine = Callable[[Orders, Sequence[Task], Networks, int | None], Generator[int, None, None]]
 """Called with the orders, tasks, the networks of this process and a number of workers (None lets the engine choose).
 
 Yields, for each task that is done, what it counts in the progress; the order does not matter.
 """
 
 
-def run_here(orders: Orders, tasks: Sequence[Task], networks: Networks, workers: int | None) -> Iterator[int]:
+def run_here(
+    orders: Orders, tasks: Sequence[Task], networks: Networks, workers: int | None
+) -> Generator[int, None, None]:
     """Do the tasks one after the other in this process; see ``Engine``."""
     if workers not in (None, 1):
         raise WhorlError(f"the local engine is one process; got workers={workers}. Use the engine ray for more.")
-    worker = Worker(orders, networks)
-    for task in tasks:
-        yield worker.do(task)
+    yield from Worker(orders, networks).work(tasks)
 
 
 ENGINES: Mapping[str, Engine] = {"local": run_here, "ray": run_on_ray}
@@ -129,8 +130,9 @@ def carry_out(
     seen = total - sum(task.weight for task in left)
     progress(stage, seen, total)
     try:
-        with listening(progress):
-            for count in engine(orders, left, networks, workers):
+        # Closed whatever happens: nothing is written any more once the lock of the store is given back.
+        with listening(progress), closing(engine(orders, left, networks, workers)) as done:
+            for count in done:
                 seen += count
                 progress(stage, seen, total)
     except KeyboardInterrupt as error:

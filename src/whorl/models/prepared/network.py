@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl.models.backward import Backward, BackwardRule, Sites, compiled, hook
-from whorl.models.prepared.fold import alias
+from whorl.models.prepared.fold import alias, simple
 from whorl.models.prepared.layers import Convolution, Stem
 from whorl.models.prepared.rewrite import Statistics, rewrite
 from whorl.models.prepared.versions import tensors_of, version_of
@@ -228,26 +227,3 @@ def _sites(model: Any, backward: BackwardRule) -> Sites:
 
 def _device(model: nn.Module) -> torch.device:
     return next(tensors_of(model.modules())).device
-
-
-def simple(model: object) -> bool:
-    """Whether a model is a classifier, or an ensemble of some, that a copy can stand for: see :func:`prepared`."""
-    from whorl.models import Classifier, Ensemble
-
-    members = list(model.models) if type(model) is Ensemble else [model]
-    if not all(type(member) is Classifier for member in members):
-        return False
-    assert isinstance(model, nn.Module)  # noqa: S101 - as above
-    modules = list(model.modules())
-    # What is compiled already can be neither hooked nor folded, and is as fast as it gets.
-    if any(isinstance(module, torch.jit.ScriptModule) or _hooked(module) for module in modules):
-        return False
-    return all(tensor.dtype == torch.float32 for tensor in tensors_of(modules) if tensor.is_floating_point())
-
-
-def _hooked(module: nn.Module) -> bool:
-    own = module.__dict__
-    return "forward" in own or any(own[name] for name in _HOOKS)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

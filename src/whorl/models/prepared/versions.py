@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+import torch
 from torch import Tensor, nn
 
 
@@ -20,3 +21,8 @@ def tensors_of(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
         for tensor in chain(module._parameters.values(), module._buffers.values()):
             if tensor is not None:
                 yield tensor
+
+
+def floating(modules: Iterable[nn.Module]) -> set[torch.dtype]:
+    """The precisions of their floating tensors."""
+    return {tensor.dtype for tensor in tensors_of(modules) if tensor.is_floating_point()}
