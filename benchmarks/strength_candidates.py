@@ -7,20 +7,21 @@ from typing import Any
 
 import whorl
 from frontier_transforms import BlockShuffle, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
-from strength_parts import Interleaved, NarrowedAffine, Neighbour, Rules, SearchedAttack, calibrated
+from strength_parts import Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
 from whorl.attacks import Attack
+from whorl.attacks.transfer import TransferAttack
 from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.transforms import DiverseInput, Gain, InputChain, InputTransform, Mirror, RandomAffine, SpreadAffine, plain
+from whorl.transforms.spread import near_draws
 
 Settings = Mapping[str, Any]
 
-# ai-best as it is, with everything that is tried at the value that changes nothing.
+# ai-best as it was, with everything that is tried at the value that changes nothing.
 BEST: Settings = {
     "steps": 10,
     "samples": 1,
     "pace": 20.0,
     "cooling": 1.0,
-    "soft": 0.0,
     "momentum": 1.0,
     "loss": "ce",
     "temperature": 1.0,
@@ -77,7 +78,7 @@ def build(settings: Settings, eps: float) -> Attack:
         estimators.append(SharedChannels(share=s["channels"]))
     if s["sigma"]:
         estimators.append(whorl.AffineInvariant(sigma=s["sigma"]))
-    return SearchedAttack(
+    return TransferAttack(
         eps=eps,
         input=_input(s, eps),
         estimator=whorl.Chain(*estimators) if estimators else whorl.identity,
@@ -86,14 +87,16 @@ def build(settings: Settings, eps: float) -> Attack:
             **{name: s[name] for name in ("skip", "rectifier", "early", "relative", "join", "flat", "pool")},
         ),
         loss=_LOSSES.get(s["loss"], s["loss"]),
-        **{name: s[name] for name in ("steps", "samples", "momentum", "pace", "temperature", "cooling", "soft")},
+        **{name: s[name] for name in ("steps", "samples", "momentum", "pace", "temperature", "cooling")},
     )
 
 
 def _input(s: Settings, eps: float) -> InputTransform:
     ranges = {name: s[name] for name in ("angle", "scale", "shift")}
+    # What ships; the others take turns.
+    posed = s["kind"] == "plain" and s["place"] == "spread" and not s["calm"] and s["narrow"] == 1
     pose: RandomAffine = (
-        SpreadAffine(**ranges, design="lattice")
+        SpreadAffine(**ranges, design="lattice", near=s["near"] if posed else 0.0)
         if s["narrow"] == 1
         else NarrowedAffine(**ranges, design="lattice", last=s["narrow"])
     )
@@ -101,7 +104,7 @@ def _input(s: Settings, eps: float) -> InputTransform:
     mirror = [Mirror(probability=s["mirror"])] if s["mirror"] else []
     gain = [Gain(lowest=s["gain"])] if s["gain"] < 1 else []
     shown: InputTransform = InputChain(*mirror, *extra, pose, *gain)
-    if s["near"]:
+    if s["near"] and not posed:
         close = _near(s)
         if not s["calm"]:
             close = InputChain(*mirror, close, *gain)
@@ -130,7 +133,7 @@ def pattern(draws: int, share: float, place: str) -> tuple[bool, ...]:
         return tuple(i >= draws - count for i in range(draws))
     if place == "first":
         return tuple(i < count for i in range(draws))
-    return tuple((i + 1) * count // draws > i * count // draws for i in range(draws))
+    return near_draws(draws, share)
 
 
 def name_of(settings: Settings) -> str:
@@ -173,7 +176,6 @@ INPUT: Sequence[Settings] = (
     {"mirror": 0.25},
     {"late": 0.25},
     {"pace": 14.0},
-    {"soft": 0.5},
     {"temperature": 2.0},
     {"near": 0.5, "calm": False},
     {"near": 0.5, "kind": "box"},

@@ -46,7 +46,6 @@ from strength_candidates import (
     name_of,
 )
 from whorl.evaluation import PAPER_POSES, Pose, Predictor, to_8_bits
-from whorl.models.prepared.fold import folded
 
 IDENTITY = Pose()
 OTHERS = tuple(pose for pose in PAPER_POSES if pose != IDENTITY)
@@ -400,14 +399,6 @@ def load(name: str, device: torch.device, weights: Path | None) -> nn.Module:
     return whorl.load_model(f"file:{path}?arch={name}" if path and path.exists() else name, device=device)
 
 
-def quick(network: nn.Module, device: torch.device) -> nn.Module:
-    """A source with its normalisations folded, channels last on a GPU."""
-    if device.type == "cuda":
-        network.net.to(memory_format=torch.channels_last)
-        return folded(network)
-    return network
-
-
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -442,7 +433,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sources = options.sources.split(",")
     targets = {source: TARGETS[source][: options.targets] for source in sources}
     networks = {name: load(name, device, options.weights) for name in sorted({n for t in targets.values() for n in t})}
-    attacked = {name: quick(load(name, device, options.weights), device) for name in sources}
+    attacked = {name: load(name, device, options.weights) for name in sources}
 
     def track(source: str, tag: str, rows: slice, each: Sequence[float], *, toward: bool = False) -> Track:
         data = Data(x=both.x[rows], y=both.y[rows], ids=both.ids[rows])
