@@ -1,6 +1,6 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_outcomes``, ``doc_analysis`` and ``doc_poses``. Here are the pages, the sentences
+Tables are in ``doc_counts``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis`` and ``doc_poses``. Here are the pages, the sentences
 that state figures (``{}`` stands for each) and those that claim something without one.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
+import doc_strength  # noqa: F401 - likewise
 from doc_counts import (
     ai_has_the_higher_mean,
     ai_over_ti,

@@ -1,4 +1,4 @@
-"""The table of the second search: what it found for three sources."""
+"""The tables of the second search: what it found for three sources, and how alike noise and photographs are."""
 
 from __future__ import annotations
 
@@ -46,8 +46,23 @@ def _() -> Cell:
             return None
         source = _SOURCES[row["source"]]
         wanted = _settings(source, row["changed"], int(row["gradients"])), source, _TAGS[row["images"]]
-        [found] = [one for one in _rows() if (one["settings"], one["source"], one["tag"]) == wanted and eps in one["rates"]][:1]
+        found = next(one for one in _rows() if (one["settings"], one["source"], one["tag"]) == wanted)
         cells = found["rates"][eps].values()
         return [sum(each["identity" if kind == "as it is" else "poses"] for each in cells) / len(cells)]
+
+    return cell
+
+
+@table("spreads")
+def _() -> Cell:
+    networks = json.loads((_FILE.parent / "spreads-cpu.json").read_text())["networks"]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        found = networks[row["network"]]
+        if column == "network":
+            return None
+        if column == "spreads on photographs":
+            return [found["least"], found["most"]]
+        return [found["probes"][column]["mean"], found["probes"][column]["factor"]]
 
     return cell

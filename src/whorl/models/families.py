@@ -22,8 +22,8 @@ FAMILIES: Mapping[Family, Backward] = {
     # VGG, DenseNet.
     "plain": Backward(rectifier=0.7, relative=True, late=0.5),
 }
-"""What each family of networks wants. Chosen by ``benchmarks/strength_search.py`` where a source of the family was there
-(resnet18, efficientnet_lite0, inception_v3); docs/frontier/ai-best.md says what each number gave."""
+"""What each family of networks wants. Chosen by ``benchmarks/strength_search.py`` where a source of the family was
+there (resnet18, efficientnet_lite0, inception_v3); docs/frontier/ai-best.md says what it gave."""
 
 
 def family_of(shown: Structure) -> Family:

@@ -31,6 +31,11 @@ def probe(channels: int, size: Sequence[int]) -> Tensor:
     >>> bool(probe(3, (8, 8)).min() >= 0), probe(3, (8, 8)).shape
     (True, torch.Size([4, 3, 8, 8]))
     """
+    return coloured(channels, size, _POWER)
+
+
+def coloured(channels: int, size: Sequence[int], power: float) -> Tensor:
+    """Four images of seeded noise whose amplitudes fall with the frequency to some power: (4, channels, H, W)."""
     height, width = size
     generator = torch.Generator().manual_seed(0)
     with torch.inference_mode(False):
@@ -38,11 +43,11 @@ def probe(channels: int, size: Sequence[int]) -> Tensor:
         rows, columns = torch.fft.fftfreq(height, dtype=torch.float64), torch.fft.rfftfreq(width, dtype=torch.float64)
         frequency = torch.hypot(rows[:, None], columns[None])
         frequency[0, 0] = math.inf  # the mean is set below
-        field = torch.fft.irfft2(torch.fft.rfft2(white) / frequency**_POWER, s=(height, width))
+        field = torch.fft.irfft2(torch.fft.rfft2(white) / frequency**power, s=(height, width))
         field = field / field.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(1e-12)
         mixed = _SHARED**0.5 * field[:, :1] + (1 - _SHARED) ** 0.5 * field[:, 1:]
-        image: Tensor = (_MEAN + _STD * mixed).clamp(0, 1).float()
-    return image
+        images: Tensor = (_MEAN + _STD * mixed).clamp(0, 1).float()
+    return images
 
 
 def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tensor) -> dict[nn.Module, float]:
