@@ -30,7 +30,6 @@ import whorl
 from judge import Data
 from measure import HERE, metadata, save
 from whorl import WhorlError, interop
-from whorl.errors import first_line
 from whorl.interop.library import REQUIRED
 from whorl.interop.transferattack import TransferAttack
 
@@ -82,14 +81,14 @@ def tried(zoo: TransferAttack, name: str, net: nn.Module, data: Data, seconds: f
     except WhorlError as error:
         return {"ran": False, "reason": str(error)}
     default = zoo.targeted_only(name)
-    goal = {"target": (data.y + 1) % 1000} if default else {"y": data.y}
+    y, target = (None, (data.y + 1) % 1000) if default else (data.y, None)
     steps = {word: FEW for word in ("epoch",) if known.get(word, REQUIRED) is not REQUIRED}
     for settings in (small(known), steps, {}):
         for batched in (True, False):
             try:
                 attack = interop.peer(f"{zoo.key}:{name}", path=zoo.path, batched=batched, **settings)
                 with limited(seconds - (time.perf_counter() - began)):
-                    adv, info = attack(net, data.x, ids=data.ids, return_info=True, **goal)
+                    adv, info = attack(net, data.x, y, target=target, ids=data.ids, return_info=True)
             except WhorlError as error:
                 reasons.append(str(error))
                 continue
@@ -143,8 +142,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     again = options.only.split(",") if options.only else []
     for name in again or [name for name in zoo.attacks() if name not in found]:
         found[name] = tried(zoo, name, net, data, options.seconds)
-        said = first_line(WhorlError(found[name].get("reason", f"{found[name].get('seconds')} s")))
-        print(f"{name:20s} {'ran' if found[name]['ran'] else '-'}  {said}", file=sys.stderr, flush=True)
+        said = found[name].get("reason") or f"{found[name]['seconds']} s"
+        print(f"{name:16s} {said}", file=sys.stderr, flush=True)
         listed = {name: found[name] for name in zoo.attacks() if name in found}
         save({"metadata": about, "attacks": listed}, options.json)
     print(f"{sum(one['ran'] for one in found.values())} of {len(found)} run")

@@ -33,6 +33,8 @@ from whorl.interop.library import REQUIRED, Library, PeerCall, lacking, paramete
 VARIABLE = "WHORL_TRANSFERATTACK"
 """Environment variable that holds the clone's folder where no path is given."""
 
+# Names of the clone's modules begin with it; the hash of the clone's folder follows.
+_PREFIX = "_whorl_transferattack_"
 # What every module of the clone imports, and none of the attacks that run on a given network uses.
 _UNUSED = ("pandas", "timm")
 # Rooms of the zoo none of whose attacks runs on one given network.
@@ -70,7 +72,8 @@ class TransferAttack(Library):
 
     def load(self) -> ModuleType:
         """Import the clone's package, which lists its attacks; their modules come later."""
-        return _imported(package_folder(self.path))
+        package: ModuleType = _imported(package_folder(self.path))
+        return package
 
     def version(self) -> str:
         """Hash of the clone's source: it has versions that differ, and one number for all."""
@@ -166,9 +169,9 @@ class _Zoo(Mapping[str, Any]):
         try:
             found = getattr(importlib.import_module(module, self.package.__name__), attribute)
         except ModuleNotFoundError as error:
-            raise lacking(f"{TransferAttack.key}:{name}", error) from error
+            raise _without(f"{TransferAttack.key}:{name}", error) from error
         except Exception as error:  # the clone is anyone's code
-            raise unfit(name, f"its module cannot be imported: {type(error).__name__}: {first_line(error)}") from error
+            raise unfit(name, f"its module cannot be imported: {first_line(error)}") from error
         if found.load_model is not _base(self.package).load_model and name not in _LISTED:
             raise unfit(name, "it builds a network of its own")
         return found
@@ -209,30 +212,30 @@ def source_sha256(folder: Path) -> str:
 
 
 @cache
-def _imported(folder: Path) -> ModuleType:
+def _imported(folder: Path) -> Any:
     """The package, under a name that nothing else has."""
     from whorl.models._torchvision import torchvision
 
     torchvision()  # which the clone imports, and which may need a hand
-    name = f"_whorl_transferattack_{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+    name = f"{_PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
     assert spec is not None  # noqa: S101 - tells mypy what a file of Python's own kind gives
     assert spec.loader is not None  # noqa: S101 - likewise
-    package = importlib.util.module_from_spec(spec)
+    package: Any = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     try:
         spec.loader.exec_module(package)
         with _stand_ins():
             importlib.import_module(f"{name}.attack")
-        listed = {key: (str(module), str(attribute)) for key, (module, attribute) in package.attack_zoo.items()}
+        package.attack_zoo = {str(key): (str(room), str(found)) for key, (room, found) in package.attack_zoo.items()}
     except Exception as error:  # the clone is anyone's code
         for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
             del sys.modules[loaded]
         if isinstance(error, ModuleNotFoundError):
-            raise lacking("TransferAttack", error) from error
-        said = f"{type(error).__name__}: {first_line(error)}"
-        raise WhorlError(f"{folder} cannot be imported as TransferAttack: {said}.") from error
-    package.attack_zoo = listed
+            raise _without("TransferAttack", error) from error
+        raise WhorlError(f"{folder} cannot be imported as TransferAttack: {first_line(error)}.") from error
     return package
 
 
@@ -318,16 +321,37 @@ def _own_words(name: str, net: nn.Module) -> Iterator[None]:
 
     What it prints is dropped: it says which weights are loaded, and none are.
     """
-    on = getattr(net, "name", type(net).__name__)
     try:
-        with redirect_stdout(StringIO()):
+        with redirect_stdout(StringIO()), _nothing_fetched(name):
             yield
     except (WhorlError, torch.OutOfMemoryError):
         raise
     except ModuleNotFoundError as error:
-        raise lacking(name, error) from error
+        raise _without(name, error) from error
     except FileNotFoundError as error:
         raise WhorlError(f"{name} needs a file that is not there: {first_line(error)}.") from error
     except (Exception, SystemExit) as error:  # some end the process where they miss a layer
-        said = first_line(error) if str(error) else "no more is said"
-        raise WhorlError(f"{name} does not run on {on}: {type(error).__name__}: {said}.") from error
+        raise WhorlError(f"{name} does not run on {getattr(net, 'name', net)}: {first_line(error)}.") from error
+
+
+@contextmanager
+def _nothing_fetched(name: str) -> Iterator[None]:
+    """Some attacks have further networks, and would fetch their weights."""
+    fetch = torch.hub.download_url_to_file
+
+    def refuse(url: str, *_: Any, **__: Any) -> None:
+        raise WhorlError(f"{name} needs weights of another network ({url}), which whorl does not fetch for it.")
+
+    torch.hub.download_url_to_file = refuse
+    try:
+        yield
+    finally:
+        torch.hub.download_url_to_file = fetch
+
+
+def _without(name: str, error: ModuleNotFoundError) -> WhorlError:
+    """Build the error for a module that is missing: of another package, or of the clone itself."""
+    package, _, rest = str(error.name).partition(".")
+    if package.startswith(_PREFIX):
+        return WhorlError(f"{name} needs a module that the clone does not have: {rest or error}.")
+    return lacking(name, error)
