@@ -31,7 +31,7 @@ from judge import Data
 from measure import HERE, metadata, save
 from whorl import WhorlError, interop
 from whorl.interop.library import REQUIRED
-from whorl.interop.transferattack import TransferAttack
+from whorl.interop.transferattack import TransferAttackClone
 
 FEW = 2
 # Whatever an attack has many of; 4 where it must be a square.
@@ -72,7 +72,7 @@ def small(known: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def tried(zoo: TransferAttack, name: str, net: nn.Module, data: Data, seconds: float) -> dict[str, Any]:
+def tried(zoo: TransferAttackClone, name: str, net: nn.Module, data: Data, seconds: float) -> dict[str, Any]:
     """What became of one attack: gradients and seconds, or why it does not run."""
     began = time.perf_counter()
     reasons: list[str] = []
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="most for one attack")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "transferattack-zoo.json")
     options = parser.parse_args(argv)
-    zoo = TransferAttack(options.transferattack)
+    zoo = TransferAttackClone(options.transferattack)
     net, data = whorl.load_model(options.source), Data.load(None, 2, options.size, "cpu")
     about = metadata(
         torch.device("cpu"),

@@ -95,11 +95,12 @@ class PeerNetwork(nn.Module):
         A peer may hook its layers, replace them or take gradients of its weights: the model itself stays as it is. All
         images go through at once, where a :class:`whorl.Classifier` on a CPU takes them one by one.
         """
-        model, prepare = self.converted.model, None
+        model, dtype = self.converted.model, self.converted.dtype
+        prepare: Callable[[Tensor], Tensor]
         if isinstance(model, Classifier):
             prepare, inner = model.normalised, deepcopy(model.net)
         else:
-            inner = deepcopy(self.converted)
+            prepare, inner = lambda x: x.to(dtype), deepcopy(model if isinstance(model, nn.Module) else self.converted)
         for parameter in inner.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
         inner.register_forward_hook(lambda _module, _images, logits: self.passes.watch("logits", logits))

@@ -21,7 +21,7 @@ from whorl.interop.library import (
     parameters,
     takes,
 )
-from whorl.interop.transferattack import TransferAttack
+from whorl.interop.transferattack import TransferAttackClone
 
 # As AutoAttack's authors write them, whose code several libraries hold.
 NORM_WORDS: Mapping[NormName, str] = {"linf": "Linf", "l2": "L2"}
@@ -299,7 +299,7 @@ class PyAutoAttack(Library):
 TOOLBOX = Toolbox()
 LIBRARIES: Mapping[str, Library] = {
     library.key: library
-    for library in (Torchattacks(), Torchattack(), Foolbox(), TOOLBOX, PyAutoAttack(), TransferAttack())
+    for library in (Torchattacks(), Torchattack(), Foolbox(), TOOLBOX, PyAutoAttack(), TransferAttackClone())
 }
 
 
@@ -332,7 +332,7 @@ def find_library(key: str, path: str = "") -> Library:
     if found is None:
         hint = f"A peer's attack is LIBRARY:NAME, such as torchattacks:VMIFGSM; libraries: {', '.join(LIBRARIES)}."
         raise unknown_name("library", key, LIBRARIES, hint=hint)
-    return TransferAttack(path) if found == TransferAttack.key else LIBRARIES[found]
+    return TransferAttackClone(path) if found == TransferAttackClone.key else LIBRARIES[found]
 
 
 def named_norm(word: object) -> NormName | None:

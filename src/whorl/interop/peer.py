@@ -19,7 +19,7 @@ from whorl.estimators import AffineInvariant, Estimator, RotationInvariant, Tran
 from whorl.interop.harness import Passes, PeerNetwork, frozen, own_randomness, seed_of
 from whorl.interop.libraries import find_library
 from whorl.interop.library import REQUIRED, Library, PeerCall, find_ignoring_case, lacking
-from whorl.interop.transferattack import TransferAttack
+from whorl.interop.transferattack import TransferAttackClone
 from whorl.randomness import Ids, image_keys
 from whorl.records import NO_IDENTITY, NotNegative, checked
 
@@ -188,7 +188,7 @@ def peer(
     """
     key, colon, attack = name.partition(":")
     library = find_library(key if colon else name)
-    path = str(settings.pop("path", "")) if isinstance(library, TransferAttack) else ""
+    path = str(settings.pop("path", "")) if isinstance(library, TransferAttackClone) else ""
     library = find_library(library.key, path)
     listed = library.attacks()
     found = find_ignoring_case(attack, listed)

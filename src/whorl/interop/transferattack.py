@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 from whorl.attacks.norms import NormName
 from whorl.errors import Fault, SettingsError, WhorlError, first_line, quoted
-from whorl.interop.library import REQUIRED, Library, PeerCall, lacking, parameters
+from whorl.interop.library import REQUIRED, Library, PeerCall, lacking
 
 VARIABLE = "WHORL_TRANSFERATTACK"
 """Environment variable that holds the clone's folder where no path is given."""
@@ -46,12 +46,14 @@ _ROOMS = {
 _LISTED = frozenset({"bpa", "metassa"})
 # As their docstrings say it.
 _ONE_IMAGE = re.compile(r"batch_?size\s*=?\s*1\b", re.IGNORECASE)
+# What whorl hands over itself: where the attack is, what to reach, and what it is called in messages.
+_OURS = frozenset({"attack", "device", "targeted"})
 _NORMS: Mapping[str, NormName] = {"linfty": "linf", "linf": "linf", "l2": "l2"}
 _NORM_WORDS: Mapping[str, str] = {"linf": "linfty"}
 
 
 @dataclass(frozen=True)
-class TransferAttack(Library):
+class TransferAttackClone(Library):
     """``attack = OPS(model_name=..., epsilon=...); delta = attack(images, labels)``: attacks for one given network.
 
     Attributes:
@@ -66,8 +68,6 @@ class TransferAttack(Library):
         "alpha": ("lr",),
         "momentum": ("decay",),
     }
-    _handed_over: ClassVar[frozenset[str]] = frozenset({"attack"})
-
     path: str = ""
 
     def load(self) -> ModuleType:
@@ -84,9 +84,8 @@ class TransferAttack(Library):
         return _Zoo(self.load())
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What the constructor takes; that of the class above where it passes everything on."""
-        known = parameters(_constructor(self.attacks()[name]))
-        return {word: value for word, value in known.items() if word not in self._handed_over}
+        """What the constructor takes, or passes on to that of the class above."""
+        return {word: value for word, value in _known(self.attacks()[name]).items() if word not in _OURS}
 
     def norm(self, name: str, settings: Mapping[str, Any]) -> NormName | None:
         """By the setting ``norm``, where there is one."""
@@ -113,7 +112,7 @@ class TransferAttack(Library):
 
     def targeted_only(self, name: str) -> bool:
         """Whether an attack reaches labels and nothing else: those are targeted unless told otherwise."""
-        default = inspect.signature(_constructor(self.attacks()[name])).parameters["targeted"].default
+        default = _known(self.attacks()[name]).get("targeted", False)
         return default is True or default is REQUIRED
 
     def _labels(self, call: PeerCall, made_by: Any) -> Tensor:
@@ -130,12 +129,13 @@ class TransferAttack(Library):
 
     def _made(self, call: PeerCall, made_by: Any) -> Any:
         """The attack, on its copy of the network."""
-        constructor = _constructor(made_by)
-        settings = self.arguments(call, constructor)
+        settings = dict(call.settings)
+        if call.eps is not None:
+            settings["epsilon"] = call.eps
         if "norm" in settings:
             settings["norm"] = _NORM_WORDS.get(settings["norm"], settings["norm"])
         own = {"model_name": getattr(call.net, "name", ""), "targeted": call.targeted, "device": call.x.device}
-        known = inspect.signature(constructor).parameters
+        known = _known(made_by)
         settings = {word: value for word, value in own.items() if word in known} | settings
         attack = _on(made_by, _stages(call.net), listed=call.name in _LISTED)(**settings)
         for word in ("epsilon", "alpha", "epoch", "decay"):
@@ -169,7 +169,7 @@ class _Zoo(Mapping[str, Any]):
         try:
             found = getattr(importlib.import_module(module, self.package.__name__), attribute)
         except ModuleNotFoundError as error:
-            raise _without(f"{TransferAttack.key}:{name}", error) from error
+            raise _without(f"{TransferAttackClone.key}:{name}", error) from error
         except Exception as error:  # the clone is anyone's code
             raise unfit(name, f"its module cannot be imported: {first_line(error)}") from error
         if found.load_model is not _base(self.package).load_model and name not in _LISTED:
@@ -262,14 +262,21 @@ def _stand_ins() -> Iterator[None]:
             del sys.modules[name]
 
 
-def _constructor(made_by: Any) -> Any:
-    """The class whose constructor names the settings: the first one that does more than pass them on."""
+def _known(made_by: Any) -> dict[str, Any]:
+    """What a class can be made with, and the defaults: of all constructors down to the one that knows the bound.
+
+    Those before it pass on what they do not know themselves.
+    """
+    known: dict[str, Any] = {}
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     for one in made_by.__mro__:
-        named = inspect.signature(one).parameters.values() if "__init__" in vars(one) else ()
-        if any(parameter.kind in plain for parameter in named):
-            return one
-    return made_by
+        if "__init__" not in vars(one):
+            continue
+        found = inspect.signature(one).parameters.values()
+        known = {each.name: each.default for each in found if each.kind in plain} | known
+        if "epsilon" in known:
+            break
+    return known
 
 
 def _stages(net: nn.Module) -> nn.Sequential:
