@@ -7,9 +7,10 @@ labelled photographs on which nothing is ever chosen, in an order that a seed sh
 sample. Attacks are crafted on one source; every target answers for the clean and the adversarial images, rounded to 8
 bits, in the paper's twelve poses.
 
-FOLDER keeps the adversarial images and what each network answered, 25 photographs at a time; run again, it goes on
-where it stopped, and ``--limit`` says how far. After each of them the outcome of every image, a bit each, is saved in
-``benchmarks/results/held-out-cpu.json``, from which ``verify_docs.py`` recomputes the figures of the pages.
+FOLDER keeps the adversarial images and what each network answered, a chunk of photographs at a time (25 on a CPU, 125
+on a GPU); run again, it goes on where it stopped, and ``--limit`` says how far. After each chunk the outcome of every
+image, a bit each, is saved in ``benchmarks/results/held-out-SOURCE-DEVICE.json``, from which ``verify_docs.py``
+recomputes the figures of the pages.
 """
 
 from __future__ import annotations
@@ -34,23 +35,31 @@ from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
 from whorl.files import atomic_write
 from whorl.runs.folder import as_json
 
-CHUNK = 25
-BATCH = 5  # on one thread the fastest: what a layer makes stays in the cache
 TARGETS = (
+    "resnet18",
     "mobilenet_v2",
     "efficientnet_lite0",
     "efficientnet_lite1",
+    "efficientnet_lite2",
+    "inception_v3",
     "efficientnet_lite0.ens-at",
+    "efficientnet_lite0.alp",
     "efficientnet_lite0.ai-at",
     "mobilenet_v2.ens-at",
+    "mobilenet_v2.alp",
 )
-CELLS = {  # attack: at which eps, of 255
-    "dim": (16, 8),
-    "ti-dim": (16,),
-    "ai-dim": (16,),
-    "ri-dim": (16, 8),
-    "ai-best": (16, 8),
+ATTACKS = {  # name here: preset, and what is changed of it
+    "dim": ("dim", {}),
+    "ti-dim": ("ti-dim", {}),
+    "ai-dim": ("ai-dim", {}),
+    "ri-dim": ("ri-dim", {}),
+    "ai-best": ("ai-best", {}),
+    "ai-best-50": ("ai-best", {"steps": 50}),
+    "eot": ("eot", {}),
 }
+EPS = (16, 8)  # of 255
+# Photographs in a chunk, and in a batch. On one thread small batches are the fastest: what a layer makes stays in cache.
+SIZES = {"cpu": (25, 5), "cuda": (125, 125)}
 
 
 @dataclass(frozen=True, order=True)
@@ -63,7 +72,8 @@ class Cell:
     @property
     def made(self) -> whorl.Attack:
         """With every setting resolved."""
-        return whorl.attack(self.attack, eps=self.eps / 255)
+        preset, changed = ATTACKS[self.attack]
+        return whorl.attack(preset, eps=self.eps / 255, **changed)
 
     @property
     def label(self) -> str:
@@ -76,30 +86,33 @@ class Work:
 
     def __init__(self, folder: Path, data: Data, source: nn.Module, seed: int) -> None:
         self.folder, self.data, self.source, self.seed = folder, data, source, seed
+        self.device = data.x.device
+        self.chunk, self.batch = SIZES[self.device.type]
         self.networks: dict[str, nn.Module] = {}
 
     def network(self, name: str) -> nn.Module:
         """A target; with the channels of a pixel side by side, which halves the time of a forward pass on a CPU."""
         if name not in self.networks:
-            self.networks[name] = convert_conv2d_weight_memory_format(whorl.load_model(name), torch.channels_last)
+            net = whorl.load_model(name, device=self.device)
+            self.networks[name] = convert_conv2d_weight_memory_format(net, torch.channels_last)
         return self.networks[name]
 
     def images(self, cell: Cell | None, chunk: int) -> torch.Tensor:
-        """The chunk's images, (CHUNK, C, H, W): adversarial ones, crafted if they are not there; None: clean ones."""
-        part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+        """The chunk's images, (chunk, C, H, W): adversarial ones, crafted if they are not there; None: clean ones."""
+        part = slice(chunk * self.chunk, (chunk + 1) * self.chunk)
         if cell is None:
             return self.data.x[part]
         path = self.folder / "adv" / cell.label / f"{chunk:02d}.npy"
         if not path.exists():
             made = [
                 cell.made(self.source, self.data.x[p], self.data.y[p], seed=self.seed, ids=self.data.ids[p])
-                for p in _batches(part)
+                for p in self._batches(part)
             ]
-            _write(path, (to_8_bits(torch.cat(made)) * 255).round().to(torch.uint8).numpy())
-        return torch.from_numpy(np.load(path)).float() / 255
+            _write(path, (to_8_bits(torch.cat(made)) * 255).round().to(torch.uint8).cpu().numpy())
+        return torch.from_numpy(np.load(path)).to(self.device).float() / 255
 
     def recognised(self, cell: Cell | None, chunk: int, target: str, *, make: bool = True) -> np.ndarray | None:
-        """(poses, CHUNK) bool: recognised; None where it is not there and not to be made."""
+        """(poses, chunk) bool: recognised; None where it is not there and not to be made."""
         path = self.folder / "recognised" / (cell.label if cell else "clean") / target / f"{chunk:02d}.npy"
         if not path.exists():
             if not make:
@@ -107,17 +120,16 @@ class Work:
             net, images = self.network(target), self.images(cell, chunk)
             predictor, poses = Predictor({target: net}), {target: PAPER_POSES}
             found = []
-            for part in _batches(slice(0, CHUNK)):
-                whole = slice(chunk * CHUNK + part.start, chunk * CHUNK + part.stop)
+            for part in self._batches(slice(0, self.chunk)):
+                whole = slice(chunk * self.chunk + part.start, chunk * self.chunk + part.stop)
                 cells = predictor.recognised(images[part], self.data.y[whole], poses, ids=self.data.ids[whole])
                 found.append(torch.stack([cells[target, pose] for pose in PAPER_POSES]))
-            _write(path, torch.cat(found, 1).numpy())
+            _write(path, torch.cat(found, 1).cpu().numpy())
         answers: np.ndarray = np.load(path)
         return answers
 
-
-def _batches(part: slice) -> list[slice]:
-    return [slice(start, min(start + BATCH, part.stop)) for start in range(part.start, part.stop, BATCH)]
+    def _batches(self, part: slice) -> list[slice]:
+        return [slice(start, min(start + self.batch, part.stop)) for start in range(part.start, part.stop, self.batch)]
 
 
 def _write(path: Path, array: np.ndarray) -> None:
@@ -125,24 +137,24 @@ def _write(path: Path, array: np.ndarray) -> None:
         np.save(file, array)
 
 
-def tasks(limit: int) -> Iterator[tuple[Cell | None, int, str]]:
+def tasks(work: Work, limit: int, attacks: Sequence[str]) -> Iterator[tuple[Cell | None, int, str]]:
     """What to measure, in an order whose every beginning is of use.
 
-    All attacks on the same 100 photographs, first at eps 16, then at eps 8; a clean image before its adversarial ones.
+    All attacks on the same photographs, first at eps 16, then at eps 8; a clean image before its adversarial ones.
     """
-    cells = {eps: [Cell(name, eps) for name, at in CELLS.items() if eps in at] for eps in (16, 8)}
-    for first in range(0, limit // CHUNK, 4):
-        chunks = range(first, min(first + 4, limit // CHUNK))
-        for eps in (16, 8):
+    each = max(1, 100 // work.chunk)
+    for first in range(0, limit // work.chunk, each):
+        chunks = range(first, min(first + each, limit // work.chunk))
+        for eps in EPS:
             for chunk in chunks:
-                for cell in (None, *cells[eps]):
+                for cell in (None, *(Cell(name, eps) for name in attacks)):
                     for target in TARGETS:
                         yield cell, chunk, target
 
 
 def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
     """Everything measured so far: for each cell and target the first n photographs, packed."""
-    cells = [Cell(name, eps) for name, at in CELLS.items() for eps in at]
+    cells = [Cell(name, eps) for eps in EPS for name in ATTACKS]
     targets: dict[str, Any] = {}
     for target in TARGETS:
         found = {}
@@ -154,16 +166,14 @@ def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
                 bits = np.concatenate(parts, 1)
                 found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
         targets[target] = found
-    settings = {
-        cell.label: as_json(cell.made) for cell in (Cell(name, eps) for name, at in CELLS.items() for eps in at)
-    }
+    settings = {cell.label: as_json(cell.made) for cell in cells}
     poses = [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES]
     return {"metadata": about, "settings": settings, "poses": poses, "ids": work.data.ids, "recognised": targets}
 
 
-def shuffled(folder: str, size: int, seed: int) -> Data:
+def shuffled(folder: str, size: int, seed: int, device: torch.device) -> Data:
     """All photographs of a folder, in an order that depends on the seed alone."""
-    data = Data.load(folder, None, size, "cpu")
+    data = Data.load(folder, None, size, device)
     order = np.random.default_rng(seed).permutation(len(data.ids))
     return Data(x=data.x[order], y=data.y[order], ids=[data.ids[i] for i in order])
 
@@ -175,34 +185,38 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for images and answers; goes on from it")
     parser.add_argument("--limit", type=int, default=500, help="first so many of the shuffled photographs")
     parser.add_argument("--source", default="resnet18")
+    parser.add_argument("--attacks", default="dim,ti-dim,ai-dim,ri-dim,ai-best", help=f"of {', '.join(ATTACKS)}")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--seed", type=int, default=0, help="of the order and of the attacks")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "held-out-cpu.json")
+    parser.add_argument("--json", type=Path, help="default: benchmarks/results/held-out-SOURCE-DEVICE.json")
     options = parser.parse_args(argv)
+    device = torch.device(options.device)
+    path = options.json or HERE / "results" / f"held-out-{options.source}-{device.type}.json"
     torch.set_num_threads(options.threads)
-    source = whorl.load_model(options.source)
-    work = Work(options.work, shuffled(options.data, options.size, options.seed), source, options.seed)
+    source = whorl.load_model(options.source, device=device)
+    work = Work(options.work, shuffled(options.data, options.size, options.seed, device), source, options.seed)
     about = metadata(
-        torch.device("cpu"),
+        device,
         data=Path(options.data).resolve().name,
         source=options.source,
         size=options.size,
         seed=options.seed,
         weights_sha256={name: work.network(name).weights_sha256 for name in TARGETS},
     )
-    if options.json.exists():  # other photographs may have been measured by other commits, on other days
-        before = json.loads(options.json.read_text(encoding="utf-8"))["metadata"]
+    if path.exists():  # other photographs may have been measured by other commits, on other days
+        before = json.loads(path.read_text(encoding="utf-8"))["metadata"]
         earlier = [*before.pop("earlier", []), before]
         about["earlier"] = [one for one in earlier if one["commit"] != about["commit"]]
     at = None
-    for cell, chunk, target in tasks(options.limit):
+    for cell, chunk, target in tasks(work, options.limit, options.attacks.split(",")):
         if (cell, chunk) != at:
             at = (cell, chunk)
-            save(collected(work, about), options.json)
-            print(f"{cell.label if cell else 'clean'}, photographs from {chunk * CHUNK}", file=sys.stderr, flush=True)
+            save(collected(work, about), path)
+            print(f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True)
         work.recognised(cell, chunk, target)
-    save(collected(work, about), options.json)
+    save(collected(work, about), path)
 
 
 if __name__ == "__main__":

@@ -134,14 +134,15 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 24 * 24, 4))
     small = whorl.Classifier.from_module(net, size=24, mean=(0.5,) * 3, std=(0.5,) * 3, name="small")
-    monkeypatch.setattr(whorl, "load_model", lambda name: small)
+    monkeypatch.setattr(whorl, "load_model", lambda name, device: small)
     monkeypatch.setattr(held_out, "TARGETS", ("small",))
-    monkeypatch.setattr(held_out, "CELLS", {"fgsm": (16,)})
-    monkeypatch.setattr(held_out, "CHUNK", 2)
+    monkeypatch.setattr(held_out, "ATTACKS", {"fgsm": ("fgsm", {})})
+    monkeypatch.setattr(held_out, "SIZES", {"cpu": (2, 2)})
 
     def run(limit: int) -> dict[str, object]:
         folders = ["--data", str(tmp_path / "images"), "--work", str(tmp_path / "work")]
-        held_out.main([*folders, "--json", str(tmp_path / "made.json"), "--size", "24", "--limit", str(limit)])
+        more = ["--size", "24", "--limit", str(limit), "--attacks", "fgsm", "--device", "cpu"]
+        held_out.main([*folders, "--json", str(tmp_path / "made.json"), *more])
         made: dict[str, object] = json.loads((tmp_path / "made.json").read_text())
         return made
 
@@ -149,7 +150,7 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*.npy")}
     made = run(4)
     assert {path: path.stat().st_mtime_ns for path in written} == written
-    data = held_out.shuffled(str(tmp_path / "images"), 24, 0)
+    data = held_out.shuffled(str(tmp_path / "images"), 24, 0, torch.device("cpu"))
     adv = whorl.attack("fgsm")(small, data.x, data.y, seed=0, ids=data.ids)
     done = outcomes([AttackedImages(data.x, {"fgsm": adv}, data.y, data.ids)], {"small": small}, PAPER_POSES)
     for name, expected in (("clean", done.clean[0]), ("fgsm-16", done.adversarial[0, 0])):
