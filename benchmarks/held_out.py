@@ -214,7 +214,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (cell, chunk) != at:
             at = (cell, chunk)
             save(collected(work, about), path)
-            print(f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True)
+            print(
+                f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True
+            )
         work.recognised(cell, chunk, target)
     save(collected(work, about), path)
 

@@ -32,10 +32,11 @@ from torch import Tensor, nn
 
 import whorl
 from doc_data import HeldOut
-from held_out import shuffled
+from held_out import TARGETS, shuffled
 from judge import Data, packed
 from measure import HERE, metadata, save
 from rival_candidates import Candidate, chosen
+from whorl.analysis.calibration import other_networks
 from whorl.attacks import Attack
 from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
 from whorl.evaluation.image_counts import ImageCounts
@@ -43,9 +44,6 @@ from whorl.evaluation.statistics import compare
 from whorl.interop.transferattack import package_folder, source_sha256
 from whorl.runs.folder import as_json
 
-PLAIN = ("mobilenet_v2", "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2")
-HARDENED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.alp", "efficientnet_lite0.ai-at", "mobilenet_v2.ens-at")
-GROUPS = {"plain": PLAIN, "hardened": HARDENED}
 CLEAN = "clean"
 
 
@@ -137,6 +135,16 @@ def classes_drawn(y: Tensor, classes: int, seed: int) -> Tensor:
     return (y + torch.from_numpy(steps).to(y.device)) % classes
 
 
+def others(source: str) -> list[str]:
+    """Plain networks of other families, and all hardened ones.
+
+    >>> others("efficientnet_lite0")[:3]
+    ['resnet18', 'mobilenet_v2', 'efficientnet_lite0.ens-at']
+    """
+    plain = other_networks(source)
+    return [name for name in TARGETS if "." in name or name in plain]
+
+
 def known(saved: Mapping[str, Any], label: str, settings: Any, targets: Sequence[str], n: int) -> bool:
     """Whether a cell is saved for so many photographs, all targets, and the settings that it has now."""
     answers = saved.get("recognised", {})
@@ -178,9 +186,9 @@ def measure(options: argparse.Namespace, listed: Mapping[str, Candidate]) -> Non
     """Measure what is not measured yet; save after each cell."""
     began = time.perf_counter()
     device = torch.device(options.device)
-    whole = shuffled(options.data, options.size, options.seed)
-    data = Data(x=whole.x[: options.n].to(device), y=whole.y[: options.n].to(device), ids=whole.ids[: options.n])
-    names = options.targets.split(",") if options.targets else [n for n in (*PLAIN, *HARDENED) if n != options.source]
+    whole = shuffled(options.data, options.size, options.seed, device)
+    data = Data(x=whole.x[: options.n], y=whole.y[: options.n], ids=whole.ids[: options.n])
+    names = options.targets.split(",") if options.targets else others(options.source)
     targets = {name: whorl.load_model(name, device=device) for name in names}
     source = targets.get(options.source) or whorl.load_model(options.source, device=device)
     goal = classes_drawn(data.y, source.num_classes, options.seed) if options.targeted else data.y
@@ -233,7 +241,11 @@ def line(found: HeldOut, label: str, against: str | None = None) -> str:
     """
     cost, answers = found.data["cost"][label], found.data["recognised"]
     cells = [label] if against is None else [f"{against}-{label.rpartition('-')[2]}", label]
-    there = {n: [t for t in group if all(c in answers.get(t, {}) for c in cells)] for n, group in GROUPS.items()}
+    measured = [target for target in answers if all(cell in answers[target] for cell in cells)]
+    there = {
+        "plain": [target for target in measured if "." not in target],
+        "hardened": [target for target in measured if "." in target],
+    }
     images = min((answers[t][c]["n"] for group in there.values() for t in group for c in cells), default=0)
     spent = float(np.mean(cost["gradients"])) if cost["gradients"] != [None] else float("nan")
     own = max(answers[t][label]["n"] for t in answers if label in answers[t])
