@@ -1,4 +1,4 @@
-"""What the page on TransferAttack says of its zoo, from ``transferattack-zoo.json``: who runs, and why others do not."""
+"""What the page on TransferAttack says of its zoo, from ``transferattack-zoo.json``: who runs, and why others don't."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _REASONS = (
     (r"several source networks", "made for several source networks, or collecting weights of their own"),
     (r"trains a generator", "training a generator, or loading the weights of one"),
     (r"builds a network of its own", "building networks of their own, with weights or layers that the given one lacks"),
-    (r"needs the package|module that the clone does not have", "needing packages that cannot be had"),
+    (
+        r"needs the package|module that the clone does not have",
+        "needing further packages, or modules that the clone does not have",
+    ),
     (r"needs a file|download|weights of another network", "needing files or weights that the clone does not hold"),
     (r"does not run on|cannot be imported", "failing, most for want of a layer or an architecture that they name"),
 )

@@ -19,6 +19,7 @@ attack_zoo = {
     "fixed": (".gradient.fixed", "Fixed"),
     "reach": (".input_transformation.reach", "Reach"),
     "bpa": (".model_related.listed", "Listed"),
+    "again": (".model_related.listed", "Again"),
     "builds": (".model_related.listed", "Builds"),
     "filed": (".gradient.needy", "Filed"),
     "fetched": (".gradient.needy", "Fetched"),
@@ -220,6 +221,13 @@ class Listed(Sign):
         model = models.__dict__[model_name](pretrained=True)
         model[1] = Doubled(model[1])
         return wrap_model(model.eval().cuda())
+
+
+class Again(Sign):
+    def __init__(self, model_name, **kwargs):
+        super().__init__(model_name, **kwargs)
+        self.model = self.model[1]
+        self.model = wrap_model(Doubled(self.model).eval().cuda())
 
 
 class Builds(Sign):

@@ -178,6 +178,14 @@ def test_a_network_that_it_looks_up_is_ours(
     assert not torch.equal(adv, made("sign", steps=2)(clf, x, y))
 
 
+def test_a_network_that_it_wraps_again_is_normalised_as_ours(
+    made: Callable[..., interop.Peer], clf: whorl.Classifier, x: Tensor, y: Tensor
+) -> None:
+    adv, info = made("again", steps=2)(clf, x, y, return_info=True)
+    assert agreement(adv, made("sign", steps=2)(lambda shown: 2 * clf(shown), x, y)) > 0.99
+    assert spent(info) == [2] * len(x)
+
+
 def test_the_estimator_acts_on_what_reaches_the_images(
     made: Callable[..., interop.Peer], clf: whorl.Classifier, x: Tensor, y: Tensor
 ) -> None:

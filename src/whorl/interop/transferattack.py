@@ -137,7 +137,9 @@ class TransferAttackClone(Library):
         own = {"model_name": getattr(call.net, "name", ""), "targeted": call.targeted, "device": call.x.device}
         known = _known(made_by)
         settings = {word: value for word, value in own.items() if word in known} | settings
-        attack = _on(made_by, _stages(call.net), listed=call.name in _LISTED)(**settings)
+        net = _stages(call.net)
+        with _given(made_by, net, settings.get("model_name", "")):
+            attack = _on(made_by, net, listed=call.name in _LISTED)(**settings)
         for word in ("epsilon", "alpha", "epoch", "decay"):
             if word in settings and getattr(attack, word, settings[word]) != settings[word]:
                 fixed = getattr(attack, word)
@@ -287,25 +289,27 @@ def _stages(net: nn.Module) -> nn.Sequential:
 
 def _on(made_by: Any, net: nn.Sequential, *, listed: bool) -> Any:
     """The same class, whose objects get a network where they would load one by its name."""
+    return made_by if listed else type(made_by.__name__, (made_by,), {"load_model": lambda _self, _name: net})
 
-    def load_model(self: Any, model_name: str) -> nn.Module:
-        if not listed:
-            return net
-        module = sys.modules[made_by.load_model.__module__]
-        given = {"models": SimpleNamespace(**{model_name: lambda **_: net[1]}), "wrap_model": wrapped}
-        kept = {word: getattr(module, word) for word in given}
-        try:
-            vars(module).update(given)
-            found: nn.Module = made_by.load_model(self, model_name)
-            return found
-        finally:
-            vars(module).update(kept)
+
+@contextmanager
+def _given(made_by: Any, net: nn.Sequential, name: str) -> Iterator[None]:
+    """Let the clone's list of networks have ours under its name, and its normalisation be ours."""
 
     def wrapped(inner: nn.Module) -> nn.Module:
-        net[1] = inner
+        net[1] = inner  # some take it out, change it and wrap it again
         return net
 
-    return type(made_by.__name__, (made_by,), {"load_model": load_model})
+    given = {"models": SimpleNamespace(**{name: lambda **_: net[1]}), "wrap_model": wrapped}
+    modules = [sys.modules[one.__module__] for one in made_by.__mro__ if one.__module__.startswith(_PREFIX)]
+    kept = [(module, word, vars(module)[word]) for module in modules for word in given if word in vars(module)]
+    try:
+        for module, word, _ in kept:
+            setattr(module, word, given[word])
+        yield
+    finally:
+        for module, word, theirs in kept:
+            setattr(module, word, theirs)
 
 
 class _Stay(TorchFunctionMode):
