@@ -58,7 +58,7 @@ ATTACKS = {  # name here: preset, and what is changed of it
     "eot": ("eot", {}),
 }
 EPS = (16, 8)  # of 255
-# Photographs in a chunk, and in a batch. On one thread small batches are the fastest: what a layer makes stays in cache.
+# Photographs in a chunk, and in a batch. On one thread small batches are fastest: what a layer makes stays in cache.
 SIZES = {"cpu": (25, 5), "cuda": (125, 125)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
 from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
+from whorl.models.backward import Backward
 from whorl.models.classifier import Classifier
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.network import simple
@@ -27,6 +29,7 @@ from whorl.transforms import InputTransform, plain
 MOST_MOMENTUM = 100
 # Streams of an image's randomness: one for the start, then one for each step.
 _START = -1
+_UNCHANGED = Backward()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -40,7 +43,8 @@ class GradientAttack(Attack):
         pace: how many times eps all steps together reach, where ``alpha`` is None.
         norm: ``"linf"`` or ``"l2"``.
         loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
-        input: random transform of what the network sees, such as :class:`whorl.DiverseInput`.
+        input: random transform of what the network sees, such as :class:`whorl.DiverseInput`. One that plans its draws,
+            such as :class:`whorl.transforms.SpreadAffine`, is told of all of them at once.
         samples: draws of ``input`` whose gradients are averaged in each step.
         estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`; where it has
             ``at(step, steps)``, which gives the estimator of each step.
@@ -119,6 +123,15 @@ class GradientAttack(Attack):
             return for_eps(self.estimator, self.eps)
         return self.estimator
 
+    @property
+    def source_backward(self) -> Backward:
+        """How the source's backward pass is changed while it is attacked."""
+        return _UNCHANGED
+
+    def changed(self, model: Model, x: Tensor) -> AbstractContextManager[Model]:  # noqa: ARG002 - others need the images
+        """A source with that change: the model itself where there is none."""
+        return nullcontext(model)
+
     def radius(self, x: Tensor) -> Tensor:
         """Eps for a batch, (B or 1, 1, 1, 1), in its dtype and on its device."""
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:
@@ -127,17 +140,18 @@ class GradientAttack(Attack):
         return eps.reshape(-1, 1, 1, 1)
 
     def _run(self, model: Model, batch: UnderAttack, on_step: OnStep | None) -> Made:
-        if on_step is not None:
-            return run(self, model, batch, on_step=on_step)
-        if self.fast is not False and batch.x.is_cuda:
+        if on_step is None and self.fast is not False and batch.x.is_cuda:
             from whorl.attacks.recorded import run_fast  # CUDA graphs, which a CPU does without
 
             return run_fast(self, model, batch)
-        # Folding takes about what a gradient takes, so a single one is sooner had without.
-        several = self.steps * self.samples > 1
-        if self.fast is not False and several and isinstance(model, Classifier) and simple(model):
-            model = folded(model)
-        return step_by_step(self, model, batch)
+        with self.changed(model, batch.x) as source:
+            if on_step is not None:
+                return run(self, source, batch, on_step=on_step)
+            # Folding takes about what a gradient takes, so a single one is sooner had without.
+            several = self.steps * self.samples > 1
+            if self.fast is not False and several and isinstance(source, Classifier) and simple(source):
+                source = folded(source)
+            return step_by_step(self, source, batch)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,25 @@ from whorl.models.prepared.fold import alias
 from whorl.records import Part, Positive, Record, Share
 
 _RECTIFIERS = (nn.ReLU, nn.ReLU6)
+
+
+class Sites(NamedTuple):
+    """Where in a network a backward pass is changed: names of modules, as ``named_modules`` has them."""
+
+    branches: tuple[str, ...] = ()
+    """Whose output's gradient is scaled."""
+    rectifiers: tuple[str, ...] = ()
+    """Whose derivative is replaced."""
+
+    def of(self, part: str) -> Sites:
+        """Those in a part of the network, by that part's own names.
+
+        >>> Sites(("0.net.conv", "1.net.conv"), ("1.net.act",)).of("1.net")
+        Sites(branches=('conv',), rectifiers=('act',))
+        """
+        inside = part + "."
+        found = (tuple(name.removeprefix(inside) for name in names if name.startswith(inside)) for names in self)
+        return Sites(*found)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,7 +66,7 @@ class Backward(Record):
     @property
     def changes(self) -> bool:
         """Whether anything is changed at all."""
-        return self != Backward(late=self.late)
+        return self.skip < 1 or self.rectifier is not None
 
     @contextmanager
     def applied(self, model: object, x: Tensor) -> Iterator[Any]:
@@ -71,13 +90,14 @@ class Backward(Record):
                 f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
                 "Pass the network itself, or backward=Backward()."
             )
-        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        if scripted(model):
             raise WhorlError(
                 "a source whose backward pass is changed must not be a ScriptModule: it takes no hooks. "
-                "Pass the network that it was scripted from, or backward=Backward()."
+                "Pass the network that it was scripted from, or leave its backward pass as it is, with "
+                "backward=Backward() in Python and --set backward={} on the command line."
             )
         # Compiled code does not look for hooks: it would miss ours, or keep them.
-        eager = torch.compiler.set_stance("force_eager") if _compiled(model) else nullcontext()
+        eager = torch.compiler.set_stance("force_eager") if compiled(model) else nullcontext()
         with eager:
             yield self._changed(model, x)
 
@@ -89,18 +109,45 @@ class Backward(Record):
                 f"a source whose backward pass is changed is copied first; {type(model).__name__} cannot be: {error}. "
                 "Attack it with backward=Backward()."
             ) from error
-        if self.skip < 1:
-            branches = residual_branches(changed, x)
-            if not branches:
-                warnings.warn(_without_branches(model, self), stacklevel=6)
-            for branch in branches:
-                _hook(branch, _on_branch(self.skip))
-        rectifiers = [module for module in changed.modules() if isinstance(module, _RECTIFIERS)]
-        if self.rectifier is not None:
-            for rectifier in rectifiers[round(self.late * len(rectifiers)) :]:
-                rectifier.inplace = False  # it keeps its input
-                _hook(rectifier, _on_rectifier(rectifier, self.rectifier))
+        sites = self.sites(changed, x)
+        self.check_branches(model, sites)
+        self.hook(changed, sites)
         return changed
+
+    def sites(self, model: nn.Module, x: Tensor) -> Sites:
+        """Find where a network would be changed.
+
+        Args:
+            model: in eval mode; it is hooked while one image runs through it, so pass a copy.
+            x: (B, C, H, W) images; the first is shown.
+        """
+        names = {module: name for name, module in model.named_modules()}
+        branches = residual_branches(model, x) if self.skip < 1 else ()
+        rectifiers = (
+            [module for module in names if isinstance(module, _RECTIFIERS)] if self.rectifier is not None else []
+        )
+        late = rectifiers[round(self.late * len(rectifiers)) :]
+        return Sites(*(tuple(names[module] for module in modules) for modules in (branches, late)))
+
+    def check_branches(self, model: nn.Module, sites: Sites) -> None:
+        """Warn of a network without residual branches, in which the skip factor changes nothing."""
+        if self.skip < 1 and not sites.branches:
+            warnings.warn(_without_branches(model, self), stacklevel=9)
+
+    def hook(self, model: nn.Module, sites: Sites) -> None:
+        """Change a network's backward pass there; for good, so pass a copy."""
+        for name in sites.branches:
+            _hook(model.get_submodule(name), _on_branch(self.skip))
+        for name in sites.rectifiers:
+            rectifier = model.get_submodule(name)
+            assert self.rectifier is not None  # noqa: S101 - else there were no sites
+            rectifier.inplace = False  # type: ignore[assignment]  # it keeps its input
+            _hook(rectifier, _on_rectifier(rectifier, self.rectifier))
+
+
+def scripted(model: object) -> bool:
+    """Whether a model is a ScriptModule, or holds one, so that its backward pass cannot be changed."""
+    return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
 Change = Callable[[Tensor, Any], Any]
@@ -160,7 +207,7 @@ def soft_step(x: Tensor, sharpness: float) -> Tensor:
     return gate * (1 + z * (1 - gate))
 
 
-def _compiled(model: nn.Module) -> bool:
+def compiled(model: nn.Module) -> bool:
     """Whether any part of a network went through torch.compile."""
     # Without the compiler loaded there is nothing compiled, and loading it takes seconds.
     loaded = "torch._dynamo" in sys.modules

@@ -6,12 +6,14 @@ each single draw is still uniform over them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from whorl.geometry.views import View
 from whorl.randomness import substream, uniform
 from whorl.transforms.inputs import TRANSFORMS, InputTransform, RandomAffine
 
@@ -31,9 +33,22 @@ class Planned(Protocol):
             table: (draws, B) int64: the keys that each image will be transformed under, in order.
 
         Returns:
-            A transform for these keys.
+            A transform for these keys. A pure one has ``take(plan)``, which takes over another plan of as many draws
+            for as many images without moving its own tensors, so that what was recorded of it stays right.
         """
         ...
+
+
+def planned(part: InputTransform, table: Tensor) -> InputTransform:
+    """A transform for the keys of ``table``, (draws, B): its own plan where it plans, else itself."""
+    return part.plan(table) if isinstance(part, Planned) else part
+
+
+def taken(plan: InputTransform, other: InputTransform) -> None:
+    """Let a pure plan take over another of the same transform; what plans nothing is the same both times."""
+    if other is not plan:
+        take: Callable[[InputTransform], None] = getattr(plan, "take")  # noqa: B009 - of those that are pure
+        take(other)
 
 
 @TRANSFORMS.add
@@ -59,7 +74,6 @@ class SpreadAffine(RandomAffine):
     torch.Size([2, 3, 32, 32])
     """
 
-    pure: ClassVar[bool] = False  # a plan is made for one batch
     design: Design = "latin"
 
     def plan(self, table: Tensor) -> InputTransform:
@@ -71,12 +85,31 @@ class SpreadAffine(RandomAffine):
 class PlannedAffine:
     """Poses by key: what :meth:`SpreadAffine.plan` gives."""
 
+    pure = True
+
     def __init__(self, ranges: RandomAffine, lookup: Lookup, points: Tensor) -> None:
         self.ranges, self.lookup, self.points = ranges, lookup, points
+        self.short = ranges.short
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return self.ranges.pose(x, self.points[self.lookup(keys)])
+        return self.ranges.pose(x, self._draws(keys))
+
+    def view(self, x: Tensor, keys: Tensor) -> View | None:
+        """What it shows: as of :meth:`RandomAffine.view`."""
+        return self.ranges.view_of(x, self._draws(keys)) if self.short else None
+
+    def take(self, other: PlannedAffine) -> None:
+        """Take over another plan of as many draws for as many images."""
+        for mine, its in (
+            (self.points, other.points),
+            (self.lookup.sorted, other.lookup.sorted),
+            (self.lookup.order, other.lookup.order),
+        ):
+            mine.copy_(its)
+
+    def _draws(self, keys: Tensor) -> Tensor:
+        return self.points.index_select(0, self.lookup(keys))
 
 
 class Lookup:
@@ -86,8 +119,9 @@ class Lookup:
         self.sorted, self.order = table.flatten().sort()
 
     def __call__(self, keys: Tensor) -> Tensor:
-        """Places of (B,) keys in the flattened table."""
-        return self.order[torch.searchsorted(self.sorted, keys)]
+        """Places of (B,) keys in the flattened table; some place for a key that is not in it."""
+        # So many of the others are not larger: never more than there are, whatever the key.
+        return self.order.index_select(0, torch.searchsorted(self.sorted[1:], keys, right=True))
 
 
 def latin(table: Tensor, dimensions: int = 4) -> Tensor:

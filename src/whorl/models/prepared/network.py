@@ -15,8 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl.models.backward import Backward, Sites, compiled
+from whorl.models.prepared.fold import alias
 from whorl.models.prepared.layers import Convolution, Stem
-from whorl.models.prepared.rewrite import Statistics, rewrite
+from whorl.models.prepared.rewrite import UNCHANGED, Changes, Statistics, rewrite
 
 # Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
 # second: a sum that is nearly zero may turn its sign, and then lets a gradient through that was stopped before.
@@ -33,6 +35,7 @@ class Prepared(nn.Module):
     Args:
         classifier: a ``whorl.Classifier``.
         dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
+        changes: of the backward pass; sites are the classifier's own names.
 
     Calling it with (B, C, H, W) images in [0, 1], of any size and floating dtype, gives (B, classes) float32 logits.
 
@@ -40,7 +43,7 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Changes = UNCHANGED) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
@@ -48,13 +51,14 @@ class Prepared(nn.Module):
         self.register_buffer("mean", classifier._mean.clone(), persistent=False)
         self.register_buffer("std", classifier._std.clone(), persistent=False)
         net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
-        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std))
+        inner = changes._replace(sites=changes.sites.of("net"))
+        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std), changes=inner)
         if rewritten is None:
             raise ValueError("the network's graph cannot be read")
         self.net: nn.Module = rewritten.net
         self.takes_images = rewritten.takes_images
         convert(self.net, self._dtype)
-        apart = self._apart(classifier)
+        apart = self._apart(_changed(classifier, changes))
         if apart:
             raise ValueError(f"the rewritten network answers otherwise: {apart}")
         convert(self.net, dtype)
@@ -87,6 +91,15 @@ class Prepared(nn.Module):
         if all(mine <= max(limit, _NO_WORSE * its) for mine, its, limit in zip(*errors, _TOLERANCES, strict=True)):
             return ""
         return f"answers and gradients lie {errors[0]} from the exact ones, the network's own {errors[1]}"
+
+
+def _changed(classifier: nn.Module, changes: Changes) -> nn.Module:
+    """A classifier with the changed backward pass, by hooks on a copy: what the rewritten one is compared with."""
+    if not changes.backward.changes:
+        return classifier
+    changed = alias(classifier)
+    changes.backward.hook(changed, changes.sites)
+    return changed
 
 
 class _full_precision:  # noqa: N801 - a context manager
@@ -140,20 +153,23 @@ class Kept:
     network: nn.Module | None
     """None if the model cannot be prepared."""
     versions: int = 1
+    sites: Sites = UNCHANGED.sites
+    """Where its backward pass is changed."""
     loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""
 
 
-_KEPT: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[nn.Module, dict[Backward, Kept]] = WeakKeyDictionary()
 _LOCK = threading.RLock()
 
 
-def prepared(model: object) -> Kept | None:
+def prepared(model: object, backward: Backward = UNCHANGED.backward) -> Kept | None:
     """Prepare a model, or take what was prepared before.
 
     Args:
         model: what is attacked. Only a frozen ``whorl.Classifier`` in float32, or a ``whorl.Ensemble`` of them, without
             hooks, is known not to do anything behind its network's back.
+        backward: how its backward pass is to be changed.
 
     Returns:
         The prepared network and what belongs to it; None if the model has to be used as it is.
@@ -161,16 +177,21 @@ def prepared(model: object) -> Kept | None:
     if not simple(model):
         return None
     assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
+    backward = backward if backward.changes else UNCHANGED.backward
     with _LOCK:
         version = _version(model)
-        kept = _KEPT.get(model)
+        each = _KEPT.setdefault(model, {})
+        kept = each.get(backward)
         if kept is None or kept.version != version:
             versions = 1 if kept is None else kept.versions + 1
             # What is kept outlives the mode it is first needed in, and comparing takes gradients.
             with torch.inference_mode(False), torch.enable_grad():
-                network = _prepare(model) if versions <= _MOST_VERSIONS else None
-            kept = _KEPT[model] = Kept(version, network, versions)
-        return kept if kept.network is not None else None
+                network, sites = _prepare(model, backward) if versions <= _MOST_VERSIONS else (None, Sites())
+            kept = each[backward] = Kept(version, network, versions, sites)
+    if kept.network is None:
+        return None
+    backward.check_branches(model, kept.sites)
+    return kept
 
 
 def forget() -> None:
@@ -179,16 +200,33 @@ def forget() -> None:
         _KEPT.clear()
 
 
-def _prepare(model: nn.Module) -> nn.Module | None:
+def _prepare(model: nn.Module, backward: Backward) -> tuple[nn.Module | None, Sites]:
     from whorl.models import Ensemble
 
     try:
+        sites = _sites(model, backward)
         if isinstance(model, Ensemble):
-            members = [Prepared(member) for member in model.models]
-            return Ensemble(members, weights=model.weights, fuse=model.fuse)
-        return Prepared(model)
+            parts = (Changes(backward, sites.of(f"models.{place}")) for place in range(len(model.models)))
+            members = [Prepared(member, changes=part) for member, part in zip(model.models, parts, strict=True)]
+            return Ensemble(members, weights=model.weights, fuse=model.fuse), sites
+        return Prepared(model, changes=Changes(backward, sites)), sites
     except Exception:  # noqa: BLE001 - a network that cannot be copied, traced or cast is used as it is
-        return None
+        return None, Sites()
+
+
+def _sites(model: Any, backward: Backward) -> Sites:
+    """Where a backward pass would be changed; an image of noise, of the first member's size, shows it."""
+    if not backward.changes:
+        return Sites()
+    if compiled(model):
+        raise ValueError("compiled code takes no hooks, which find the branches")
+    first = next(iter(getattr(model, "models", [model])))
+    noise = torch.rand(1, len(first.mean), *first.size, generator=torch.Generator().manual_seed(0))
+    return backward.sites(alias(model), noise.to(_device(model)))
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(_tensors(model.modules())).device
 
 
 def simple(model: object) -> bool:
