@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
 import doc_strength  # noqa: F401 - likewise
+import doc_zoo
 from doc_counts import (
     ai_has_the_higher_mean,
     ai_over_ti,
@@ -58,6 +59,7 @@ PAGES = (
     "docs/results/ablations.md",
     "docs/frontier.md",
     "docs/frontier/ai-best.md",
+    "docs/interop/transferattack.md",
     "docs/analysis.md",
     "docs/analysis/tables.md",
     "docs/analysis/calibration.md",
@@ -94,6 +96,9 @@ SETTINGS = (
 )
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
+    "docs/interop/transferattack.md": (
+        ("On ResNet-18, {} of its {} names run", lambda: (doc_zoo.ran(), doc_zoo.listed())),
+    ),
     "README.md": (
         ("Crafted on resnet18, ε = 16/255, [{} photographs that chose nothing]", lambda: [photographs(16)]),
         (
@@ -198,6 +203,7 @@ _NOT_ATTACKED, _ENS_AT = ("mobilenet_v2", "efficientnet_lite0"), ("efficientnet_
 _TABLES = ("table1", "table2", "table3")
 _HARDENED_TABLES = [f"{name}-hardened" for name in _TABLES]
 CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
+    "docs/interop/transferattack.md": tuple((line, lambda: True) for line in doc_zoo.lines()),  # the lists themselves
     "docs/poses.md": (
         (
             "`ai-best` is ahead of `dim` under blur on mobilenet_v2; no other difference is significant with so few "

@@ -81,6 +81,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     # More draws than one a step; the other designs of poses.
     "ai-best latin": {"samples": 3, "chunk": 2, "input": InputChain(Gain(), SpreadAffine(), Mirror())},
     "mim antithetic": {"input": SpreadAffine(design="antithetic")},
+    "mim near": {"input": SpreadAffine(near=1.0), "cooling": 0.3},
 }
 
 
@@ -110,6 +111,18 @@ def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: 
         adv, finite = loop.run(x[1:3], x[1:3], some[0], some[1], some[2], some[3], 4)
         torch.testing.assert_close(adv, expected[1:3], rtol=0, atol=1e-9)
         assert len(finite) == 2
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_step_may_be_called_once_more_than_there_are_steps(name: str) -> None:
+    """As a recording's warm-ups do, whose results nobody looks at: on a GPU an index out of range ends the process."""
+    x = random_images(2)
+    attack = whorl.attack(name.split()[0], **{**SETTINGS[name], "steps": 1})
+    assert isinstance(attack, GradientAttack)
+    loop = Loop(attack, small_net(), x, targeted=False)
+    for _ in range(3):
+        loop.step()
+    assert int(loop.buffers.step) == 3
 
 
 def test_a_gradient_that_is_not_finite_is_told() -> None:

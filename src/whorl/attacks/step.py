@@ -90,7 +90,10 @@ class Step:
         """How large step ``index`` is, a number or (): one for all images, or (B, 1, 1, 1)."""
         if self.sizes is None:
             return self.alpha
-        return self.alpha * (self.sizes[index] if isinstance(index, int) else self.sizes.index_select(0, index[None]))
+        if isinstance(index, int):
+            return self.alpha * self.sizes[index]
+        # A recording's warm-ups go on beyond the last step.
+        return self.alpha * self.sizes.index_select(0, index[None].clamp(max=self.steps - 1))
 
     def move(self, state: State, g: Tensor, alpha: Tensor | float) -> State:
         """The rest, along an estimated gradient, by a step of some size."""

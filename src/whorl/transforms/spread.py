@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -94,21 +95,33 @@ class SpreadAffine(RandomAffine):
 
     def plan(self, table: Tensor) -> InputTransform:
         """Give every key of ``table``, (draws, B), its point of the design."""
-        shown = near_draws(len(table), self.near)
-        far = [draw for draw, near in enumerate(shown) if not near]
-        points = self._neutral.to(table.device).expand(*table.shape, self.dimensions)
-        if far:
-            points = points.index_copy(0, torch.tensor(far, device=table.device), self._design(table[far]))
-        return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
+        far = _far_draws(len(table), self.near, table.device)
+        points = _neutral(self, table.device).expand(*table.shape, self.dimensions)
+        if len(far):
+            points = points.index_copy(0, far, self._design(table.index_select(0, far)))
+        # Tensors of its own, for it may take over others.
+        return PlannedAffine(self, Lookup(table), points.flatten(0, 1).clone())
 
     def _design(self, table: Tensor) -> Tensor:
         return _DESIGNS[self.design](table, self.dimensions)
 
-    @property
-    def _neutral(self) -> Tensor:
-        """The point that leaves an image as it is, (dimensions,)."""
-        own = [(number.neutral, *self.ranges[number.name]) for number in NUMBERS if number.name in self.drawn]
-        return torch.tensor([0.5 if low == high else (value - low) / (high - low) for value, low, high in own])
+
+# Both are kept, for to send them to a GPU anew would make every batch wait for it.
+@lru_cache(maxsize=32)
+def _neutral(spread: SpreadAffine, device: torch.device) -> Tensor:
+    """The point that leaves an image as it is, (dimensions,)."""
+    own = [(number.neutral, *spread.ranges[number.name]) for number in NUMBERS if number.name in spread.drawn]
+    point = [0.5 if low == high else (value - low) / (high - low) for value, low, high in own]
+    with torch.inference_mode(False):
+        return torch.tensor(point, device=device)
+
+
+@lru_cache(maxsize=32)
+def _far_draws(draws: int, share: float, device: torch.device) -> Tensor:
+    """Places of those draws that do not show the image as it is."""
+    far = [draw for draw, near in enumerate(near_draws(draws, share)) if not near]
+    with torch.inference_mode(False):
+        return torch.tensor(far, dtype=torch.int64, device=device)
 
 
 def near_draws(draws: int, share: float) -> tuple[bool, ...]:
