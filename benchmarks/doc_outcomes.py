@@ -325,6 +325,11 @@ def eot_beaten_and_ahead(gradients: str, eps: str, poses: str) -> list[float]:
     ]
 
 
+def beside_eot(target: str, eps: str, poses: str) -> int:
+    """1 where ``ai-best`` with 10 gradients is significantly ahead of EOT, -1 where it is behind, 0 elsewhere."""
+    return _held_out_beside_eot("10")[target, eps, poses].ahead
+
+
 def below_as_they_are(first: str, second: str, target: str, eps: int) -> bool:
     """Whether an attack has a lower rate than another on images without a pose."""
     return success(target, first, eps, identity=True)[0] < success(target, second, eps, identity=True)[0]
