@@ -50,6 +50,7 @@ PAGES = (
     "docs/results.md",
     "docs/results/held-out.md",
     "docs/results/as-they-are.md",
+    "docs/results/gains.md",
     "docs/results/transfer.md",
     "docs/results/rotation.md",
     "docs/results/scaling.md",
@@ -136,8 +137,8 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "docs/results/held-out.md": (
         ("on which nothing is ever chosen: {} photographs,", lambda: [min(photographs(16), photographs(8))]),
         (
-            "`ri-dim` is significantly ahead of `dim` on {} of the five plain networks and {} of the five hardened ones "
-            "at ε = 16/255; at 8/255 on {} and {}, behind on {} and {}.",
+            "`ri-dim` is significantly ahead of `dim` on {} of the five plain networks and {} of the five hardened "
+            "ones at ε = 16/255; at 8/255 on {} and {}, behind on {} and {}.",
             lambda: [*_by_kind("ri-dim", "dim", 16)[:2], *_by_kind("ri-dim", "dim", 8)],
         ),
         (
@@ -146,19 +147,19 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             lambda: [*_by_kind("ai-dim", "dim", 16), *_by_kind("ai-dim", "dim", 8)],
         ),
         (
-            "Over the poses it is significantly ahead on {} plain and {} hardened networks at ε = 16/255, and behind on "
-            "{} and {}; at ε = 8/255 ahead on {} and {}, behind on {} and {}.",
+            "Over the poses it is significantly ahead on {} plain and {} hardened networks at ε = 16/255, and behind "
+            "on {} and {}; at ε = 8/255 ahead on {} and {}, behind on {} and {}.",
             lambda: [*eot_beaten_and_ahead("10", "16", "poses"), *eot_beaten_and_ahead("10", "8", "poses")],
         ),
         (
-            "For the images as they are it is ahead on {} plain and {} hardened networks at ε = 16/255, behind on {} and "
-            "{}; at ε = 8/255 ahead on {} and {}, behind on {} and {}.",
+            "For the images as they are it is ahead on {} plain and {} hardened networks at ε = 16/255, behind on {} "
+            "and {}; at ε = 8/255 ahead on {} and {}, behind on {} and {}.",
             lambda: [*eot_beaten_and_ahead("10", "16", "as they are"), *eot_beaten_and_ahead("10", "8", "as they are")],
         ),
         (
-            "over the poses: at ε = 16/255 ahead on {} plain and {} hardened networks, behind on {} and {}; at ε = 8/255 "
-            "ahead on {} and {}, behind on {} and {}. As they are: at 16/255 ahead on {} and {}, behind on {} and {}; at "
-            "8/255 ahead on {} and {}, behind on {} and {}.",
+            "over the poses: at ε = 16/255 ahead on {} plain and {} hardened networks, behind on {} and {}; at ε = "
+            "8/255 ahead on {} and {}, behind on {} and {}. As they are: at 16/255 ahead on {} and {}, behind on {} "
+            "and {}; at 8/255 ahead on {} and {}, behind on {} and {}.",
             lambda: [
                 count
                 for poses in ("poses", "as they are")
@@ -199,8 +200,8 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     ),
     "docs/analysis/calibration.md": (
         (
-            "{} to {} points over `dim` on the four plain networks that had a say, {} on inception_v3, which had none, and "
-            "{} to {} on five",
+            "{} to {} points over `dim` on the four plain networks that had a say, {} on inception_v3, which had none, "
+            "and {} to {} on five",
             lambda: [
                 *gain_range("ri-dim", "dim", PLAIN[:-1]),
                 gain_range("ri-dim", "dim", PLAIN[-1:])[0],
@@ -229,9 +230,9 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "docs/poses.md": (
         (
             "on none of the {} networks does the search fool fewer images than the grid. Of the {} images that they "
-            "recognise, all together, it fools {} and the grid {}; {} it misses that the grid finds, {} the grid misses "
-            "that it finds. It tries at most {} poses of an image, and {} on average, where the grid, which stops too "
-            "where an image is fooled, tries {}. It takes at most {} seconds an image.",
+            "recognise, all together, it fools {} and the grid {}; {} it misses that the grid finds, {} the grid "
+            "misses that it finds. It tries at most {} poses of an image, and {} on average, where the grid, which stops "
+            "too where an image is fooled, tries {}. It takes at most {} seconds an image.",
             doc_poses.search_and_grid,
         ),
         ("Each network recognises {} clean images or more in every pose.", doc_poses.fewest_recognised),
@@ -262,10 +263,10 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
         (
             "On inception_v3 `ai-best` with 10 gradients and EOT with 2,500 do not differ significantly here; at ε = "
             "8/255, and on images without a pose, EOT is ahead there",
-            lambda: [
-                beside_eot("inception_v3", eps, poses) for eps in ("16", "8") for poses in ("poses", "as they are")
-            ]
-            == [0, -1, -1, -1],
+            lambda: (
+                [beside_eot("inception_v3", eps, poses) for eps in ("16", "8") for poses in ("poses", "as they are")]
+                == [0, -1, -1, -1]
+            ),
         ),
     ),
     "docs/poses.md": (
@@ -316,8 +317,8 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
             lambda: all(_by_kind("ai-dim", "dim", eps)[0] < _by_kind("ai-dim", "dim", eps)[1] for eps in (16, 8)),
         ),
         (
-            "**With 10 gradients `ai-best` loses to EOT on plain networks at ε = 8/255, and on more of them where no pose "
-            "is applied.**",
+            "**With 10 gradients `ai-best` loses to EOT on plain networks at ε = 8/255, and on more of them where no "
+            "pose is applied.**",
             lambda: 0 < eot_beaten_and_ahead("10", "8", "poses")[2] < eot_beaten_and_ahead("10", "8", "as they are")[2],
         ),
     ),
@@ -330,7 +331,9 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     "docs/analysis/calibration.md": (
         (
             "the gain is significant on all ten. At 8/255 it is not on any plain network.",
-            lambda: ahead("ri-dim", "dim", (*PLAIN, *HARDENED)) and not any(ahead("ri-dim", "dim", [t], 8) for t in PLAIN),
+            lambda: (
+                ahead("ri-dim", "dim", (*PLAIN, *HARDENED)) and not any(ahead("ri-dim", "dim", [t], 8) for t in PLAIN)
+            ),
         ),
     ),
     "docs/frontier.md": (

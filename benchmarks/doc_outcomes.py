@@ -155,7 +155,8 @@ def success(target: str, attack: str, eps: int = 16, *, identity: bool = False) 
 @cache
 def gain(target: str, first: str, second: str, eps: int = 16, *, identity: bool = False) -> Comparison:
     """How far one attack is ahead of another."""
-    return compare(*(_judged(target, attack, eps, identity=identity) for attack in (first, second)))
+    ours, other = (_judged(target, attack, eps, identity=identity) for attack in (first, second))
+    return compare(ours, other)
 
 
 def _marked(found: Comparison) -> Printed:

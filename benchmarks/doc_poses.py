@@ -95,7 +95,9 @@ def families_ahead() -> set[tuple[str, str, str]]:
 
 def families_behind(*, significant: bool) -> set[tuple[str, str, str]]:
     """Target, other attack and family in which ``ai-best`` has the lower rate, or significantly so."""
-    return {key for key, found in _all_families().items() if (found.ahead == -1 if significant else found.difference < 0)}
+    return {
+        key for key, found in _all_families().items() if (found.ahead == -1 if significant else found.difference < 0)
+    }
 
 
 @cache

@@ -65,7 +65,7 @@ ATTACKS = {  # name here: preset, and what is changed of it
     "eot": ("eot", {}),
 }
 EPS = (16, 8)  # of 255
-# Photographs in a chunk, and in a batch. On one thread small batches are the fastest: what a layer makes stays in cache.
+# Photographs in a chunk, and in a batch. On one thread small batches are fastest: what a layer makes stays in cache.
 SIZES = {"cpu": (25, 5), "cuda": (125, 125)}
 
 
@@ -193,7 +193,9 @@ def merged(into: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
             raise WhorlError(f"cannot merge: {name} is {about[name]!r} in the one, {from_new[name]!r} in the other.")
     if (into["poses"], into["ids"]) != (new["poses"], new["ids"]):
         raise WhorlError("cannot merge: the poses or the photographs' names differ.")
-    cells = sorted(set.intersection(*map(set, new["recognised"].values())) - {"clean"})
+    cells = sorted(set(new["settings"]).intersection(*new["recognised"].values()) if new["recognised"] else [])
+    if not cells:
+        raise WhorlError("cannot merge: there is no attack that all networks have been evaluated on.")
     recognised = {}
     for target, known in into["recognised"].items():
         fresh, n = new["recognised"].get(target, {}), known["clean"]["n"]
@@ -203,7 +205,9 @@ def merged(into: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         if (apart := (clean[0] != clean[1]).sum()) > clean[0].size / 1000:
             raise WhorlError(f"cannot merge: {apart} clean outcomes of {target} differ, of {clean[0].size}.")
         recognised[target] = {**known, **{cell: fresh[cell] for cell in cells}}
-    earlier = [{**one, "cells": [cell for cell in one["cells"] if cell not in cells]} for one in about.pop("merged", [])]
+    earlier = [
+        {**one, "cells": [cell for cell in one["cells"] if cell not in cells]} for one in about.pop("merged", [])
+    ]
     about["merged"] = [*(one for one in earlier if one["cells"]), {"cells": cells, **from_new}]
     settings = {**into["settings"], **{cell: new["settings"][cell] for cell in cells}}
     return {**into, "metadata": about, "settings": settings, "recognised": recognised}
@@ -258,7 +262,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (cell, chunk) != at:
             at = (cell, chunk)
             save(collected(work, about), path)
-            print(f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True)
+            print(
+                f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True
+            )
         work.recognised(cell, chunk, target)
     save(collected(work, about), path)
 

@@ -87,7 +87,11 @@ def test_the_grid_is_laid_where_the_search_failed_first_and_is_2000_poses(
         assert image["search"]["queries"] <= 200
     made_up = {
         "a": {"recognised": True, "search": {"fooled": True, "queries": 5, "seconds": 0.25}, "grid": {"fooled": False}},
-        "b": {"recognised": True, "search": {"fooled": False, "queries": 200, "seconds": 0.5}, "grid": {"fooled": True}},
+        "b": {
+            "recognised": True,
+            "search": {"fooled": False, "queries": 200, "seconds": 0.5},
+            "grid": {"fooled": True},
+        },
         "c": {"recognised": False, "search": {"fooled": True, "queries": 1, "seconds": 9}, "grid": {"fooled": True}},
         "d": {"recognised": True, "search": {"fooled": True, "queries": 9, "seconds": 0.75}},
     }
