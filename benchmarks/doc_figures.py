@@ -231,8 +231,8 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         (
             "on none of the {} networks does the search fool fewer images than the grid. Of the {} images that they "
             "recognise, all together, it fools {} and the grid {}; {} it misses that the grid finds, {} the grid "
-            "misses that it finds. It tries at most {} poses of an image, and {} on average, where the grid, which stops "
-            "too where an image is fooled, tries {}. It takes at most {} seconds an image.",
+            "misses that it finds. It tries at most {} poses of an image, and {} on average, where the grid, which "
+            "stops too where an image is fooled, tries {}. It takes at most {} seconds an image.",
             doc_poses.search_and_grid,
         ),
         ("Each network recognises {} clean images or more in every pose.", doc_poses.fewest_recognised),
