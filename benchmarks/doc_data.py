@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from judge import unpacked
 from whorl.evaluation.image_counts import ImageCounts
 
 RESULTS = Path(__file__).parent / "results"
@@ -69,15 +69,12 @@ class HeldOut:
     """Outcomes on the photographs that chose nothing, image by image (``held_out.py``, ``rivals.py``)."""
 
     def __init__(self, data: Any = None) -> None:
-        self.data = read("held-out-cpu.json") if data is None else data
+        self.data = read("held-out-resnet18-cuda.json") if data is None else data
         self.poses = self.data["poses"]
 
     def recognised(self, target: str, cell: str) -> np.ndarray:
         """(poses, n) bool; ``clean`` or an attack at an eps, ``ai-dim-16``."""
-        stored = self.data["recognised"][target][cell]
-        shape = (len(self.poses), stored["n"])
-        bits = np.unpackbits(np.frombuffer(base64.b64decode(stored["bits"]), np.uint8), count=shape[0] * shape[1])
-        return bits.reshape(shape).astype(bool)
+        return unpacked(self.data["recognised"][target][cell], len(self.poses))
 
     def n(self, eps: int, targets: Iterable[str]) -> int:
         """Photographs that all attacks at an eps have been evaluated on, on all of these targets."""
