@@ -2,6 +2,8 @@
 
     python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json             # prints every figure
     python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv     # 1 where the two differ
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --compare eot-adam eot   # the gap over all their poses
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv      # what each cell counts
 
 It imports nothing of whorl, so that its statistics can be held against another reading of the same definitions.
 """
@@ -26,10 +28,12 @@ Figure = tuple[float, float, float, str]
 """Percent, the ends of its interval, marks."""
 
 
-def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> float:
-    """The poses' rates, each counting the same; one in which nothing is recognised is left out."""
-    below, above = e @ weights, s @ weights
-    return float(np.mean(above[below > 0] / below[below > 0])) if (below > 0).any() else math.nan
+def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """By row of weights: the poses' rates, each counting the same; one in which nothing is recognised is left out."""
+    below, above = weights @ e.T.astype(float), weights @ s.T.astype(float)
+    there = below > 0
+    rates = np.divide(above, below, out=np.zeros_like(below), where=there).sum(-1)
+    return np.divide(rates, there.sum(-1), out=np.full(rates.shape, math.nan), where=there.any(-1))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -41,7 +45,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 def rate(e: np.ndarray, s: np.ndarray) -> tuple[float, float, float]:
     """The rate of (poses, images) eligible and successful, and its interval: BCa where an image counts twice."""
-    value = mean_rate(e, s, np.ones(e.shape[1]))
+    value = float(mean_rate(e, s, np.ones(e.shape[1])))
     if math.isnan(value):
         return math.nan, math.nan, math.nan
     if e.sum(0).max() > 1 and 0 < s.sum() < e.sum():
@@ -96,6 +100,48 @@ def recompute(data: Any) -> dict[tuple[str, str, str, str], Figure]:
     return found
 
 
+def gaps(files: list[Any], first: str, second: str) -> dict[tuple[str, str], tuple[float, float, float, float]]:
+    """By source and target: points of the mean over all poses of some tables, its interval, p with Holm's correction."""
+    found = {}
+    for source, target in dict.fromkeys((c["source"], c["target"]) for data in files for c in data["columns"]):
+        poses = {}
+        for data in files:
+            seen, t = unpacked(data)[:, data["targets"].index(target)], data["rows"]
+            rows = [0, *(1 + t.index([name, source]) for name in (first, second))]
+            poses |= {json.dumps(pose): seen[rows, i] for i, pose in enumerate(data["poses"])}
+        e, a, b = np.array(list(poses.values())).transpose(1, 0, 2)
+        a, b = e & ~a, e & ~b
+        of = lambda w, e=e, a=a, b=b: mean_rate(e, a, w) - mean_rate(e, b, w)  # noqa: E731
+        value = float(of(np.ones(e.shape[1])))
+        leads = np.divide(1.0, e.sum(1), out=np.zeros(len(e)), where=e.sum(1) > 0) @ (a.astype(int) - b)
+        found[source, target] = (value, *interval(value, of, e.shape[1]), swap_test(leads))
+    adjusted = holm([p for *_, p in found.values()])
+    return {key: (*(100 * x for x in one[:3]), p) for (key, one), p in zip(found.items(), adjusted, strict=True)}
+
+
+def counts(data: Any) -> list[dict[str, Any]]:
+    """What ``whorl paper`` writes as ``table1-results.csv``, as far as outcomes say it."""
+    seen = unpacked(data)
+    return [
+        {"attack": row, "source": source, "target": target, "defense": "none"}
+        | {"angle": pose["angle"], "scale": pose["scale"], "shift_x": pose["shift"][0], "shift_y": pose["shift"][1]}
+        | {"n": len(data["ids"]), "n_clean_correct": int(e.sum()), "n_success": int((e & ~after).sum())}
+        | {"asr": (e & ~after).sum() / e.sum() if e.any() else ""}
+        for i, (row, source) in enumerate(data["rows"], 1)
+        for target, clean, attacked in zip(data["targets"], seen[0], seen[i], strict=True)
+        for pose, e, after in zip(data["poses"], clean, attacked, strict=True)
+    ]
+
+
+def write_counts(files: list[Any], path: str | Path) -> None:
+    """Of some tables, as a CSV file that ``whorl analyze correlate`` reads."""
+    rows = [row for data in files for row in counts(data)]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def differences(found: dict[tuple[str, str, str, str], Figure], path: str) -> list[str]:
     """Where a table that ``whorl paper`` wrote as CSV says otherwise."""
     with Path(path).open(newline="", encoding="utf-8") as file:
@@ -109,16 +155,30 @@ def differences(found: dict[tuple[str, str, str, str], Figure], path: str) -> li
     return wrong
 
 
+def read(path: str | Path) -> Any:
+    """A file of outcomes."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def main() -> int:
     """Print every figure; 1 where a table says otherwise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("outcomes", help="as whorl paper writes them")
+    parser.add_argument("outcomes", nargs="+", help="as whorl paper writes them")
     parser.add_argument("--against", help="the table's CSV file, to compare with")
+    parser.add_argument("--compare", nargs=2, metavar="ROW", help="print how far one row is above another instead")
+    parser.add_argument("--counts", metavar="CSV", help="write what each cell counts instead")
     options = parser.parse_args()
-    found = recompute(json.loads(Path(options.outcomes).read_text(encoding="utf-8")))
-    for (source, target, column, row), (value, low, high, marks) in found.items():
-        print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
-    wrong = differences(found, options.against) if options.against else []
+    files, wrong = [read(path) for path in options.outcomes], []
+    if options.counts:
+        write_counts(files, options.counts)
+    elif options.compare:
+        for (source, target), gap in gaps(files, *options.compare).items():
+            print("{} -> {}: {:+.1f} ({:+.1f} to {:+.1f}), p {:.2g}".format(source, target, *gap))
+    for data in [] if options.counts or options.compare else files:
+        found = recompute(data)
+        for (source, target, column, row), (value, low, high, marks) in found.items():
+            print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
+        wrong += differences(found, options.against) if options.against else []
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     return 1 if wrong else 0
 
