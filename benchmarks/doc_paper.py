@@ -14,6 +14,7 @@ from whorl.evaluation.image_counts import FEWEST
 
 BASES = ("fgsm", "pgd", "mim", "dim")
 SOURCES = {"inception": "inception_v3", "resnet18": "resnet18"}
+ADAM = tuple(f"table{i}-inception-adam" for i in (1, 2, 3))
 _OURS = " (ours)"
 
 
@@ -181,14 +182,17 @@ def levels(name: str, *, without: str = "") -> list[int]:
     return [sum(near), len(near)]
 
 
-def gains_hold(source: str, bases: Sequence[str], *, hardened: bool | None = None) -> bool:
-    """Whether ai- is significantly ahead over the twelve poses on all networks that were not attacked, or some."""
-    return all(
-        value > 0 and p < 0.05
-        for base in bases
-        for (_, target), (value, _, _, p) in _gaps(_twelve(source), f"ai-{base}", base).items()
-        if target != SOURCES[source] and hardened in (None, "." in target)
-    )
+def far_means(number: int) -> list[str]:
+    """Of the eight attacks, those whose mean on the attacked Inception-v3 is more than 5 points from the paper's."""
+    name = f"table{number}-inception"
+    rows = [row for target, heading, row in _printed(name) if target == "inception_v3" and heading == "mean"]
+    return [row for row in rows if row != "eot" and abs(_apart(name, row, "inception_v3", "mean")[0]) > 5]
+
+
+def printed_range(name: str, row: str) -> list[float]:
+    """The least and the most that the paper has for a row on the attacked network."""
+    found = [value for (target, _, one), value in _printed(name).items() if (target, one) == ("inception_v3", row)]
+    return [min(found), max(found)]
 
 
 def no_gain(source: str, base: str) -> list[str]:
@@ -200,4 +204,33 @@ def no_gain(source: str, base: str) -> list[str]:
 def only_differs(files: Sequence[str], targets: Sequence[str]) -> bool:
     """Whether EOT with Adam is significantly above EOT with the sign on these targets, and nowhere else differs."""
     found = _gaps(tuple(files), "eot-adam", "eot").items()
-    return [target for (_, target), (value, _, _, p) in found if p < 0.05 and value > 0] == list(targets)
+    return [(target, value > 0) for (_, target), (value, _, _, p) in found if p < 0.05] == [(t, True) for t in targets]
+
+
+def crossed(name: str) -> set[tuple[str, str, str]]:
+    """Orderings that are significantly the other way round: heading, row, and what it is held against."""
+    data = _outcomes(name)
+    against = {row: [b for a, b in data["orderings"] if a == row] for row, _ in data["rows"]}
+    return {
+        (heading, row, other)
+        for (_, _, heading, row), (*_, marks) in _figures(name).items()
+        for other, shown in zip(against[row], marks, strict=False)
+        if shown == "✗"
+    }
+
+
+@table("pgd-step")
+def _() -> Cell:
+    """Plain PGD on Inception-v3 by start and step."""
+    name = "pgd-step"
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "PGD":
+            return None
+        source = "inception_v3"
+        if row["PGD"] == "the paper":
+            [value] = {printed for (_, heading, _), printed in _printed(name).items() if heading == column}
+            return [value]
+        return list(_figures(name)[source, source, column, row["PGD"]][:3])
+
+    return cell

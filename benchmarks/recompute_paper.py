@@ -3,7 +3,7 @@
     python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json             # prints every figure
     python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv     # 1 where the two differ
     python benchmarks/recompute_paper.py table[123]-outcomes.json --compare eot-adam eot   # the gap over all their poses
-    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv      # what each cell counts
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv        # what each cell counts
 
 It imports nothing of whorl, so that its statistics can be held against another reading of the same definitions.
 """
@@ -16,6 +16,7 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,9 @@ def counts(data: Any) -> list[dict[str, Any]]:
     ]
 
 
-def write_counts(files: list[Any], path: str | Path) -> None:
-    """Of some tables, as a CSV file that ``whorl analyze correlate`` reads."""
-    rows = [row for data in files for row in counts(data)]
+def write_counts(files: list[Any], path: str | Path, targets: Sequence[str] = ()) -> None:
+    """Of some tables, on some targets or on all, as a CSV file that ``whorl analyze correlate`` reads."""
+    rows = [row for data in files for row in counts(data) if not targets or row["target"] in targets]
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -167,10 +168,11 @@ def main() -> int:
     parser.add_argument("--against", help="the table's CSV file, to compare with")
     parser.add_argument("--compare", nargs=2, metavar="ROW", help="print how far one row is above another instead")
     parser.add_argument("--counts", metavar="CSV", help="write what each cell counts instead")
+    parser.add_argument("--targets", default="", help="joined by commas; of --counts")
     options = parser.parse_args()
     files, wrong = [read(path) for path in options.outcomes], []
     if options.counts:
-        write_counts(files, options.counts)
+        write_counts(files, options.counts, [name for name in options.targets.split(",") if name])
     elif options.compare:
         for (source, target), gap in gaps(files, *options.compare).items():
             print("{} -> {}: {:+.1f} ({:+.1f} to {:+.1f}), p {:.2g}".format(source, target, *gap))
