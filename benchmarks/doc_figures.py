@@ -23,7 +23,18 @@ from doc_outcomes import (
     success,
     wrapped_gains,
 )
-from doc_paper import ADAM, BASES, crossed, far_means, levels, no_gain, only_differs, orderings, printed_range
+from doc_paper import (
+    ADAM,
+    BASES,
+    crossed,
+    far_means,
+    levels,
+    no_gain,
+    only_differs,
+    orderings,
+    pgd_differs,
+    printed_range,
+)
 from doc_tables import TABLES, Printed
 
 __all__ = ["CLAIMS", "PAGES", "SENTENCES", "SETTINGS", "TABLES", "Printed"]
@@ -74,6 +85,7 @@ SETTINGS = (
     r"adds 0\.4 times",  # in the authors' code
     r"p ≥ 0\.05",
     r"(?:scales?|×|s=) ?\d\.\d",
+    r"scales 0\.7, 1\.0 and 1\.3",
     r"scales from \d\.\d to \d\.\d",
     r"§\d\.\d",
     r"0\.000 is below 0\.0005",
@@ -251,6 +263,15 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
             "under translation six.",
             lambda: [far_means(i) for i in (1, 2, 3)] == [["pgd"], ["pgd"], ["pgd", "dim"]],
         ),
+        (
+            "The start makes no significant difference; the step does, with the start and without.",
+            lambda: all(
+                not pgd_differs(f"random start, {step}ε/T", f"no start, {step}ε/T")
+                and pgd_differs(f"{start}, 5ε/T", f"{start}, 1ε/T")
+                for step in (5, 1)
+                for start in ("random start", "no start")
+            ),
+        ),
     ),
     "docs/poses.md": (
         (
@@ -262,11 +283,13 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     "docs/results/rotation.md": (
         (
             "Every one the other way round is AI-DIM's: below EOT, or, on images as they are, above DIM",
-            lambda: {
-                (row, other, *([heading] if other == "dim" else []))
-                for heading, row, other in crossed("table1-inception")
-            }
-            == {("ai-dim", "eot"), ("ai-dim", "dim", "θ=0°")},
+            lambda: (
+                {
+                    (row, other, *([heading] if other == "dim" else []))
+                    for heading, row, other in crossed("table1-inception")
+                }
+                == {("ai-dim", "eot"), ("ai-dim", "dim", "θ=0°")}
+            ),
         ),
         (
             "Every one the other way round is AI-DIM below EOT.",

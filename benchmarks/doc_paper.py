@@ -1,4 +1,4 @@
-"""Tables of the paper that rest on the outcome of each image, recomputed by ``recompute_paper`` without whorl's code."""
+"""Tables of the paper that rest on the outcome of each image, recomputed by ``recompute_paper`` and numpy."""
 
 from __future__ import annotations
 
@@ -234,3 +234,9 @@ def _() -> Cell:
         return list(_figures(name)[source, source, column, row["PGD"]][:3])
 
     return cell
+
+
+def pgd_differs(first: str, second: str) -> bool:
+    """Whether two ways to run plain PGD differ significantly over all poses of ``pgd_step.py``."""
+    [(_, _, _, p)] = _gaps(("pgd-step",), first, second).values()
+    return p < 0.05

@@ -29,7 +29,10 @@ SETTINGS = {
 }
 ROTATED = [Pose(angle=angle) for angle in (-30, -15, 15, 30)]
 SCALED = [Pose(angle=30, scale=scale, shift=(20, 20)) for scale in (0.7, 1.0, 1.3)]
-COLUMNS = {"four rotations": (("table1", (0, 1, 3, 4)), [0, 1, 2, 3]), "three scales": (("table2", (1, 2, 3)), [4, 5, 6])}
+COLUMNS = {
+    "four rotations": (("table1", (0, 1, 3, 4)), [0, 1, 2, 3]),
+    "three scales": (("table2", (1, 2, 3)), [4, 5, 6]),
+}
 
 
 def recognised(network: whorl.Classifier, images: torch.Tensor, labels: torch.Tensor) -> np.ndarray:
@@ -43,7 +46,9 @@ def recognised(network: whorl.Classifier, images: torch.Tensor, labels: torch.Te
     return torch.stack(found).numpy()
 
 
-def crafted(network: whorl.Classifier, images: torch.Tensor, labels: torch.Tensor, ids: Any, settings: Any) -> torch.Tensor:
+def crafted(
+    network: whorl.Classifier, images: torch.Tensor, labels: torch.Tensor, ids: Any, settings: Any
+) -> torch.Tensor:
     """Adversarial images, seed 0."""
     attack = whorl.attack("pgd", eps=EPS, steps=STEPS).with_(**settings)
     places = [slice(i, i + BATCH) for i in range(0, len(images), BATCH)]

@@ -1,9 +1,9 @@
 """Rates, intervals and marks of a table of the paper, from the outcomes that ``whorl paper`` keeps and numpy alone.
 
-    python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json             # prints every figure
-    python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv     # 1 where the two differ
-    python benchmarks/recompute_paper.py table[123]-outcomes.json --compare eot-adam eot   # the gap over all their poses
-    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv        # what each cell counts
+    python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json          # prints every figure
+    python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv   # 1 where the two differ
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --compare eot-adam eot   # over all poses
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv      # of each cell
 
 It imports nothing of whorl, so that its statistics can be held against another reading of the same definitions.
 """
@@ -34,7 +34,8 @@ def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> np.ndarray:
     below, above = weights @ e.T.astype(float), weights @ s.T.astype(float)
     there = below > 0
     rates = np.divide(above, below, out=np.zeros_like(below), where=there).sum(-1)
-    return np.divide(rates, there.sum(-1), out=np.full(rates.shape, math.nan), where=there.any(-1))
+    means: np.ndarray = np.divide(rates, there.sum(-1), out=np.full(rates.shape, math.nan), where=there.any(-1))
+    return means
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -101,23 +102,32 @@ def recompute(data: Any) -> dict[tuple[str, str, str, str], Figure]:
     return found
 
 
+def gap(clean: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[float, float, float, float]:
+    """Of (poses, images) recognised: points by which the first attack's mean rate is above, its interval, p."""
+    a, b, n = clean & ~first, clean & ~second, clean.shape[1]
+
+    def apart(weights: np.ndarray) -> np.ndarray:
+        points: np.ndarray = 100 * (mean_rate(clean, a, weights) - mean_rate(clean, b, weights))
+        return points
+
+    each = np.divide(1.0, clean.sum(1), out=np.zeros(len(clean)), where=clean.sum(1) > 0)
+    value = float(apart(np.ones(n)))
+    low, high = interval(value, apart, n)
+    return value, float(low), float(high), swap_test(each @ (a.astype(int) - b))
+
+
 def gaps(files: list[Any], first: str, second: str) -> dict[tuple[str, str], tuple[float, float, float, float]]:
-    """By source and target: points of the mean over all poses of some tables, its interval, p with Holm's correction."""
-    found = {}
+    """By source and target, over all poses of some tables: points, their interval, p with Holm's correction."""
+    found: dict[tuple[str, str], tuple[float, float, float, float]] = {}
     for source, target in dict.fromkeys((c["source"], c["target"]) for data in files for c in data["columns"]):
-        poses = {}
+        poses: dict[str, np.ndarray] = {}
         for data in files:
-            seen, t = unpacked(data)[:, data["targets"].index(target)], data["rows"]
-            rows = [0, *(1 + t.index([name, source]) for name in (first, second))]
+            seen = unpacked(data)[:, data["targets"].index(target)]
+            rows = [0, *(1 + data["rows"].index([name, source]) for name in (first, second))]
             poses |= {json.dumps(pose): seen[rows, i] for i, pose in enumerate(data["poses"])}
-        e, a, b = np.array(list(poses.values())).transpose(1, 0, 2)
-        a, b = e & ~a, e & ~b
-        of = lambda w, e=e, a=a, b=b: mean_rate(e, a, w) - mean_rate(e, b, w)  # noqa: E731
-        value = float(of(np.ones(e.shape[1])))
-        leads = np.divide(1.0, e.sum(1), out=np.zeros(len(e)), where=e.sum(1) > 0) @ (a.astype(int) - b)
-        found[source, target] = (value, *interval(value, of, e.shape[1]), swap_test(leads))
+        found[source, target] = gap(*np.array(list(poses.values())).transpose(1, 0, 2))
     adjusted = holm([p for *_, p in found.values()])
-    return {key: (*(100 * x for x in one[:3]), p) for (key, one), p in zip(found.items(), adjusted, strict=True)}
+    return {key: (*one[:3], p) for (key, one), p in zip(found.items(), adjusted, strict=True)}
 
 
 def counts(data: Any) -> list[dict[str, Any]]:
@@ -174,13 +184,13 @@ def main() -> int:
     if options.counts:
         write_counts(files, options.counts, [name for name in options.targets.split(",") if name])
     elif options.compare:
-        for (source, target), gap in gaps(files, *options.compare).items():
-            print("{} -> {}: {:+.1f} ({:+.1f} to {:+.1f}), p {:.2g}".format(source, target, *gap))
+        for (source, target), found in gaps(files, *options.compare).items():
+            print("{} -> {}: {:+.1f} ({:+.1f} to {:+.1f}), p {:.2g}".format(source, target, *found))
     for data in [] if options.counts or options.compare else files:
-        found = recompute(data)
-        for (source, target, column, row), (value, low, high, marks) in found.items():
+        figures = recompute(data)
+        for (source, target, column, row), (value, low, high, marks) in figures.items():
             print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
-        wrong += differences(found, options.against) if options.against else []
+        wrong += differences(figures, options.against) if options.against else []
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     return 1 if wrong else 0
 
