@@ -2,7 +2,7 @@
 
     python benchmarks/pgd_step.py NIPS17 --out benchmarks/results/paper/pgd-step-outcomes.json
 
-About a minute an image and setting on a CPU core. Interrupted, it goes on after the last setting that was finished. The
+Ten seconds an image and setting on a CPU core. Interrupted, it goes on after the last setting that was finished. The
 file is of the form that ``whorl paper`` writes, so that ``recompute_paper.py`` reads it.
 """
 
