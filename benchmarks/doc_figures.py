@@ -79,6 +79,7 @@ PAGES = (
 )
 # What looks measured and is a setting, a version or a definition, on every page.
 SETTINGS = (
+    r"scales 0\.7, 1\.0 and 1\.3",  # before the pattern that takes the first of them alone
     r"\d+\.\d+\.\d+",  # versions
     r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+(?: to \d+\.\d+)?",
     r"σ(?:\s[=²]+)?\s*[\d.]+(?:\s(?:pixels|px))?",
@@ -88,7 +89,6 @@ SETTINGS = (
     r"adds 0\.4 times",  # in the authors' code
     r"p ≥ 0\.05",
     r"(?:scales?|×|s=) ?\d\.\d",
-    r"scales 0\.7, 1\.0 and 1\.3",
     r"scales from \d\.\d to \d\.\d",
     r"§\d\.\d",
     r"0\.000 is below 0\.0005",
@@ -104,12 +104,6 @@ SETTINGS = (
 )
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
-    "docs/results/resnet18-translation.md": (
-        (
-            "{} of {} orderings agree, {} are the other way round, {} are not significant:",
-            lambda: orderings("table1-resnet18"),
-        ),
-    ),
     "README.md": (
         ("Crafted on resnet18, ε = 16/255, [{} photographs that chose nothing]", lambda: [photographs(16)]),
         (
@@ -134,6 +128,24 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             lambda: [ai_over_ti(), printed_ai_over_ti(), ai_over_ti(hardened=True), ai_over_ti(hardened=False)],
         ),
     ),
+    "docs/results/resnet18-rotation.md": (
+        (
+            "{} of {} orderings agree, {} are the other way round, {} are not significant:",
+            lambda: orderings("table1-resnet18"),
+        ),
+    ),
+    "docs/results/resnet18-scaling.md": (
+        (
+            "{} of {} orderings agree, {} are the other way round, {} are not significant.",
+            lambda: orderings("table2-resnet18"),
+        ),
+    ),
+    "docs/results/resnet18-translation.md": (
+        (
+            "{} of {} orderings agree, {} are the other way round, {} are not significant.",
+            lambda: orderings("table3-resnet18"),
+        ),
+    ),
     "docs/results/rotation.md": (
         (
             "{} of {} orderings agree with the paper, {} are the other way round, {} are not significant.",
@@ -153,24 +165,14 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             "Of the {} white-box figures of the eight attacks {} are within 5 points",
             lambda: levels("table2-inception", without="eot")[::-1],
         ),
-        (
-            "{} of {} orderings agree, {} are the other way round, {} are not significant.",
-            lambda: orderings("table2-resnet18"),
-        ),
     ),
-    "docs/results/resnet18-rotation.md": (),
     "docs/results/translation.md": (
         (
             "{} of {} orderings agree with the paper, {} is the other way round (AI-DIM below EOT on Inception-v3), "
             "{} are not significant. Of the {} white-box figures of the eight attacks {} are within 5 points",
             lambda: [*orderings("table3-inception"), *levels("table3-inception", without="eot")[::-1]],
         ),
-        (
-            "{} of {} orderings agree, {} are the other way round, {} are not significant.",
-            lambda: orderings("table3-resnet18"),
-        ),
     ),
-    "docs/results/resnet18-scaling.md": (),
     "docs/results/eot.md": (
         ("The paper prints {} to {} for every rotation", lambda: printed_range("table1-inception", "eot")),
     ),
