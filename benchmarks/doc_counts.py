@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from doc_data import RESULTS, percent, read, read_csv, read_lines, where
+from doc_data import percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
-from recompute_paper import recompute, unpacked
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
@@ -89,64 +86,6 @@ def _(name: str, source: str = "source=") -> Cell:
         return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
 
     return cell
-
-
-@lru_cache(maxsize=4)
-def _from_outcomes(name: str) -> tuple[Any, dict[tuple[str, str, str, str], Any]]:
-    """Per-image outcomes that were kept of a table, and its figures without any code of whorl's."""
-    data = json.loads((RESULTS / "paper" / f"{name}-outcomes.json").read_text(encoding="utf-8"))
-    return data, recompute(data)
-
-
-@table("paper-outcomes")
-def _(name: str, target: str) -> Cell:
-    """Rates with marks, or under "levels" what they are above the printed ones, with intervals."""
-    data, found = _from_outcomes(name)
-    [source], target = {source for _, source in data["rows"]}, target.removeprefix("target=")
-    printed = {
-        (column["heading"], row): value
-        for column in data["columns"]
-        if column["target"] == target
-        for row, value in column["printed"].items()
-    }
-
-    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
-        if column in ("attack", "levels"):
-            return None
-        attack = row.get("attack") or row["levels"]
-        value, low, high, marks = found[source, target, column, attack]
-        if "levels" in row:
-            return [one - printed[column, attack] for one in (value, low, high)]
-        values = Printed([value])
-        values.marks = marks
-        return values
-
-    return cell
-
-
-def levels_hold(name: str) -> bool:
-    """Whether every interval of a table's figures holds what the paper printed, which is rounded to a tenth."""
-    data, found = _from_outcomes(name)
-    return all(
-        found[column["source"], column["target"], column["heading"], row][1] - 0.05
-        <= printed
-        <= found[column["source"], column["target"], column["heading"], row][2] + 0.05
-        for column in data["columns"]
-        for row, printed in column["printed"].items()
-    )
-
-
-def levels_of_first(name: str, n: int) -> list[float]:
-    """By how many points each figure of the first images alone is above the printed one."""
-    data, _ = _from_outcomes(name)
-    seen = unpacked(data)[..., :n]
-    apart = []
-    for column in data["columns"]:
-        t, poses = data["targets"].index(column["target"]), column["poses"]
-        for row, printed in column["printed"].items():
-            clean, still = seen[0, t, poses], seen[1 + data["rows"].index([row, column["source"]]), t, poses]
-            apart.append(100 * float(((clean & ~still).sum(1) / clean.sum(1)).mean()) - printed)
-    return apart
 
 
 @table("figure7")
@@ -335,16 +274,6 @@ def _() -> Cell:
         return values.get(column)
 
     return cell
-
-
-def ai_has_the_higher_mean(bases: Sequence[str], targets: Sequence[str], tables: Sequence[str]) -> bool:
-    """Whether ``ai-`` attacks have the higher mean in tables of the paper."""
-    found = [where(read_csv(f"{name}-results.csv"), target=target) for name in tables for target in targets]
-    return all(
-        percent(where(rows, attack=f"ai-{base}")) > percent(where(rows, attack=base))
-        for rows in found
-        for base in bases
-    )
 
 
 _BASES, _KINDS = ("fgsm", "pgd", "mim", "dim"), ("ai", "ti")

@@ -11,6 +11,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -32,14 +33,20 @@ def counts(data: Any, target: str, cell: str, n: int) -> tuple[np.ndarray, np.nd
     return clean.sum(0), (clean & ~after).sum(0)
 
 
-def interval(value: float, of: Callable[[np.ndarray], Any], n: int, resamples: int = 2000) -> np.ndarray:
-    """BCa: ``of(weights)`` is the statistic if photograph i counts weights[i] times."""
+@cache
+def resampled(n: int, resamples: int) -> np.ndarray:
+    """(resamples, n): how often each photograph counts."""
     chosen = np.random.default_rng((0, 0)).integers(n, size=(resamples, n))
-    drawn = np.array([of(np.bincount(row, minlength=n)) for row in chosen])
+    return np.array([np.bincount(row, minlength=n) for row in chosen], float)
+
+
+def interval(value: float, of: Callable[[np.ndarray], np.ndarray], n: int, resamples: int = 2000) -> np.ndarray:
+    """BCa: ``of(weights)`` is the statistic by row of (…, n) weights, which say how often a photograph counts."""
+    drawn = of(resampled(n, resamples))
     same = np.isclose(drawn, value, rtol=0, atol=1e-6)
     below = ((drawn[~same] < value).sum() + same.sum() / 2) / resamples
     bias = N.inv_cdf(min(max(below, 1 / resamples), 1 - 1 / resamples))
-    left = np.array([of(1 - np.eye(n)[i]) for i in range(n)])
+    left = of(1 - np.eye(n))
     away = left - left.mean()
     skew = -(away**3).sum() / (6 * (away**2).sum() ** 1.5) if (away**2).sum() ** 1.5 > 1e-24 else 0.0
     z = [bias + N.inv_cdf(end) for end in (0.025, 0.975)]

@@ -1,7 +1,9 @@
 """Rates, intervals and marks of a table of the paper, from the outcomes that ``whorl paper`` keeps and numpy alone.
 
-    python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json             # prints every figure
-    python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv     # 1 where the two differ
+    python benchmarks/recompute_paper.py runs/…/paper/table1-outcomes.json          # prints every figure
+    python benchmarks/recompute_paper.py table1-outcomes.json --against table1.csv   # 1 where the two differ
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --compare eot-adam eot   # over all poses
+    python benchmarks/recompute_paper.py table[123]-outcomes.json --counts counts.csv      # of each cell
 
 It imports nothing of whorl, so that its statistics can be held against another reading of the same definitions.
 """
@@ -14,6 +16,7 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,13 @@ Figure = tuple[float, float, float, str]
 """Percent, the ends of its interval, marks."""
 
 
-def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> float:
-    """The poses' rates, each counting the same; one in which nothing is recognised is left out."""
-    below, above = e @ weights, s @ weights
-    return float(np.mean(above[below > 0] / below[below > 0])) if (below > 0).any() else math.nan
+def mean_rate(e: np.ndarray, s: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """By row of weights: the poses' rates, each counting the same; one in which nothing is recognised is left out."""
+    below, above = weights @ e.T.astype(float), weights @ s.T.astype(float)
+    there = below > 0
+    rates = np.divide(above, below, out=np.zeros_like(below), where=there).sum(-1)
+    means: np.ndarray = np.divide(rates, there.sum(-1), out=np.full(rates.shape, math.nan), where=there.any(-1))
+    return means
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -41,7 +47,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 def rate(e: np.ndarray, s: np.ndarray) -> tuple[float, float, float]:
     """The rate of (poses, images) eligible and successful, and its interval: BCa where an image counts twice."""
-    value = mean_rate(e, s, np.ones(e.shape[1]))
+    value = float(mean_rate(e, s, np.ones(e.shape[1])))
     if math.isnan(value):
         return math.nan, math.nan, math.nan
     if e.sum(0).max() > 1 and 0 < s.sum() < e.sum():
@@ -96,6 +102,57 @@ def recompute(data: Any) -> dict[tuple[str, str, str, str], Figure]:
     return found
 
 
+def gap(clean: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[float, float, float, float]:
+    """Of (poses, images) recognised: points by which the first attack's mean rate is above, its interval, p."""
+    a, b, n = clean & ~first, clean & ~second, clean.shape[1]
+
+    def apart(weights: np.ndarray) -> np.ndarray:
+        points: np.ndarray = 100 * (mean_rate(clean, a, weights) - mean_rate(clean, b, weights))
+        return points
+
+    each = np.divide(1.0, clean.sum(1), out=np.zeros(len(clean)), where=clean.sum(1) > 0)
+    value = float(apart(np.ones(n)))
+    low, high = interval(value, apart, n)
+    return value, float(low), float(high), swap_test(each @ (a.astype(int) - b))
+
+
+def gaps(files: list[Any], first: str, second: str) -> dict[tuple[str, str], tuple[float, float, float, float]]:
+    """By source and target, over all poses of some tables: points, their interval, p with Holm's correction."""
+    found: dict[tuple[str, str], tuple[float, float, float, float]] = {}
+    for source, target in dict.fromkeys((c["source"], c["target"]) for data in files for c in data["columns"]):
+        poses: dict[str, np.ndarray] = {}
+        for data in files:
+            seen = unpacked(data)[:, data["targets"].index(target)]
+            rows = [0, *(1 + data["rows"].index([name, source]) for name in (first, second))]
+            poses |= {json.dumps(pose): seen[rows, i] for i, pose in enumerate(data["poses"])}
+        found[source, target] = gap(*np.array(list(poses.values())).transpose(1, 0, 2))
+    adjusted = holm([p for *_, p in found.values()])
+    return {key: (*one[:3], p) for (key, one), p in zip(found.items(), adjusted, strict=True)}
+
+
+def counts(data: Any) -> list[dict[str, Any]]:
+    """What ``whorl paper`` writes as ``table1-results.csv``, as far as outcomes say it."""
+    seen = unpacked(data)
+    return [
+        {"attack": row, "source": source, "target": target, "defense": "none"}
+        | {"angle": pose["angle"], "scale": pose["scale"], "shift_x": pose["shift"][0], "shift_y": pose["shift"][1]}
+        | {"n": len(data["ids"]), "n_clean_correct": int(e.sum()), "n_success": int((e & ~after).sum())}
+        | {"asr": (e & ~after).sum() / e.sum() if e.any() else ""}
+        for i, (row, source) in enumerate(data["rows"], 1)
+        for target, clean, attacked in zip(data["targets"], seen[0], seen[i], strict=True)
+        for pose, e, after in zip(data["poses"], clean, attacked, strict=True)
+    ]
+
+
+def write_counts(files: list[Any], path: str | Path, targets: Sequence[str] = ()) -> None:
+    """Of some tables, on some targets or on all, as a CSV file that ``whorl analyze correlate`` reads."""
+    rows = [row for data in files for row in counts(data) if not targets or row["target"] in targets]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def differences(found: dict[tuple[str, str, str, str], Figure], path: str) -> list[str]:
     """Where a table that ``whorl paper`` wrote as CSV says otherwise."""
     with Path(path).open(newline="", encoding="utf-8") as file:
@@ -109,16 +166,31 @@ def differences(found: dict[tuple[str, str, str, str], Figure], path: str) -> li
     return wrong
 
 
+def read(path: str | Path) -> Any:
+    """A file of outcomes."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def main() -> int:
     """Print every figure; 1 where a table says otherwise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("outcomes", help="as whorl paper writes them")
+    parser.add_argument("outcomes", nargs="+", help="as whorl paper writes them")
     parser.add_argument("--against", help="the table's CSV file, to compare with")
+    parser.add_argument("--compare", nargs=2, metavar="ROW", help="print how far one row is above another instead")
+    parser.add_argument("--counts", metavar="CSV", help="write what each cell counts instead")
+    parser.add_argument("--targets", default="", help="joined by commas; of --counts")
     options = parser.parse_args()
-    found = recompute(json.loads(Path(options.outcomes).read_text(encoding="utf-8")))
-    for (source, target, column, row), (value, low, high, marks) in found.items():
-        print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
-    wrong = differences(found, options.against) if options.against else []
+    files, wrong = [read(path) for path in options.outcomes], []
+    if options.counts:
+        write_counts(files, options.counts, [name for name in options.targets.split(",") if name])
+    elif options.compare:
+        for (source, target), found in gaps(files, *options.compare).items():
+            print("{} -> {}: {:+.1f} ({:+.1f} to {:+.1f}), p {:.2g}".format(source, target, *found))
+    for data in [] if options.counts or options.compare else files:
+        figures = recompute(data)
+        for (source, target, column, row), (value, low, high, marks) in figures.items():
+            print(f"{source} -> {target}, {column}, {row}: {value:.1f} ({low:.1f} to {high:.1f}) {marks}".rstrip())
+        wrong += differences(figures, options.against) if options.against else []
     print("\n".join(wrong), file=sys.stderr) if wrong else None
     return 1 if wrong else 0
 

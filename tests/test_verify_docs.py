@@ -222,9 +222,10 @@ def test_the_statistics_agree_with_plain_numpy() -> None:
         assert ours.p_value == pytest.approx(expected[3], rel=1e-6)
         counts = plain.counts(data, target, "dim-16", n)
 
-        def pooled(weights: np.ndarray, counts: tuple[np.ndarray, np.ndarray] = counts) -> float:
-            return float(weights @ counts[1] / (weights @ counts[0]))
+        def pooled(weights: np.ndarray, counts: tuple[np.ndarray, np.ndarray] = counts) -> np.ndarray:
+            share: np.ndarray = weights @ counts[1] / (weights @ counts[0])
+            return share
 
-        value = pooled(np.ones(n))
+        value = float(pooled(np.ones(n)))
         ends = 100 * plain.interval(value, pooled, n)
         assert doc_outcomes.success(target, "dim") == pytest.approx([100 * value, *ends], abs=1e-3)

@@ -17,7 +17,8 @@ import pytest
 from paper.toys import OTHER, SMALL, toy_images, toy_profile
 from whorl import paper
 from whorl.evaluation import Outcomes, Pose
-from whorl.evaluation.statistics import swap_test
+from whorl.evaluation.image_counts import ImageCounts
+from whorl.evaluation.statistics import compare, holm, swap_test
 from whorl.paper import PaperOptions
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -66,6 +67,46 @@ def test_every_figure_is_recomputed_without_whorl(
     key = next(key for key in found if found[key][3])
     found[key] = (*found[key][:3], "?")
     assert len(plain.differences(found, str(made.files["figures"]))) == 1
+
+
+def test_gaps_over_several_tables_are_those_of_the_products_comparison(run: Any, plain: Any) -> None:
+    rows = ("pgd", "ai-pgd")
+    made = [run(name, *rows) for name in ("table1", "table3")]
+    files = [json.loads(one.files["outcomes"].read_text()) for one in made]
+    found = plain.gaps(files, "ai-pgd", "pgd")
+    expected = {}
+    for source, target in found:
+        seen = [plain.unpacked(data)[:, data["targets"].index(target)] for data in files]
+        clean, pgd, ai = np.concatenate(seen, axis=1)  # the two tables have no pose in common
+        expected[source, target] = compare(ImageCounts(clean, clean & ~ai), ImageCounts(clean, clean & ~pgd), "mean")
+    for key, one in holm(expected).items():
+        assert found[key][:3] == pytest.approx([100 * x for x in (one.difference, *one.interval)], abs=1e-6)
+        assert found[key][3] == pytest.approx(one.p_value)
+    assert len(found) > 1
+
+
+def test_counts_are_those_of_the_run(run: Any, plain: Any, tmp_path: Path) -> None:
+    made = run("table1", "pgd", "ai-pgd")
+    plain.write_counts([json.loads(made.files["outcomes"].read_text())], tmp_path / "counts.csv", [OTHER])
+    with (tmp_path / "counts.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    with (made.files["outcomes"].parent / "table1-results.csv").open(newline="") as file:
+        written = [row for row in csv.DictReader(file) if row["target"] == OTHER]
+    names = (
+        "attack",
+        "source",
+        "target",
+        "defense",
+        "angle",
+        "scale",
+        "shift_x",
+        "shift_y",
+        "n_clean_correct",
+        "n_success",
+    )
+    kept = [[row[name] for name in names] for row in rows]
+    assert sorted(kept) == sorted([row[name] for name in names] for row in written)
+    assert kept
 
 
 def test_it_runs_where_there_is_no_whorl(run: Any) -> None:

@@ -1,0 +1,242 @@
+"""Tables of the paper that rest on the outcome of each image, recomputed by ``recompute_paper`` and numpy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from doc_data import RESULTS
+from doc_tables import Cell, Printed, table
+from recompute_paper import Figure, gaps, read, recompute, unpacked
+from whorl.evaluation.image_counts import FEWEST
+
+BASES = ("fgsm", "pgd", "mim", "dim")
+SOURCES = {"inception": "inception_v3", "resnet18": "resnet18"}
+ADAM = tuple(f"table{i}-inception-adam" for i in (1, 2, 3))
+_OURS = " (ours)"
+
+
+@cache
+def _outcomes(name: str) -> Any:
+    return read(RESULTS / "paper" / f"{name}-outcomes.json")
+
+
+@cache
+def _figures(name: str) -> dict[tuple[str, str, str, str], Figure]:
+    return recompute(_outcomes(name))
+
+
+@cache
+def _recognised(name: str) -> dict[tuple[str, str], list[int]]:
+    """By target and heading: of each pose, how many clean images."""
+    data = _outcomes(name)
+    clean = unpacked(data)[0].sum(-1)
+    return {
+        (column["target"], column["heading"]): clean[data["targets"].index(column["target"]), column["poses"]].tolist()
+        for column in data["columns"]
+    }
+
+
+@cache
+def _printed(name: str) -> dict[tuple[str, str, str], float]:
+    """By target, heading and row."""
+    return {
+        (column["target"], column["heading"], row): value
+        for column in _outcomes(name)["columns"]
+        for row, value in column["printed"].items()
+    }
+
+
+def _label(name: str, text: str) -> str:
+    """The row that a label names; ours must say so, and no other may."""
+    row = text.removesuffix(_OURS)
+    if (row != text) != all(row != printed for _, _, printed in _printed(name)):
+        raise LookupError(f"{text!r} is said to be whose it is not")
+    return row
+
+
+def _cell(name: str, label: str, target: str, heading: str) -> Printed:
+    """A rate with its marks, or how many clean images are recognised."""
+    seen = _recognised(name)[target, heading]
+    if label == "n":
+        return Printed([sum(seen)])
+    [source] = {source for _, source in _outcomes(name)["rows"]}
+    value, _, _, marks = _figures(name)[source, target, heading, _label(name, label)]
+    values = Printed([value])
+    values.few, values.marks = len(seen) == 1 and seen[0] < FEWEST, marks
+    return values
+
+
+def _apart(name: str, row: str, target: str, heading: str) -> list[float]:
+    """What a rate is above the printed one, with its interval."""
+    [source] = {source for _, source in _outcomes(name)["rows"]}
+    printed = _printed(name)[target, heading, row]
+    return [value - printed for value in _figures(name)[source, target, heading, row][:3]]
+
+
+@table("paper-outcomes")
+def _(name: str, target: str) -> Cell:
+    """Rates with marks, or under "levels" what they are above the printed ones, with intervals."""
+    target = target.removeprefix("target=")
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("attack", "levels"):
+            return None
+        if "levels" in row:
+            return _apart(name, row["levels"], target, column)
+        return _cell(name, row["attack"], target, column)
+
+    return cell
+
+
+@table("paper-outcomes-targets")
+def _(name: str) -> Cell:
+    """Rates with marks, a column a target."""
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        return _cell(name, row["attack"], column.rpartition("→ ")[2], column)
+
+    return cell
+
+
+@table("paper-levels")
+def _() -> Cell:
+    """Means of tables 1 to 3 on the attacked Inception-v3: ours, the paper's, the difference and its interval."""
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        name, target = f"table{column.rpartition(' ')[2]}-inception", "inception_v3"
+        apart = _apart(name, row["attack"], target, "mean")
+        ours = _figures(name)[target, target, "mean", row["attack"]][0]
+        return [ours, ours - apart[0], *apart]
+
+    return cell
+
+
+@cache
+def _gaps(files: tuple[str, ...], first: str, second: str) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {**gaps([_outcomes(name) for name in files], first, second)}
+
+
+def _twelve(source: str) -> tuple[str, ...]:
+    """The tables whose poses are the paper's twelve."""
+    return tuple(f"table{i}-{source}" for i in (1, 2, 3))
+
+
+def _printed_gap(source: str, target: str, first: str, second: str) -> float:
+    """Of the paper, likewise the mean over the twelve poses."""
+    values = [
+        _printed(name)[target, column["heading"], first] - _printed(name)[target, column["heading"], second]
+        for name in _twelve(source)
+        for column in _outcomes(name)["columns"]
+        if column["target"] == target and not column["extra"]
+    ]
+    return sum(values) / len(values)
+
+
+@table("paper-gains")
+def _(source: str) -> Cell:
+    """How far an ai- attack is above the plain one over the twelve poses: ours, its interval, the paper's."""
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "evaluated on":
+            return None
+        base, target = column.lower(), row["evaluated on"].rpartition("→ ")[2]
+        found = _gaps(_twelve(source), f"ai-{base}", base)[SOURCES[source], target]
+        return [*found[:3], _printed_gap(source, target, f"ai-{base}", base)]
+
+    return cell
+
+
+@table("eot-adam")
+def _(*files: str) -> Cell:
+    """EOT with Adam less EOT with the gradient's sign, over the twelve poses."""
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "evaluated on":
+            return None
+        [gap] = [gap for (_, target), gap in _gaps(files, "eot-adam", "eot").items() if target == row["evaluated on"]]
+        return list(gap)[:3] if column == "difference" else [gap[3]]
+
+    return cell
+
+
+def orderings(name: str) -> list[int]:
+    """How many agree with the paper, of how many, how many are the other way round, and not significant."""
+    marks = Counter("".join(marks for *_, marks in _figures(name).values()))
+    return [marks["✓"], marks.total(), marks["✗"], marks["~"]]
+
+
+def levels(name: str, *, without: str = "") -> list[int]:
+    """Of the poses' figures on the attacked Inception-v3: how many are within 5 points of the paper's, of how many."""
+    near = [
+        abs(_apart(name, row, target, heading)[0]) <= 5
+        for target, heading, row in _printed(name)
+        if target == "inception_v3" and heading != "mean" and row != without
+    ]
+    return [sum(near), len(near)]
+
+
+def far_means(number: int) -> list[str]:
+    """Of the eight attacks, those whose mean on the attacked Inception-v3 is more than 5 points from the paper's."""
+    name = f"table{number}-inception"
+    rows = [row for target, heading, row in _printed(name) if target == "inception_v3" and heading == "mean"]
+    return [row for row in rows if row != "eot" and abs(_apart(name, row, "inception_v3", "mean")[0]) > 5]
+
+
+def printed_range(name: str, row: str) -> list[float]:
+    """The least and the most that the paper has for a row on the attacked network."""
+    found = [value for (target, _, one), value in _printed(name).items() if (target, one) == ("inception_v3", row)]
+    return [min(found), max(found)]
+
+
+def no_gain(source: str, base: str) -> list[str]:
+    """Targets on which ai- is not significantly ahead over the twelve poses."""
+    found = _gaps(_twelve(source), f"ai-{base}", base).items()
+    return [target for (_, target), (value, _, _, p) in found if not (value > 0 and p < 0.05)]
+
+
+def only_differs(files: Sequence[str], targets: Sequence[str]) -> bool:
+    """Whether EOT with Adam is significantly above EOT with the sign on these targets, and nowhere else differs."""
+    found = _gaps(tuple(files), "eot-adam", "eot").items()
+    return [(target, value > 0) for (_, target), (value, _, _, p) in found if p < 0.05] == [(t, True) for t in targets]
+
+
+def crossed(name: str) -> set[tuple[str, str, str]]:
+    """Orderings that are significantly the other way round: heading, row, and what it is held against."""
+    data = _outcomes(name)
+    against = {row: [b for a, b in data["orderings"] if a == row] for row, _ in data["rows"]}
+    return {
+        (heading, row, other)
+        for (_, _, heading, row), (*_, marks) in _figures(name).items()
+        for other, shown in zip(against[row], marks, strict=False)
+        if shown == "✗"
+    }
+
+
+@table("pgd-step")
+def _() -> Cell:
+    """Plain PGD on Inception-v3 by start and step."""
+    name = "pgd-step"
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "PGD":
+            return None
+        source = "inception_v3"
+        if row["PGD"] == "the paper":
+            [value] = {printed for (_, heading, _), printed in _printed(name).items() if heading == column}
+            return [value]
+        return list(_figures(name)[source, source, column, row["PGD"]][:3])
+
+    return cell
+
+
+def pgd_differs(first: str, second: str) -> bool:
+    """Whether two ways to run plain PGD differ significantly over all poses of ``pgd_step.py``."""
+    [(_, _, _, p)] = _gaps(("pgd-step",), first, second).values()
+    return p < 0.05
