@@ -301,10 +301,14 @@ def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
     ours, leaf = x.clone().requires_grad_(), exactly(x).requires_grad_()
     seats = ((room, 1), None, (room, 2))
     outs = _Convolution.apply(ours, weight, bias, None, Geometry(), parts, seats)  # type: ignore[no-untyped-call]
-    a, b, c = F.conv2d(leaf, exactly(weight)).split([32, 48, 16], 1)
-    shifts = [shift[:, None, None] for shift in exactly(bias).split([32, 48, 16])]
-    # In channels-last memory torch 2.11's own backward of an average pool is wrong.
-    plainly = (F.relu(a + shifts[0]), b + shifts[1], F.relu(F.avg_pool2d(c.contiguous(), 3, 1, 1) + shifts[2]))
+
+    def plain(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a, b, c = F.conv2d(x, weight).split([32, 48, 16], 1)
+        shifts = [shift[:, None, None] for shift in bias.split([32, 48, 16])]
+        # In channels-last memory torch 2.11's own backward of an average pool is wrong.
+        return F.relu(a + shifts[0]), b + shifts[1], F.relu(F.avg_pool2d(c.contiguous(), 3, 1, 1) + shifts[2])
+
+    plainly = plain(leaf, exactly(weight), exactly(bias))
     for made, expected in zip(outs, plainly, strict=True):
         torch.testing.assert_close(exactly(made), expected.detach(), rtol=0.02, atol=0.02)
     assert room.whole is not None
@@ -312,7 +316,11 @@ def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
     g = [values(*one.shape, dtype=torch.bfloat16, seed=seed) for seed, one in enumerate(plainly, start=2)]
     (made,) = torch.autograd.grad(outs, ours, g)
     (expected,) = torch.autograd.grad(plainly, leaf, [exactly(one) for one in g])
-    assert network.distance(exactly(made), expected) < 0.02
+    # Rounding lets a few values through a rectifier that are stopped without it: how many, torch's own bfloat16 says.
+    rounded = x.clone().contiguous().requires_grad_()
+    outs = plain(rounded, weight.contiguous(), bias.bfloat16())
+    (usual,) = torch.autograd.grad(outs, rounded, [one.contiguous() for one in g])
+    assert network.distance(exactly(made), expected) < 1.5 * network.distance(exactly(usual), expected)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
