@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from judge import unpacked
 from whorl.evaluation.image_counts import ImageCounts
 
 RESULTS = Path(__file__).parent / "results"
@@ -66,18 +66,15 @@ def percent(rows: Iterable[Row]) -> float:
 
 
 class HeldOut:
-    """Outcomes on the photographs that chose nothing, image by image (``held_out.py``)."""
+    """Outcomes on the photographs that chose nothing, image by image (``held_out.py``, ``rivals.py``)."""
 
-    def __init__(self) -> None:
-        self.data = read("held-out-cpu.json")
+    def __init__(self, data: Any = None) -> None:
+        self.data = read("held-out-resnet18-cuda.json") if data is None else data
         self.poses = self.data["poses"]
 
     def recognised(self, target: str, cell: str) -> np.ndarray:
         """(poses, n) bool; ``clean`` or an attack at an eps, ``ai-dim-16``."""
-        stored = self.data["recognised"][target][cell]
-        shape = (len(self.poses), stored["n"])
-        bits = np.unpackbits(np.frombuffer(base64.b64decode(stored["bits"]), np.uint8), count=shape[0] * shape[1])
-        return bits.reshape(shape).astype(bool)
+        return unpacked(self.data["recognised"][target][cell], len(self.poses))
 
     def n(self, eps: int, targets: Iterable[str]) -> int:
         """Photographs that all attacks at an eps have been evaluated on, on all of these targets."""
@@ -85,11 +82,25 @@ class HeldOut:
         return int(min(self.data["recognised"][target][cell]["n"] for target in targets for cell in cells))
 
     def counts(self, target: str, cell: str, n: int, *, identity: bool = False) -> ImageCounts:
-        """Of the first n photographs; in all poses, or as they are."""
+        """Of the first n photographs; in all poses, or as they are.
+
+        A targeted attack succeeds where its class is reached, whatever becomes of the clean photograph.
+        """
+        reached = self.reached(target, cell, n, identity=identity)
+        if "classes" in self.data:
+            return ImageCounts(np.ones_like(reached), reached)
+        clean = self.reached(target, "clean", n, identity=identity)
+        return ImageCounts(clean, clean & ~reached)
+
+    def mean(self, targets: Iterable[str], cell: str, n: int, *, identity: bool = False) -> ImageCounts:
+        """One row a target, poses pooled: the mean over rows is the mean over targets of pooled rates."""
+        each = [self.counts(target, cell, n, identity=identity) for target in targets]
+        return ImageCounts(*(np.stack([getattr(c, name).sum(0) for c in each]) for name in ("eligible", "success")))
+
+    def reached(self, target: str, cell: str, n: int, *, identity: bool = False) -> np.ndarray:
+        """(poses, n) bool: the answers themselves, in all poses or as they are."""
         rows = [i for i, p in enumerate(self.poses) if (p["angle"], p["scale"], *p["shift"]) == (0, 1, 0, 0)]
-        kept = rows if identity else list(range(len(self.poses)))
-        clean, adversarial = (self.recognised(target, what)[kept, :n] for what in ("clean", cell))
-        return ImageCounts(clean, clean & ~adversarial)
+        return self.recognised(target, cell)[rows if identity else list(range(len(self.poses))), :n]
 
 
 class Frontier:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from doc_data import Frontier, HeldOut
-from doc_tables import TABLES, Cell, table
-from whorl.evaluation.image_counts import ImageCounts
+from doc_tables import TABLES, Cell, Printed, table
+from whorl.evaluation.image_counts import FEWEST, ImageCounts
 from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
 _SOURCES = {"ResNet-18": "resnet18", "EfficientNet-Lite0": "efficientnet_lite0"}
@@ -118,8 +118,15 @@ def _() -> Cell:
     return cell
 
 
-PLAIN = ("mobilenet_v2", "efficientnet_lite0", "efficientnet_lite1")
-HARDENED = ("efficientnet_lite0.ens-at", "efficientnet_lite0.ai-at", "mobilenet_v2.ens-at")
+PLAIN = ("mobilenet_v2", "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "inception_v3")
+HARDENED = (
+    "efficientnet_lite0.ens-at",
+    "efficientnet_lite0.alp",
+    "efficientnet_lite0.ai-at",
+    "mobilenet_v2.ens-at",
+    "mobilenet_v2.alp",
+)
+WHITE_BOX = "resnet18"  # the source of all of them
 
 
 @cache
@@ -130,7 +137,7 @@ def _held_out() -> HeldOut:
 @cache
 def photographs(eps: int) -> int:
     """How many photographs the figures at an eps rest on."""
-    return _held_out().n(eps, (*PLAIN, *HARDENED))
+    return _held_out().n(eps, (*PLAIN, *HARDENED, WHITE_BOX))
 
 
 @cache
@@ -146,14 +153,35 @@ def success(target: str, attack: str, eps: int = 16, *, identity: bool = False) 
 
 
 @cache
-def gain(target: str, first: str, second: str, eps: int = 16) -> Comparison:
+def gain(target: str, first: str, second: str, eps: int = 16, *, identity: bool = False) -> Comparison:
     """How far one attack is ahead of another."""
-    return compare(_judged(target, first, eps), _judged(target, second, eps))
+    ours, other = (_judged(target, attack, eps, identity=identity) for attack in (first, second))
+    return compare(ours, other)
 
 
-def _recognised(target: str, *, identity: bool) -> float:
-    """Of the clean photographs, in percent."""
-    return 100 * float(_judged(target, "dim", identity=identity).eligible.mean())
+def _marked(found: Comparison) -> Printed:
+    """A difference, its interval and p; the cell must have a mark where it is significant."""
+    shown = Printed([*_apart(found), found.p_value])
+    shown.marks = {1: "✓", 0: "", -1: "✗"}[found.ahead]
+    return shown
+
+
+def _recognised(target: str, *, identity: bool) -> ImageCounts:
+    return _judged(target, "dim", identity=identity)
+
+
+def _gradients(cell: str) -> int:
+    settings = _held_out().data["settings"][cell]
+    return int(settings["steps"] * settings["samples"])
+
+
+def _attack(row: Mapping[str, str]) -> str:
+    """The attack of a row, behind whose name it may say whose it is, and which may have other gradients than 10."""
+    name = row["attack"].partition(",")[0]
+    return "ai-best-50" if (name, row.get("gradients")) == ("ai-best", "50") else name
+
+
+_PLACES = {"poses": False, "as they are": True}
 
 
 @table("held-out")
@@ -161,28 +189,50 @@ def _(eps: str, poses: str) -> Cell:
     identity = {"poses": False, "identity": True}[poses]
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
-        name = row["attack"].partition(",")[0]  # whose it is may follow
+        name = _attack(row)
         if column == "attack":
             return None
-        if column == "gradients":
-            return [_held_out().data["settings"][f"{name}-{eps}"]["steps"]]
         if name == "clean images recognised":
-            return [_recognised(column, identity=identity)]
+            return [] if column == "gradients" else [int(_recognised(column, identity=identity).eligible.sum())]
+        if column == "gradients":
+            return [_gradients(f"{name}-{eps}")]
         return success(column, name, int(eps), identity=identity)
 
     return cell
 
 
-_COMPARED = (("ai-dim", "dim"), ("ri-dim", "dim"), ("ri-dim", "ai-dim"), ("ai-best", "dim"), ("ai-best", "ai-dim"))
+@table("held-out-white-box")
+def _() -> Cell:
+    """The source itself; columns are ``ε 16, poses`` and so on."""
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "attack":
+            return None
+        if column == "gradients":
+            return [_gradients(f"{_attack(row)}-16")] if row["attack"] != "clean images recognised" else []
+        eps, _, poses = column.removeprefix("ε ").partition(", ")
+        if row["attack"] == "clean images recognised":
+            return [int(_recognised(WHITE_BOX, identity=_PLACES[poses]).eligible.sum())]
+        return success(WHITE_BOX, _attack(row), int(eps), identity=_PLACES[poses])
+
+    return cell
+
+
+_COMPARED = (
+    ("ai-dim", "dim"),
+    ("ri-dim", "dim"),
+    ("ri-dim", "ai-dim"),
+    ("ai-best", "dim"),
+    ("ai-best", "ti-dim"),
+    ("ai-best", "ai-dim"),
+)
 
 
 @cache
 def _gains(eps: int) -> Mapping[tuple[str, str, str], Comparison]:
-    """All gains of a table, with Holm's correction."""
-    there = {attack for attack in ("dim", "ai-dim", "ri-dim", "ai-best") if eps == 16 or attack != "ai-dim"}
-    pairs = [(first, second) for first, second in _COMPARED if {first, second} <= there]
+    """All gains at an eps, with Holm's correction."""
     targets = (*PLAIN, *HARDENED)
-    return holm({(t, first, second): gain(t, first, second, eps) for t in targets for first, second in pairs})
+    return holm({(t, first, second): gain(t, first, second, eps) for t in targets for first, second in _COMPARED})
 
 
 @table("held-out-gains")
@@ -191,8 +241,32 @@ def _(eps: str) -> Cell:
         if column == "gain":
             return None
         first, _, second = row["gain"].partition(" over ")
-        found = _gains(int(eps))[column, first, second]
-        return [*_apart(found), found.p_value]
+        return _marked(_gains(int(eps))[column, first, second])
+
+    return cell
+
+
+@cache
+def _held_out_beside_eot(gradients: str) -> Mapping[tuple[str, str, str], Comparison]:
+    """``ai-best`` with so many gradients less EOT with 2,500: by target, eps and poses, with Holm's correction."""
+    ours = {"10": "ai-best", "50": "ai-best-50"}[gradients]
+    return holm(
+        {
+            (target, eps, poses): gain(target, ours, "eot", int(eps), identity=identity)
+            for target in (*PLAIN, *HARDENED)
+            for eps in ("16", "8")
+            for poses, identity in _PLACES.items()
+        }
+    )
+
+
+@table("held-out-eot")
+def _(gradients: str) -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "network":
+            return None
+        eps, _, poses = column.removeprefix("ε ").partition(", ")
+        return _marked(_held_out_beside_eot(gradients)[row["network"], eps, poses])
 
     return cell
 
@@ -204,7 +278,7 @@ def _hardening() -> Mapping[tuple[str, str], Comparison]:
         {
             (network, attack): compare(_judged(network.partition(".")[0], attack), _judged(network, attack))
             for network in HARDENED
-            for attack in ("dim", "ai-dim", "ai-best")
+            for attack in ("dim", "ai-dim", "ai-best", "eot")
         }
     )
 
@@ -217,8 +291,8 @@ def _() -> Cell:
         network = row["network"]
         original = network.partition(".")[0]
         if column == "clean top-1":
-            return [_recognised(one, identity=True) for one in (original, network)]
-        attack = column.strip("`")
+            return [100 * float(_recognised(one, identity=True).eligible.mean()) for one in (original, network)]
+        attack = column.partition(",")[0].strip("`")
         rates = [success(one, attack)[0] for one in (original, network)]
         return [*rates, *_apart(_hardening()[network, attack])]
 
@@ -234,6 +308,37 @@ def gain_range(first: str, second: str, targets: Sequence[str]) -> list[float]:
 def ahead(first: str, second: str, targets: Sequence[str], eps: int = 16) -> bool:
     """Whether one attack is significantly ahead on all of these."""
     return all(_gains(eps)[target, first, second].ahead == 1 for target in targets)
+
+
+def ahead_and_behind(first: str, second: str, targets: Sequence[str], eps: int = 16) -> list[float]:
+    """On how many of these networks one attack is significantly ahead of another, and behind it."""
+    found = [_gains(eps)[target, first, second].ahead for target in targets]
+    return [found.count(1), found.count(-1)]
+
+
+def eot_beaten_and_ahead(gradients: str, eps: str, poses: str) -> list[float]:
+    """On how many plain networks, then hardened ones, ``ai-best`` is significantly ahead of EOT; then behind."""
+    comparisons = _held_out_beside_eot(gradients)
+    return [
+        [comparisons[target, eps, poses].ahead for target in targets].count(sign)
+        for sign in (1, -1)
+        for targets in (PLAIN, HARDENED)
+    ]
+
+
+def beside_eot(target: str, eps: str, poses: str) -> int:
+    """1 where ``ai-best`` with 10 gradients is significantly ahead of EOT, -1 where it is behind, 0 elsewhere."""
+    return _held_out_beside_eot("10")[target, eps, poses].ahead
+
+
+def below_as_they_are(first: str, second: str, target: str, eps: int) -> bool:
+    """Whether an attack has a lower rate than another on images without a pose."""
+    return success(target, first, eps, identity=True)[0] < success(target, second, eps, identity=True)[0]
+
+
+def enough_are_recognised() -> bool:
+    """Whether every network recognises as many clean photographs in every pose as a rate needs."""
+    return all(bool((_judged(t, "dim").eligible.sum(1) >= FEWEST).all()) for t in (*PLAIN, *HARDENED, WHITE_BOX))
 
 
 def eot_is_ahead(eps: str, gradients: str) -> list[bool]:

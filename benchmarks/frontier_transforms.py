@@ -14,7 +14,7 @@ from whorl.errors import WhorlError
 from whorl.randomness import normal, substream, uniform
 from whorl.records import Record
 from whorl.transforms import InputTransform, plain
-from whorl.transforms.mixed import planned
+from whorl.transforms.spread import planned
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

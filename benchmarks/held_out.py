@@ -11,6 +11,12 @@ FOLDER keeps the adversarial images and what each network answered, a chunk of p
 on a GPU); run again, it goes on where it stopped, and ``--limit`` says how far. After each chunk the outcome of every
 image, a bit each, is saved in ``benchmarks/results/held-out-SOURCE-DEVICE.json``, from which ``verify_docs.py``
 recomputes the figures of the pages.
+
+Where an attack has changed, it alone is measured again, and put in place of the earlier one:
+
+    python benchmarks/held_out.py --data JUDGE_FOLDER --work NEW_FOLDER --attacks ai-best,ai-best-50 --json NEW.json
+    python benchmarks/held_out.py --merge NEW.json
+    python benchmarks/verify_docs.py --write
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +35,9 @@ from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 import whorl
-from judge import Data, packed
+from judge import Data, packed, unpacked
 from measure import HERE, metadata, save
+from whorl.errors import WhorlError
 from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
 from whorl.files import atomic_write
 from whorl.runs.folder import as_json
@@ -58,7 +65,7 @@ ATTACKS = {  # name here: preset, and what is changed of it
     "eot": ("eot", {}),
 }
 EPS = (16, 8)  # of 255
-# Photographs in a chunk, and in a batch. On one thread small batches are the fastest: what a layer makes stays in cache.
+# Photographs in a chunk, and in a batch. On one thread small batches are fastest: what a layer makes stays in cache.
 SIZES = {"cpu": (25, 5), "cuda": (125, 125)}
 
 
@@ -171,6 +178,41 @@ def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": about, "settings": settings, "poses": poses, "ids": work.data.ids, "recognised": targets}
 
 
+def merged(into: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """``into`` with every attack that ``new`` has in place of its own; the clean outcomes stay.
+
+    Whose outcomes they are is kept in ``metadata.merged``: the metadata of ``new``, and its cells that still stand.
+
+    Raises:
+        WhorlError: the two are not of the same photographs, poses, source and networks; ``new`` has fewer photographs
+            or networks; or clean outcomes differ in more than one of a thousand, so that they cannot be paired.
+    """
+    about, from_new = dict(into["metadata"]), dict(new["metadata"])
+    for name in ("data", "source", "size", "seed", "weights_sha256"):
+        if about[name] != from_new[name]:
+            raise WhorlError(f"cannot merge: {name} is {about[name]!r} in the one, {from_new[name]!r} in the other.")
+    if (into["poses"], into["ids"]) != (new["poses"], new["ids"]):
+        raise WhorlError("cannot merge: the poses or the photographs' names differ.")
+    cells = sorted(set(new["settings"]).intersection(*new["recognised"].values()) if new["recognised"] else [])
+    if not cells:
+        raise WhorlError("cannot merge: there is no attack that all networks have been evaluated on.")
+    recognised = {}
+    for target, known in into["recognised"].items():
+        fresh, n = new["recognised"].get(target, {}), known["clean"]["n"]
+        if any(cell not in fresh or fresh[cell]["n"] != n for cell in ("clean", *cells)):
+            raise WhorlError(f"cannot merge: {target} has not been evaluated on all {n} photographs.")
+        clean = [unpacked(one["clean"], len(into["poses"])) for one in (known, fresh)]
+        if (apart := (clean[0] != clean[1]).sum()) > clean[0].size / 1000:
+            raise WhorlError(f"cannot merge: {apart} clean outcomes of {target} differ, of {clean[0].size}.")
+        recognised[target] = {**known, **{cell: fresh[cell] for cell in cells}}
+    earlier = [
+        {**one, "cells": [cell for cell in one["cells"] if cell not in cells]} for one in about.pop("merged", [])
+    ]
+    about["merged"] = [*(one for one in earlier if one["cells"]), {"cells": cells, **from_new}]
+    settings = {**into["settings"], **{cell: new["settings"][cell] for cell in cells}}
+    return {**into, "metadata": about, "settings": settings, "recognised": recognised}
+
+
 def shuffled(folder: str, size: int, seed: int, device: torch.device) -> Data:
     """All photographs of a folder, in an order that depends on the seed alone."""
     data = Data.load(folder, None, size, device)
@@ -181,8 +223,9 @@ def shuffled(folder: str, size: int, seed: int, device: torch.device) -> Data:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not measured yet, and save after each chunk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="class folders of photographs that chose nothing")
-    parser.add_argument("--work", type=Path, required=True, help="folder for images and answers; goes on from it")
+    parser.add_argument("--data", help="class folders of photographs that chose nothing")
+    parser.add_argument("--work", type=Path, help="folder for images and answers; goes on from it")
+    parser.add_argument("--merge", type=Path, help="put the attacks of this file in place of those in --json; no more")
     parser.add_argument("--limit", type=int, default=500, help="first so many of the shuffled photographs")
     parser.add_argument("--source", default="resnet18")
     parser.add_argument("--attacks", default="dim,ti-dim,ai-dim,ri-dim,ai-best", help=f"of {', '.join(ATTACKS)}")
@@ -194,6 +237,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     path = options.json or HERE / "results" / f"held-out-{options.source}-{device.type}.json"
+    if options.merge:
+        save(merged(*(json.loads(one.read_text(encoding="utf-8")) for one in (path, options.merge))), path)
+        return
+    if not (options.data and options.work):
+        parser.error("--data and --work are needed, unless with --merge")
     torch.set_num_threads(options.threads)
     source = whorl.load_model(options.source, device=device)
     work = Work(options.work, shuffled(options.data, options.size, options.seed, device), source, options.seed)
@@ -214,7 +262,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (cell, chunk) != at:
             at = (cell, chunk)
             save(collected(work, about), path)
-            print(f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True)
+            print(
+                f"{cell.label if cell else 'clean'}, photographs from {chunk * work.chunk}", file=sys.stderr, flush=True
+            )
         work.recognised(cell, chunk, target)
     save(collected(work, about), path)
 

@@ -89,3 +89,13 @@ def packed(outcomes: np.ndarray) -> str:
     'sA=='
     """
     return base64.b64encode(np.packbits(outcomes).tobytes()).decode()
+
+
+def unpacked(stored: Mapping[str, Any], poses: int) -> np.ndarray:
+    """What :func:`packed` made of (poses, n) outcomes; ``stored`` has ``n`` and ``bits``.
+
+    >>> unpacked({"n": 2, "bits": "sA=="}, 2).tolist()
+    [[True, False], [True, True]]
+    """
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(stored["bits"]), np.uint8), count=poses * stored["n"])
+    return bits.reshape(poses, stored["n"]).astype(bool)

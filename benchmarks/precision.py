@@ -2,8 +2,8 @@
 
     python benchmarks/precision.py --data NIPS17_FOLDER --device cuda
 
-Attacks are crafted on ResNet-18 twice, with ``fast=None`` and with ``fast=False``, and shown to all networks over the
-paper's twelve poses; then the same images are evaluated once more with ``precision="bf16"``. At the end stand the
+Attacks are crafted on one network (ResNet-18) twice, with ``fast=None`` and with ``fast=False``, and shown to all over
+the paper's twelve poses; then the same images are evaluated once more with ``precision="bf16"``. At the end stand the
 largest differences of an attack's mean over the networks, in points, and the most that the project allows itself.
 """
 
@@ -35,10 +35,9 @@ Means = dict[tuple[str, str], float]
 
 
 def craft(
-    data: Data, attacks: Sequence[str], device: torch.device, *, batch: int, **settings: Any
+    data: Data, attacks: Sequence[str], source: torch.nn.Module, device: torch.device, *, batch: int, **settings: Any
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Every attack both ways; the images, and seconds, by ``attack way``."""
-    source = whorl.load_model(SOURCE, device=device)
     made: dict[str, Tensor] = {}
     seconds: dict[str, float] = {}
     for name in attacks:
@@ -101,12 +100,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     made.add_argument("--data", help="labelled images; the bundled samples without it")
     made.add_argument("--n", type=int, default=500, help="first images only")
     made.add_argument("--batch-size", type=int, default=100)
+    made.add_argument("--attacks", nargs="+", default=list(ATTACKS), help="presets")
+    made.add_argument("--source", default=SOURCE, help="the network that they are crafted on")
+    made.add_argument("--size", type=int, default=224, help="of the images, in pixels")
     options = settle(made, argv, "precision")
     n = 2 if options.quick else options.n
-    data = Data.load(options.data, n, 224, options.device)
-    attacks, names = (ATTACKS[:1], TARGETS[:1]) if options.quick else (ATTACKS, TARGETS)
+    data = Data.load(options.data, n, options.size, options.device)
+    attacks, names = (options.attacks[:1], TARGETS[:1]) if options.quick else (options.attacks, TARGETS)
     settings = {"steps": 1} if options.quick else {}
-    adversarial, seconds = craft(data, attacks, options.device, batch=options.batch_size, **settings)
+    source = whorl.load_model(options.source, device=options.device)
+    adversarial, seconds = craft(data, attacks, source, options.device, batch=options.batch_size, **settings)
     nets = {name: whorl.load_model(name, device=options.device) for name in names}
     poses = PAPER_POSES[:2] if options.quick else PAPER_POSES
     full, half = (
@@ -119,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         quick=options.quick,
         n=len(data.ids),
         data=Path(options.data).name if options.data else "samples",
-        source=SOURCE,
+        source=options.source,
         targets=list(names),
         weights_sha256={name: net.weights_sha256 for name, net in nets.items()},
     )

@@ -110,6 +110,8 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                     shown = "".join(re.findall("[✓✗~?]", page.text[start:end]))
                     if values.marks not in (None, shown):
                         page.differences.append(f"{page.path}: {where}: {shown!r}, and the data says {values.marks!r}")
+                    if values.marks is not None and (behind := re.compile(r"[ ✓✗~?]*$").search(page.text, start, end)):
+                        right[behind.span()] = f" {values.marks} " if values.marks else " "
                     numbers = numbers[: len(values)]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()

@@ -144,14 +144,16 @@ def line(name: str, images: Mapping[str, Any]) -> str:
     missed = sum(image["grid"]["fooled"] and not image["search"]["fooled"] for image in both)
     queries = sorted(image["search"]["queries"] for image in known)
     spent = [f"{sum(queries) / len(queries):.1f}", str(queries[len(queries) // 2]), str(queries[-1])]
-    cells = [name, str(len(known)), f"{fooled} ({100 * fooled / len(known):.1f}%)", *spent]
-    return f"| {' | '.join([*cells, str(len(both)), str(found), str(ahead), str(missed)])} |"
+    seconds = sum(image["search"]["seconds"] for image in known) / len(known)
+    by_grid = f"{found} of {len(both)}", str(ahead), str(missed)
+    cells = [name, str(len(known)), f"{fooled} ({100 * fooled / len(known):.1f}%)", *by_grid, *spent, f"{seconds:.3f}"]
+    return f"| {' | '.join(cells)} |"
 
 
 def table(rows: Mapping[str, Any]) -> str:
     """Every network and box; of the images that are recognised as they are."""
-    titles = ["network, box", "recognised", "fooled by the search", "queries: mean", "median", "most"]
-    titles += ["also by the grid of 2,000", "of those fooled by it", "by the search alone", "by the grid alone"]
+    titles = ["network, box", "recognised", "fooled by the search", "by the grid of 2,000"]
+    titles += ["by the search alone", "by the grid alone", "queries: mean", "median", "most", "seconds an image"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([*lines, *(line(name, row["images"]) for name, row in rows.items())])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import doctest
 import importlib.util
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -84,6 +86,15 @@ def test_estimator(tmp_path: Path) -> None:
     assert rows["AffineInvariant"]["peak_extra_buffers"] <= 3.01
 
 
+def test_loops(tmp_path: Path) -> None:
+    printed, results = run("loops.py", tmp_path, "--attacks", "dim", "ai-best", "--network", "torchvision:resnet18")
+    rows = {row["name"]: row for row in results["rows"]}
+    assert list(rows) == ["dim", "ai-best", "ai-best, plain"]
+    check_contract(results, results["rows"])
+    assert all(name in printed for name in rows)
+    assert all(row["peak_extra_mib"] > 0 for row in rows.values())
+
+
 def test_precision(tmp_path: Path) -> None:
     printed, results = run("precision.py", tmp_path)
     assert len(results["metadata"]["weights_sha256"]["resnet18"]) == 64
@@ -95,6 +106,47 @@ def test_precision(tmp_path: Path) -> None:
     for target in results["targets"]:
         assert target["met"] == (target["value"] <= target["at_most"])
         assert f"{target['what']}: {target['value']:.2f}" in printed
+
+
+def test_end_to_end(tmp_path: Path) -> None:
+    printed, results = run("end_to_end.py", tmp_path, "--attack", "fgsm", "--source", "mobilenet_v2", "--limit", "3")
+    assert results["metadata"].keys() >= DESCRIBED
+    made, crafted = results["results"]
+    assert [made["command"], crafted["command"]] == ["whorl run", "whorl attack"]
+    assert made["pixels_sha256"] == crafted["pixels_sha256"]  # the same images, whichever command
+    assert len(made["rates_sha256"]) == 1
+    for row in (made, crafted):
+        assert row["command"] in printed
+        assert len(row["samples_s"]) == results["metadata"]["repeats"]
+        assert {"crafting", "storing"} <= row["main_thread_s"].keys() | row["other_threads_s"].keys()
+        # Seen from beside it, the main thread is always somewhere: its stages make up the round.
+        assert sum(row["main_thread_s"].values()) == pytest.approx(row["samples_s"][0], rel=0.2)
+
+
+def test_success_per_second(tmp_path: Path) -> None:
+    options = ("--goal", "0.01", "--only", "ai-best;EOT, draw by draw")
+    printed, results = run("success_per_second.py", tmp_path, *options)
+    rows = {(row["contender"], row["precision"]): row for row in results["rows"]}
+    assert rows.keys() >= {("ai-best", "as it comes"), ("EOT, draw by draw", "given bf16")}
+    n, poses = len(results["ids"]), len(results["poses"])
+    clean = unpacked(results["clean"], poses, n)
+    for row in results["rows"]:
+        fooled = clean & ~unpacked(row["recognised"], poses, n)
+        assert row["pooled"] == pytest.approx(fooled.sum() / clean.sum(), rel=1e-4)
+        assert row["gradients"] >= 1
+    for row in results["summary"]:
+        measured = [one for one in results["rows"] if one["contender"] == row["contender"]]
+        assert row["reached"] == (row["mean"] >= 0.01)
+        assert row["contender"] in printed
+        assert row["rung"] in {one["rung"] for one in measured}
+    # Run again, it measures nothing anew.
+    _, again = run("success_per_second.py", tmp_path, *options)
+    assert again["rows"] == results["rows"]
+
+
+def unpacked(text: str, *shape: int) -> Any:
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))
+    return bits[: shape[0] * shape[1]].reshape(shape).astype(bool)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -86,10 +86,14 @@ def test_the_grid_is_laid_where_the_search_failed_first_and_is_2000_poses(
         assert image["grid"]["queries"] == 2000 or image["grid"]["fooled"]
         assert image["search"]["queries"] <= 200
     made_up = {
-        "a": {"recognised": True, "search": {"fooled": True, "queries": 5}, "grid": {"fooled": False}},
-        "b": {"recognised": True, "search": {"fooled": False, "queries": 200}, "grid": {"fooled": True}},
-        "c": {"recognised": False, "search": {"fooled": True, "queries": 1}, "grid": {"fooled": True}},
-        "d": {"recognised": True, "search": {"fooled": True, "queries": 9}},
+        "a": {"recognised": True, "search": {"fooled": True, "queries": 5, "seconds": 0.25}, "grid": {"fooled": False}},
+        "b": {
+            "recognised": True,
+            "search": {"fooled": False, "queries": 200, "seconds": 0.5},
+            "grid": {"fooled": True},
+        },
+        "c": {"recognised": False, "search": {"fooled": True, "queries": 1, "seconds": 9}, "grid": {"fooled": True}},
+        "d": {"recognised": True, "search": {"fooled": True, "queries": 9, "seconds": 0.75}},
     }
     cells = worst_pose.line("net", made_up)
-    assert cells == "| net | 3 | 2 (66.7%) | 71.3 | 9 | 200 | 2 | 1 | 1 | 1 |"
+    assert cells == "| net | 3 | 2 (66.7%) | 1 of 2 | 1 | 1 | 71.3 | 9 | 200 | 0.500 |"

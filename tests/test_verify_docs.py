@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LEAST_FIGURES = 2500
+LEAST_FIGURES = 5000
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_sentences_and_claims_must_be_there_and_true(
 
 def test_held_out_rates_follow_from_the_packed_outcomes(verify_docs: ModuleType) -> None:
     """The definition, literally, without whorl: of what is recognised clean in a pose, the share that no longer is."""
-    data = json.loads((ROOT / "benchmarks/results/held-out-cpu.json").read_text())
+    data = json.loads((ROOT / "benchmarks/results/held-out-resnet18-cuda.json").read_text())
     poses, target, attack = len(data["poses"]), "efficientnet_lite1", "ai-best"
     stored = data["recognised"][target]
     n = min(cells[name]["n"] for cells in data["recognised"].values() for name in cells if name.endswith("-16"))
@@ -161,12 +161,59 @@ def test_held_out_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("verify_docs")
+def test_attacks_measured_again_take_the_place_of_their_own_cells_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import held_out
+    from judge import packed, unpacked
+    from whorl.errors import WhorlError
+
+    path, fresh = tmp_path / "held-out.json", tmp_path / "new.json"
+    before = json.loads((ROOT / "benchmarks/results/held-out-resnet18-cuda.json").read_text())
+    path.write_text(json.dumps(before))
+    new = json.loads(json.dumps(before))
+    new["metadata"] |= {"commit": "later"}
+    new["settings"]["ai-best-16"]["steps"] = 11
+    poses, n = len(before["poses"]), len(before["ids"])
+    for target, cells in new["recognised"].items():
+        again = {"n": n, "bits": packed(~unpacked(before["recognised"][target]["ai-best-16"], poses))}
+        new["recognised"][target] = {"clean": cells["clean"], "ai-best-16": again}
+    fresh.write_text(json.dumps(new))
+    held_out.main(["--merge", str(fresh), "--json", str(path)])
+    after = json.loads(path.read_text())
+    for target, cells in after["recognised"].items():
+        assert cells["ai-best-16"] == new["recognised"][target]["ai-best-16"]
+        assert cells | {"ai-best-16": None} == before["recognised"][target] | {"ai-best-16": None}
+    assert after["settings"] == before["settings"] | {"ai-best-16": new["settings"]["ai-best-16"]}
+    assert [(one["commit"], one["cells"]) for one in after["metadata"].pop("merged")] == [("later", ["ai-best-16"])]
+    assert after["metadata"] == before["metadata"]
+
+    clean = unpacked(new["recognised"]["mobilenet_v2"]["clean"], poses)
+    clean[0, :7] ^= True
+    for changed, said in (
+        ({"ids": new["ids"][::-1]}, "names differ"),
+        ({"metadata": new["metadata"] | {"seed": 1}}, "seed is 0 in the one, 1 in the other"),
+        ({"recognised": {}}, "no attack"),
+        ({"recognised": {k: v for k, v in new["recognised"].items() if k != "resnet18"}}, "resnet18 has not been"),
+        (
+            {
+                "recognised": new["recognised"]
+                | {"mobilenet_v2": new["recognised"]["mobilenet_v2"] | {"clean": {"n": n, "bits": packed(clean)}}}
+            },
+            "7 clean outcomes of mobilenet_v2 differ",
+        ),
+    ):
+        with pytest.raises(WhorlError, match=said):
+            held_out.merged(before, {**new, **changed})
+
+
+@pytest.mark.usefixtures("verify_docs")
 def test_the_statistics_agree_with_plain_numpy() -> None:
     """A second reading of the definitions, which imports nothing of whorl: rates, BCa intervals, exact tests."""
     import doc_outcomes
     import recompute_held_out as plain
 
-    data = json.loads((ROOT / "benchmarks/results/held-out-cpu.json").read_text())
+    data = json.loads((ROOT / "benchmarks/results/held-out-resnet18-cuda.json").read_text())
     n = doc_outcomes.photographs(16)
     for target in ("efficientnet_lite1", "efficientnet_lite0.ai-at"):
         ours = doc_outcomes.gain(target, "ri-dim", "dim")

@@ -120,6 +120,10 @@ Count = Annotated[int, Limits(least=1)]
 """What most settings are: numbers above 0, from 0, in [0, 1], in (0, 1], and whole numbers from 1."""
 
 
+NO_IDENTITY: Mapping[str, bool] = {"identity": False}
+"""Metadata of a field that a result does not depend on, such as where something lies: manifests leave it out."""
+
+
 class Record:
     """Mixin for frozen dataclasses: settings that are what their annotations say, a short repr, and ``with_``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 
 import whorl
 from conftest import CLASSES, random_images, small_net
+from whorl.attacks.gradient import Followed
 from whorl.attacks.objectives import find_loss, relative, tempered
 from whorl.attacks.transfer import TransferAttack
 from whorl.errors import WhorlError
 from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.models.backward import Backward
+from whorl.models.families import ByFamily
 from whorl.transforms import InputTransform, RandomAffine, plain
 from whorl.transforms.spread import SpreadAffine
 
@@ -127,6 +130,27 @@ def test_pace_is_the_step_in_units_of_eps_and_steps(x: Tensor, y: Tensor, net: n
     torch.testing.assert_close(whorl.attack("mim", eps=0.1, steps=4, pace=8.0)(net, x, y), expected, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize(("steps", "pace"), [(4, 35.0), (10, 20.0), (50, 12.0), (200, 10.5)])
+def test_without_a_pace_few_steps_are_larger_strides(steps: int, pace: float, x: Tensor, y: Tensor) -> None:
+    net = small_net()
+    expected = whorl.attack("mim", eps=0.1, steps=steps, alpha=0.1 * pace / steps)(net, x, y)
+    torch.testing.assert_close(whorl.attack("mim", eps=0.1, steps=steps, pace=None)(net, x, y), expected)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_steps_cool_to_a_share_of_the_first(norm: Any, x: Tensor, y: Tensor) -> None:
+    net, x = small_net().double(), 0.25 + x.double() / 2
+    eps, steps = (0.1 if norm == "linf" else 1.0), 5
+    attack = whorl.GradientAttack(eps=eps, steps=steps, norm=norm, pace=0.9, cooling=0.1)
+    moved: list[Tensor] = [x]
+    Followed(attack, lambda taken: moved.append(taken.adv))(net, x, y)
+    for index, (before, after) in enumerate(itertools.pairwise(moved)):
+        step = after - before
+        size = step.abs().flatten(1).amax(1) if norm == "linf" else step.flatten(1).norm(dim=1)
+        expected = eps * 0.9 / steps * 0.1 ** (index / 4)
+        torch.testing.assert_close(size, torch.full_like(size, expected))
+
+
 def test_skip_reaches_the_attack_and_leaves_the_source(source: nn.Module, x: Tensor, labels: Tensor) -> None:
     plainly, skipping = (TransferAttack(backward=Backward(skip=skip))(source, x, labels) for skip in (1.0, 0.2))
     assert 0.01 < float((plainly - skipping).abs().gt(1e-3).float().mean()) < 0.9
@@ -201,8 +225,9 @@ def test_gradients_are_shaped_as_their_names_say() -> None:
     [
         (lambda: TransferAttack(temperature=0), "temperature must be a number above 0"),
         (lambda: TransferAttack(overshoot=-1), "overshoot must be a number above 0"),
-        (lambda: TransferAttack(backward=0.5), "backward must be a Backward"),  # type: ignore[arg-type]
+        (lambda: TransferAttack(backward=0.5), "backward must be a BackwardRule"),  # type: ignore[arg-type]
         (lambda: TransferAttack(pace=0), "pace must be a number above 0"),
+        (lambda: TransferAttack(cooling=0), r"cooling must be a number in \(0, 1\]"),
         (lambda: CompressedGradient(power=0), "power must be a number in"),
         (lambda: SharedChannels(share=2), "share must be a number in"),
     ],
@@ -215,7 +240,12 @@ def test_settings_out_of_range(make: Callable[[], object], message: str) -> None
 def test_the_preset_says_what_it_is() -> None:
     best = whorl.attack("AI-Best", steps=50)
     assert isinstance(best, TransferAttack)
-    assert best.backward.skip < 1
+    assert best.backward == ByFamily()
+    assert "pace=None, cooling=0.2" in repr(best)
+    assert "near=0.2" in repr(best)
+    longest = whorl.attack("ai-max")
+    assert longest == best.with_(steps=200)
+    assert longest.cost.most == 200
     assert best.input is not plain
     assert "TransferAttack(steps=50" in repr(best)
     assert "networks that are not attacked" in whorl.attacks.describe("ai-best")

@@ -14,7 +14,7 @@ import whorl
 from conftest import CLASSES, random_images
 
 ROOT = Path(whorl.__file__).parent
-MOST_FILES, MOST_CHANGES = 12, 48
+MOST_FILES, MOST_CHANGES = 12, 45
 
 
 def test_an_attack_can_be_read_in_a_few_files() -> None:
@@ -40,4 +40,4 @@ def test_an_attack_can_be_read_in_a_few_files() -> None:
     changes = sum(before != after for before, after in pairwise(visited))
     names = sorted({Path(file).relative_to(ROOT).as_posix() for file in visited})
     assert len(names) <= MOST_FILES, names
-    assert changes <= MOST_CHANGES
+    assert changes <= MOST_CHANGES, changes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,12 +19,15 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import Made, UnderAttack, run, step_by_step
 from whorl.attacks.objectives import Goal
 from whorl.attacks.recorded import _BUFFERS, Loop, loop_for, recordable, roomy
+from whorl.attacks.transfer import TransferAttack
 from whorl.errors import WhorlError
 from whorl.geometry.polar import polar_plan
+from whorl.models.backward import Backward
 from whorl.models.prepared import network
 from whorl.models.prepared.fold import folded
 from whorl.models.prepared.graph import Constants, Recorded, turns
 from whorl.randomness import image_keys
+from whorl.transforms import Gain, InputChain, Mirror, SpreadAffine
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +75,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "eot": {"samples": 5, "chunk": 2},
     "ai-ram": {"norm": "l2", "eps": 2.0},
     "pgd": {"loss": "margin", "momentum": 0.8},
+    "ri-dim": {},
+    "ram": {},
+    "ai-best": {"temperature": 2.0, "overshoot": 1.5},
+    # More draws than one a step; the other designs of poses.
+    "ai-best latin": {"samples": 3, "chunk": 2, "input": InputChain(Gain(), SpreadAffine(), Mirror())},
+    "mim antithetic": {"input": SpreadAffine(design="antithetic")},
+    "mim near": {"input": SpreadAffine(near=1.0), "cooling": 0.3},
 }
 
 
@@ -79,7 +90,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: bool) -> None:
     net, x = small_net().double(), random_images(4).double()
     y = net(x).argmax(1)
-    attack = whorl.attack(name, **{"steps": 4, **SETTINGS[name]})
+    attack = whorl.attack(name.split()[0], **{"steps": 4, **SETTINGS[name]})
     assert isinstance(attack, GradientAttack)
     assert recordable(attack)
     batch = under_attack(attack, x, (y + 1) % CLASSES if targeted else y, targeted=targeted)
@@ -92,11 +103,26 @@ def test_the_step_on_buffers_is_the_step_of_the_plain_loop(name: str, targeted: 
             adv, finite = loop.run(x, x, *given, 4)
             torch.testing.assert_close(adv, expected, rtol=0, atol=1e-9)
             assert bool(finite.all())
+        # Other images in between, whose draws are others.
+        loop.run(x.flip(0), x.flip(0), given[0].flip(0), given[1] + 1, *given[2:], 4)
+        torch.testing.assert_close(loop.run(x, x, *given, 4)[0], expected, rtol=0, atol=1e-9)
         # A short batch gets what it gets in the whole one.
         some = [part[1:3] if len(part) == 4 else part for part in given]
         adv, finite = loop.run(x[1:3], x[1:3], some[0], some[1], some[2], some[3], 4)
         torch.testing.assert_close(adv, expected[1:3], rtol=0, atol=1e-9)
         assert len(finite) == 2
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_step_may_be_called_once_more_than_there_are_steps(name: str) -> None:
+    """As a recording's warm-ups do, whose results nobody looks at: on a GPU an index out of range ends the process."""
+    x = random_images(2)
+    attack = whorl.attack(name.split()[0], **{**SETTINGS[name], "steps": 1})
+    assert isinstance(attack, GradientAttack)
+    loop = Loop(attack, small_net(), x, targeted=False)
+    for _ in range(3):
+        loop.step()
+    assert int(loop.buffers.step) == 3
 
 
 def test_a_gradient_that_is_not_finite_is_told() -> None:
@@ -113,6 +139,28 @@ def test_a_gradient_that_is_not_finite_is_told() -> None:
     assert finite.tolist() == [True, False, True]
 
 
+def test_an_answer_that_is_not_finite_is_told_though_the_gradient_is() -> None:
+    class Overflowing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            total = x.flatten(1).sum(1)
+            return torch.stack([total, torch.where(total > 60, total.detach() / 0, 0 * total)], dim=1)
+
+    x = torch.full((2, 3, 6, 6), 0.5)
+    x[1] = 0.7
+    attack = GradientAttack(steps=1, loss="logit")
+    batch = under_attack(attack, x, torch.zeros(2, dtype=torch.int64))
+    loop = Loop(attack, Overflowing(), x, targeted=False)
+    _, finite = loop.run(x, x, batch.goal.labels, batch.keys, batch.eps, batch.eps, 1)
+    assert finite.tolist() == run(attack, Overflowing(), batch).finite.tolist() == [True, False]
+
+
+class Planless(whorl.RandomAffine):
+    """Plans anew for each batch, in a way that no recording can take over."""
+
+    def plan(self, table: Tensor) -> whorl.InputTransform:
+        return lambda x, keys: self.pose(x, table.float()[: len(x), :4] * 0)
+
+
 def test_what_may_be_recorded() -> None:
     def recorded(**settings: Any) -> bool:
         return recordable(GradientAttack(**settings))
@@ -123,6 +171,13 @@ def test_what_may_be_recorded() -> None:
     assert not recorded(estimator=lambda g: g)
     assert not recorded(estimator=whorl.Chain(whorl.TranslationInvariant(), lambda g: g))
     assert not recorded(input=lambda x, keys: x)
+    assert recorded(input=InputChain(Mirror(), SpreadAffine(), Gain()))
+    assert not recorded(input=InputChain(Mirror(), lambda x, keys: x))
+    assert not recorded(input=Planless())
+    assert not recorded(input=InputChain(Mirror(), Planless()))
+    # Every preset that takes sign steps.
+    presets = [whorl.attack(name) for name in whorl.attack_names(kind="gradient")]
+    assert all(recordable(preset) for preset in presets if isinstance(preset, GradientAttack))
 
 
 def fast(attack: whorl.Attack, model: nn.Module, x: Tensor, y: Tensor) -> Made:
@@ -151,6 +206,55 @@ def test_on_a_prepared_network_the_attack_is_as_strong(settings: dict[str, Any])
     assert abs(fooled - expected) <= 1
     # bfloat16 turns the sign of a small gradient now and then, and no more
     assert float(((made.images - x).sign() == (plainly - x).sign()).float().mean()) > 0.9
+
+
+class Blocks(nn.Module):
+    """Two residual blocks with batch norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(32, CLASSES)
+        self.one, self.two = (
+            nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1)) for _ in "ab"
+        )
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = self.act(x + self.one(x))
+        x = self.act(x + self.two(x))
+        out: Tensor = self.head(nn.functional.adaptive_avg_pool2d(x, 2).flatten(1))
+        return out
+
+
+def test_a_changed_source_is_prepared_with_its_changes_and_recorded() -> None:
+    torch.manual_seed(0)
+    clf = whorl.Classifier.from_module(Blocks(), size=18, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25))
+    x = random_images(24)
+    y = clf(x).argmax(1)
+    attack = whorl.attack("ai-best", steps=5)
+    assert isinstance(attack, TransferAttack)
+    batch = under_attack(attack, x, y)
+    with held_in_eval(clf):
+        made = recorded.run_fast(attack, clf, batch)
+        with attack.backward.applied(clf, x) as changed:
+            plainly = run(attack, changed, batch).images
+    kept = network.prepared(clf, attack.backward)
+    assert kept is not None
+    assert len(kept.loops) == 1
+    assert not any(module._forward_hooks for module in clf.modules())
+    # bfloat16 turns the sign of a small gradient now and then, and no more
+    unchanged = fast(attack.with_(backward=Backward()), clf, x, y).images
+    same, other = (((v - x).sign() == (plainly - x).sign()).float().mean() for v in (made.images, unchanged))
+    assert float(same) > 0.97
+    assert float(other) < 0.92
+    # What is planned is planned for so many steps, and a loop for each number of them is kept.
+    fast(attack.with_(steps=3), clf, x, y)
+    assert len(kept.loops) == 2
+    # A module that is no classifier is changed by hooks, on a copy of it.
+    by_hooks = fast(attack, clf.net, x, y).images
+    assert float((by_hooks - x).abs().max()) <= 16 / 255 + 1e-6
+    assert not any(module._forward_hooks for module in clf.modules())
 
 
 def test_an_ensemble_is_prepared_member_by_member() -> None:
@@ -183,6 +287,13 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
     assert loops[0] is not loops[1]
     assert len(kept.loops) == 3
     assert loop_for(attack, kept, x, targeted=False) is first
+    # A chain that suits itself to ε is another object every time, of the same parts.
+    suited = attack.with_(estimator=whorl.Chain(whorl.AffineInvariant(), whorl.RotationInvariant(at_eps=0.1)), eps=0.05)
+    wider = suited.with_(eps=0.06)
+    both = [loop_for(one, kept, x, targeted=False) for one in (suited, wider)]
+    assert both[0] is not both[1]
+    assert all(loop_for(a, kept, x, targeted=False) is b for a, b in zip((suited, wider), both, strict=True))
+    loops += both
     # They take turns, so that one set of buffers does for a shape; it goes with the last of them.
     assert all(loop.buffers is first.buffers for loop in loops)
     assert loop_for(attack, kept, x[:2], targeted=False).buffers is not first.buffers
@@ -191,7 +302,7 @@ def test_loops_are_kept_by_what_they_depend_on_and_few_of_them() -> None:
         loop_for(attack.with_(estimator=other), kept, x, targeted=False)
     assert len(kept.loops) == 8
     assert loop_for(attack, kept, x, targeted=False) is not first
-    del first, loops
+    del first, loops, both
     kept.loops.clear()
     assert not _BUFFERS
 
@@ -330,10 +441,28 @@ def test_a_setting_that_is_none_of_the_three() -> None:
         whorl.attack("mim", fast="very")
 
 
+@dataclass(frozen=True)
+class Unfollowed:
+    """Changes from step to step, and cannot read the step from a device."""
+
+    inner: whorl.RotationInvariant
+    pure: ClassVar[bool] = True
+
+    def at(self, step: int, steps: int) -> whorl.Estimator:
+        return self.inner.at(step, steps)
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        return self.inner(gradient)
+
+
 @pytest.mark.parametrize("chained", [False, True])
 @pytest.mark.parametrize("momentum", [0.0, 1.0])
-def test_an_estimator_that_changes_is_asked_outside_of_what_is_recorded(chained: bool, momentum: float) -> None:
-    narrowing = whorl.RotationInvariant(degrees=(60.0, 4.0))
+@pytest.mark.parametrize("asked", [False, True], ids=["followed", "asked outside"])
+def test_an_estimator_that_changes_follows_the_step_or_is_asked_outside_of_what_is_recorded(
+    chained: bool, momentum: float, asked: bool
+) -> None:
+    inner = whorl.RotationInvariant(degrees=(60.0, 4.0))
+    narrowing: Any = Unfollowed(inner) if asked else inner
     estimator = whorl.Chain(whorl.TranslationInvariant(kernel_size=3, sigma=0.6), narrowing) if chained else narrowing
     attack = whorl.attack("dim", steps=4, estimator=estimator, momentum=momentum)
     assert isinstance(attack, GradientAttack)
@@ -343,7 +472,7 @@ def test_an_estimator_that_changes_is_asked_outside_of_what_is_recorded(chained:
     batch = under_attack(attack, x, y)
     net = folded(clf)
     loop = Loop(attack, net, x, targeted=False)
-    assert loop.step.changes
+    assert loop.step.changes == asked
     adv, finite = loop.run(x, x, y, batch.keys, batch.eps, torch.as_tensor(batch.alpha), attack.steps)
     assert bool(finite.all())
     assert (adv - run(attack, net, batch).images).abs().max() < 1e-6

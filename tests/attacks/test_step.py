@@ -65,7 +65,7 @@ def test_on_buffers_it_is_the_formula_too(momentum: float, norm: str) -> None:
     step = Step(torch.zeros_like(x), eps, alpha, steps=1, momentum=momentum, norm=norm)  # type: ignore[arg-type]
     step.x.copy_(x)
     adv, velocity = literal(g, state, x, eps, alpha, momentum, norm)
-    size = move_in_place(step, state, g)
+    size = move_in_place(step, state, g, alpha)
     torch.testing.assert_close(state.adv, adv)
     torch.testing.assert_close(size, g.abs().mean((1, 2, 3)))
     if momentum:

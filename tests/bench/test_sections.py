@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+import whorl
 import whorl.cli.bench
 from cli.invoking import invoke
-from whorl.bench import peers
+from whorl.bench import compiled, peers
 from whorl.bench import sections as measured
 
 CPU = torch.device("cpu")
@@ -111,6 +112,43 @@ def test_one_attack_and_what_stands_beside_it() -> None:
     [section] = made["sections"]
     assert {row["beside"] for row in section["rows"]} == {"ai-dim"}
     assert [row["name"] for row in section["rows"] if row["library"] == "whorl"] == ["ai-dim"]
+
+
+def test_every_gradient_attack_is_timed_by_name() -> None:
+    size = measured.size_for(CPU, quick=True, repeats=1)
+    names = whorl.attack_names(kind="gradient")
+    made = measured.bench(CPU, size, sections=["attacks"], attacks=names)
+    [section] = made["sections"]
+    ours = {row["name"]: row for row in section["rows"] if row["library"] == "whorl"}
+    assert list(ours) == names
+    assert ours["eot"]["note"] == f"one step of {size.steps} draws"
+    assert set(measured.DEFAULT_ATTACKS) <= set(names)
+
+
+def test_a_gradient_by_careful_hands_is_the_gradient() -> None:
+    work = measured.prepare(measured.SIZES["quick"], CPU)
+    exact = compiled._gradient_of(work.model, work.x, work.y)()
+    by_hand = compiled._gradient_of(compiled.by_careful_hands(work.model), work.x, work.y)()
+    assert {weight.dtype for weight in work.model.parameters()} == {torch.float32}  # it is a copy that was cast
+    assert by_hand.dtype == exact.dtype
+    assert float((by_hand - exact).norm() / exact.norm()) < 0.5  # of random weights, in bfloat16
+
+
+def test_what_is_compiled_is_compared_on_a_gpu_alone() -> None:
+    made = measured.bench(CPU, measured.size_for(CPU, quick=True, repeats=1), sections=["compiled"])
+    assert made["sections"][0]["rows"] == []
+    assert "recorded on a GPU alone" in made["missing"]["compiled"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_compiled_gradients_are_timed_beside_ours() -> None:
+    device = torch.device("cuda")
+    size = measured.size_for(device, network="torchvision:resnet18", side=64, batch=4, repeats=2)
+    made = measured.bench(device, size, sections=["compiled"])
+    [section] = made["sections"]
+    assert {row["name"] for row in section["rows"]} >= {"replayed", *compiled.MODES}
+    assert all(row["first_ms"] >= row["median_ms"] for row in section["rows"] if row["library"] != "torch")
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,20 @@ def test_a_group_of_commands_is_found() -> None:
         pytest.skip("no group here")
     assert "print" in whole_application().commands["physical"].commands
     assert "Print" in invoke("physical", "--help").stdout
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="torch has another OpenMP there")
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "PASSIVE"}, "0")],
+    ids=["nobody decided", "count", "policy"],
+)
+def test_threads_that_wait_yield_soon_unless_somebody_has_decided(given: dict[str, str], spins: str) -> None:
+    """What OpenMP itself says it was told as torch was loaded."""
+    environment = plain_environment(OMP_DISPLAY_ENV="VERBOSE", **given)
+    for name in {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} - set(given):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-m", "whorl", "models"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr

@@ -223,11 +223,19 @@ def test_saving_rounds_and_reloads_exactly(tmp_path: Path) -> None:
     assert torch.equal(load_image(tmp_path / "b.png"), x)
 
 
+def test_levels_are_saved_as_they_are(tmp_path: Path) -> None:
+    levels = torch.from_numpy(PIXELS).permute(2, 0, 1)
+    save_image(tmp_path / "levels.png", levels)
+    save_image(tmp_path / "shares.png", levels.float() / 255)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "levels.png")), PIXELS)
+    assert (tmp_path / "shares.png").read_bytes() == (tmp_path / "levels.png").read_bytes()
+
+
 def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_image(tmp_path / "a.png", torch.zeros(3, 4, 4))
     before = (tmp_path / "a.png").read_bytes()
 
-    def die(self: Image.Image, file: BytesIO, format: str) -> None:  # noqa: A002 - Pillow's own name
+    def die(self: Image.Image, file: BytesIO, **_: object) -> None:
         file.write(before[:20])
         raise OSError(28, "No space left on device")
 
@@ -244,7 +252,7 @@ def test_saving_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("a.jpg", torch.zeros(3, 4, 4), "ends in .png"),
         ("a.png", torch.zeros(1, 3, 4, 4), r"shape \(1, 3, 4, 4\)"),
         ("a.png", torch.zeros(3, 0, 4), r"shape \(3, 0, 4\)"),
-        ("a.png", torch.zeros(3, 4, 4, dtype=torch.uint8), "uint8"),
+        ("a.png", torch.zeros(3, 4, 4, dtype=torch.int16), "int16"),
         ("a.png", torch.full((3, 4, 4), 2.0), r"got values in \[2, 2\]"),
         ("a.png", torch.full((3, 4, 4), -0.1), r"\[0, 1\]"),
         ("a.png", torch.full((3, 4, 4), torch.nan), "got NaN"),

@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import reference
 from estimator_cases import Kernel, gaussian, own, uniform
 from reference import Array, noise, relative_error
-from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant
+from whorl.estimators import AffineInvariant, RotationInvariant, TranslationInvariant, rotations_gpu
 from whorl.estimators import fast as estimator
 from whorl.estimators import gpu as estimator_gpu
 from whorl.estimators.cpu import _across_lines
@@ -98,14 +98,29 @@ CASES = [
 ]
 
 
-ROTATIONS: dict[str, tuple[tuple[int, ...], str, float]] = {
-    "narrow": ((2, 3, 12, 14), "float32", 5.0),
-    "wide": ((1, 1, 13, 7), "float32", 90.0),
-    "two groups": ((11, 3, 6, 6), "float32", 20.0),
-    "bfloat16": ((2, 3, 9, 12), "bfloat16", 20.0),
-    "float16": ((1, 2, 10, 10), "float16", 20.0),
-    "a line": ((1, 1, 1, 8), "float32", 20.0),
+# Shape, dtype, degrees; by what name the kernels sum them: so many taps, or terms of the Fourier series.
+ROTATIONS: dict[str, tuple[tuple[int, int, int, int], str, float]] = {
+    "7 taps": ((2, 3, 12, 14), "float32", 5.0),
+    "15 taps": ((1, 3, 20, 9), "float32", 9.0),
+    "31 taps": ((1, 1, 11, 40), "float32", 10.0),
+    "63 taps": ((1, 1, 188, 3), "float32", 2.6),
+    "7 taps, bfloat16": ((1, 1, 9, 12), "bfloat16", 8.0),
+    "31 taps, in two groups": ((11, 3, 16, 6), "float32", 25.0),
+    "16 terms": ((1, 1, 13, 17), "float32", 90.0),
+    "16 terms, all around": ((2, 3, 12, 14), "float32", 180.0),
+    "16 terms, in two groups": ((11, 3, 6, 6), "float32", 120.0),
+    "16 terms, a full group": ((11, 3, 16, 15), "float32", 60.0),
+    "16 terms, bfloat16": ((2, 3, 9, 12), "bfloat16", 70.0),
+    "16 terms, bfloat16 in two groups": ((11, 3, 12, 9), "bfloat16", 70.0),
+    "16 terms, float16": ((1, 2, 10, 10), "float16", 100.0),
+    "16 terms, a line": ((1, 1, 1, 8), "float32", 130.0),
+    "32 terms": ((1, 3, 50, 21), "float32", 10.1),
+    "64 terms": ((1, 1, 96, 6), "float32", 5.2),
+    "128 terms": ((1, 1, 4, 384), "float32", 2.6),
 }
+# Degrees from step to step, which take 16 terms, 31, 15 and 7 taps; and all of one kind.
+NARROWING = {"kinds that change": (80.0, 15.0, 7.0, 3.0), "one kind": (80.0, 60.0)}
+NARROWING_SHAPE = (1, 3, 30, 13)
 
 
 def turning(shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -132,11 +147,29 @@ def interpret(folder: Path) -> None:
         assert launched == before + 1, f"{case} did not take the fused way"
         assert out.dtype == case.gradient().dtype
         np.save(folder / f"{number}.npy", out.float().numpy())
+    how: list[str] = []
+    chosen = rotations_gpu.summed
+
+    def noted(*arguments: Any) -> Any:
+        curve = chosen(*arguments)
+        how.append("nothing" if curve is None else f"{curve.terms} terms" if curve.terms else f"{len(curve.taps)} taps")
+        return curve
+
+    vars(rotations_gpu)["summed"] = noted
     for name, (shape, dtype, degrees) in ROTATIONS.items():
-        angles = -(-2 * max(shape[-2:]) // 16) * 16
-        out = estimator_gpu.rotations_on_gpu(turning(shape, dtype), degrees / 360 * angles, angles)
+        out = RotationInvariant(degrees=degrees)(turning(shape, dtype))
+        assert how.pop() == name.partition(",")[0], name
         assert out.dtype == getattr(torch, dtype)
         np.save(folder / f"rotations {name}.npy", out.float().numpy())
+    g, step, angles = turning(NARROWING_SHAPE, "float32"), torch.tensor(0), 64
+    for name, widths in NARROWING.items():
+        sigmas = tuple(width / 360 * angles for width in widths)
+        for now in range(len(widths) + 1):  # one too far is the last
+            out = estimator.average_rotations_by_step(g, sigmas, step.fill_(now), angles)
+            plain = estimator.average_rotations(g, sigmas[min(now, len(sigmas) - 1)], angles)
+            assert plain is not None
+            assert torch.equal(out, plain), "the same bits, however the step is told"
+            np.save(folder / f"{name} {now}.npy", out.numpy())
     small = AffineInvariant(kernel_size=3, sigma=1.0)
     g = noise(2, 2, 6, 7, dtype=torch.float32)
     np.save(folder / "contiguous.npy", small(g).numpy())
@@ -178,11 +211,30 @@ def test_the_kernels_equal_the_literal_sums(number: int, interpreted: Path) -> N
 
 @needs_triton
 @pytest.mark.parametrize("name", ROTATIONS)
-def test_rotations_by_matrix_products_equal_the_literal_sums(name: str, interpreted: Path) -> None:
+def test_fused_rotations_equal_the_literal_sums(name: str, interpreted: Path) -> None:
     shape, dtype, degrees = ROTATIONS[name]
     out = torch.from_numpy(np.load(interpreted / f"rotations {name}.npy"))
     expected = reference.rotation_average(turning(shape, dtype).double().numpy(), degrees)
     assert relative_error(out, expected) < INTERPRETED[dtype]
+
+
+@needs_triton
+@pytest.mark.parametrize("name", NARROWING)
+def test_rotations_by_a_step_on_the_device_equal_the_literal_sums(name: str, interpreted: Path) -> None:
+    g, widths = turning(NARROWING_SHAPE, "float32").double().numpy(), NARROWING[name]
+    for now in range(len(widths) + 1):
+        out = torch.from_numpy(np.load(interpreted / f"{name} {now}.npy"))
+        assert (
+            relative_error(out, reference.rotation_average(g, widths[min(now, len(widths) - 1)])) < ROUNDING["float32"]
+        )
+
+
+def test_a_kernel_is_launched_for_each_kind_of_curve() -> None:
+    cpu = torch.device("cpu")
+    curves = rotations_gpu.curves_of(tuple(width / 360 * 64 for width in NARROWING["kinds that change"]), 64, 3e-8, cpu)
+    assert curves is not None
+    assert curves.kinds == (-31, -15, -7, 16)
+    assert rotations_gpu.curves_of((40.0, 0.9 / 360 * 4096), 4096, 3e-8, cpu) is None
 
 
 @needs_triton
@@ -308,18 +360,34 @@ def test_on_a_gpu_the_fused_estimate_equals_plain_torch(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("degrees", [1.6, 32.0])
+@pytest.mark.parametrize("degrees", [0.4, 1.6, 2.3, 3.2, 7.2, 32.0, 180.0])
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(64, 3, 299, 299), (3, 1, 97, 131), (5, 3, 224, 160)], ids=str)
 def test_on_a_gpu_fused_rotations_equal_plain_torch(
-    degrees: float, dtype: str, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], degrees: float, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimator, "_FUSED", True)
     est = RotationInvariant(degrees=degrees)
-    g = torch.randn(64, 3, 299, 299, device="cuda").to(getattr(torch, dtype))
+    g = torch.randn(shape, device="cuda").to(getattr(torch, dtype))
     out, expected = est(g), est(g.double())
     assert out.dtype == g.dtype
     assert float((out.double() - expected).norm() / expected.norm()) < 2 * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("degrees", [1.6, 3.2, 7.2, 32.0])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_the_batch_does_not_change_a_bit_of_fused_rotations(degrees: float) -> None:
+    g, est = torch.randn(64, 3, 299, 299, device="cuda"), RotationInvariant(degrees=degrees)
+    for count in (1, 5, 22):
+        assert torch.equal(est(g[:count]), est(g)[:count])
+
+
+def test_curves_that_are_too_long_are_left_to_plain_torch() -> None:
+    assert rotations_gpu.summed(0.9 / 360 * 4096, 4096, 3e-8) is None
+    for degrees in (1.4, 5.0, 180.0):  # whatever the image
+        assert rotations_gpu.summed(degrees / 360 * 4096, 4096, 3e-8) is not None
 
 
 if __name__ == "__main__":

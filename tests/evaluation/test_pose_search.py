@@ -109,6 +109,17 @@ def test_what_is_wrong_as_it_is_costs_one_query() -> None:
     assert found.counts.n_clean_correct == 1
 
 
+@pytest.mark.parametrize("defense", ["jpeg", "bitdepth", "resize-pad", "randmix"])
+def test_a_network_behind_a_defence(defense: str) -> None:
+    clf = whorl.Classifier.from_module(small_net(), size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name="small")
+    defended = whorl.load_defense(defense, clf)
+    x = random_images(4)
+    found = worst_pose(defended, x, clf(x).argmax(1), budget=12)
+    seen = torch.cat([pose.apply(x[i : i + 1]) for i, pose in enumerate(found.poses)])
+    assert torch.equal(defended(seen).argmax(1) != clf(x).argmax(1), found.fooled)
+    assert torch.equal(defended(x).argmax(1) == clf(x).argmax(1), found.recognised)
+
+
 def test_an_image_does_not_depend_on_the_others() -> None:
     net, x = small_net(), random_images(5, 3, 20, 20)
     y = net(x).argmax(1).detach()

@@ -180,10 +180,6 @@ def test_settings(shop: Shop, tmp_path: Path, words: list[str], reason: str) -> 
     assert reason in refused(shop, tmp_path, shop.address(), "--labels", shop.labels, *words)
 
 
-def test_a_network_behind_a_defence(shop: Shop, tmp_path: Path) -> None:
-    assert "without a defence; got 'resnet18+jpeg'" in refused(shop, tmp_path, "resnet18+jpeg")
-
-
 def test_labels_of_a_network_that_has_them(shop: Shop, tmp_path: Path) -> None:
     given = shop.address(labels=shop.labels)
     assert "leave out --labels" in refused(shop, tmp_path, given, "--labels", shop.labels)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import whorl
 from cli.invoking import invoke
-from gate.shop import CLASSES, Shop, make_shop
+from gate.shop import CLASSES, INPUT, Shop, make_shop, trained
 from gate.test_gate_baseline import most, resampled_failures
 from whorl.demo import demo_declaration
 from whorl.evaluation import Pose, poses, to_8_bits
 from whorl.gate import GateSettings, gate, read_baseline
 from whorl.gate.settings import ANGLES, SCALES
+from whorl.models.backward import Backward
 from whorl.runs import Data
+from whorl.runs.folder import as_json
 
 FGSM = ("--attack", "ai-fgsm", "--device", "cpu")
 
@@ -177,8 +181,51 @@ def test_two_seeds_of_one_network_are_no_regression(shop: Shop, tmp_path: Path) 
     assert resampled_failures(one, other) <= most(0.05, 200)
 
 
+def test_a_network_behind_a_defence_is_attacked_through_it(shop: Shop, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run(shop, out, f"{shop.address()}+bitdepth", "--fail-above", "99")
+    assert done.exit_code in (0, 1), done.stderr
+    assert "net.pth+bitdepth is attacked through its defence" in " ".join(done.stderr.split())
+    kept = json.loads((out / "gate.json").read_text(encoding="utf-8"))
+    assert kept["model"]["name"] == "net.pth+bitdepth"
+    assert kept["model"]["address"].endswith("+bitdepth")
+    assert kept["model"]["identity"][1]["defense"] is not None
+    [attack] = kept["attacks"]
+    assert attack == "ai-fgsm, white-box"
+    net = whorl.load_model(f"{shop.address()}&labels={shop.labels}")
+    defended = whorl.load_defense("bitdepth", net)
+    x, y, ids = whorl.load_images(shop.data, labels=net.labels)
+    adversarial = to_8_bits(whorl.attack("ai-fgsm")(defended, x, y, ids=ids))
+    record = read_baseline(out).record
+    at = record.outcomes.poses.index(Pose())
+    assert list(record.outcomes.ids) == ids
+    assert record.clean[at].tolist() == (defended(x).argmax(1) == y).tolist()
+    assert record.recognised(attack)[at].tolist() == (defended(adversarial).argmax(1) == y).tolist()
+    bare = to_8_bits(whorl.attack("ai-fgsm")(net, x, y, ids=ids))
+    assert not torch.equal(bare, adversarial), "the attack saw no defence"
+
+
+def test_a_scripted_network_is_attacked_with_its_backward_pass_as_it_is(shop: Shop, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(trained(1)).save(str(shop.folder / "net.pt"))
+    given = "&".join(f"{name}={value}" for name, value in INPUT.items())
+    address = f"torchscript:{shop.folder / 'net.pt'}?{given}"
+    out, eps = tmp_path / "out", ("--eps", "2/255")
+    more = ("--attack", "ai-best", "--surrogates", shop.address("sibling.pth"), *eps)
+    done = run(shop, out, address, *more)
+    assert done.exit_code == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "net.pt is a ScriptModule, whose backward pass cannot be changed: there ai-best follows it as it is" in said
+    assert "sibling.pth is a ScriptModule" not in said
+    attacks = json.loads((out / "gate.json").read_text(encoding="utf-8"))["attacks"]
+    of_scripted, of_sibling = attacks["ai-best, white-box"], attacks["ai-best, transfer from sibling.pth"]
+    assert of_scripted["backward"] != of_sibling["backward"] == as_json(whorl.attack("ai-best"))["backward"]
+    assert of_scripted == as_json(whorl.attack("ai-best", eps=2 / 255, backward=Backward()))
+
+
 def test_the_poses_are_those_of_the_demo() -> None:
-    declared = GateSettings(model="resnet18").declaration(losses={"resnet18": "margin"})
+    declared = GateSettings(model="resnet18").declaration(crafting={"resnet18": {"loss": "margin"}})
     assert set(declared.all_poses()) == set(demo_declaration().all_poses())
     assert len(declared.all_poses()) == 25
     assert Pose() in declared.all_poses()

@@ -5,21 +5,16 @@ Triton decides at its import whether it interprets, so this file is run once mor
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 import whorl
+from interpreter import check_interpreted, needs_triton
 from whorl.geometry import warp_gpu as warping
 from whorl.geometry.affine import warp
+from whorl.geometry.views import AffinePose, View, shown
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 POSES = {
     "still": (0.0, 1.0, 0.0, 0.0),
     "turned": (30.0, 1.0, 0.0, 0.0),
@@ -67,6 +62,7 @@ def compare() -> None:
         assert torch.equal(whole[i], alone[0])
     half = warp(x.bfloat16(), *together)
     assert half.dtype == torch.bfloat16
+    compare_views(x, together)
     turned = together[0].clone().requires_grad_()
     for unfit in ((x.double(), *together), (x, turned, *together[1:]), (x[:0], *(p[:0] for p in together))):
         assert warping.warp_on_gpu(*unfit) is None
@@ -75,16 +71,38 @@ def compare() -> None:
     assert "_Warped" in type(attack(leaf, torch.arange(3)).grad_fn).__name__
 
 
+def compare_views(x: Tensor, together: list[Tensor]) -> None:
+    """Mirrored first and dimmed after, whatever the number of colours; in bfloat16 as well."""
+    mirrored, gain = torch.tensor([True, False, True]), torch.tensor([0.5, 1.0, 0.75])
+    for colours in (1, 2, 3, 4, 5):
+        images = noise((3, colours, 9, 7), colours)
+        for given, most in ((images, 3e-4), (images.bfloat16(), 0.03)):
+            exact, leaf = given.double().requires_grad_(), given.clone().requires_grad_()
+            swapped = torch.where(mirrored[:, None, None, None], exact.flip(-1), exact)
+            expected = warp(swapped, *(part.double() for part in together)) * gain[:, None, None, None]
+            out = shown(leaf, View(mirrored, AffinePose(*together), gain))
+            assert "_Warped" in type(out.grad_fn).__name__
+            assert out.dtype == given.dtype
+            g = noise((3, colours, 9, 7), 6).to(given.dtype)
+            (backwards,) = torch.autograd.grad(expected, exact, g.double())
+            (made,) = torch.autograd.grad(out, leaf, g)
+            for got, right in ((out, expected), (made, backwards)):
+                torch.testing.assert_close(got.double(), right, rtol=most, atol=most)
+    # The same bits as one after the other.
+    seen = shown(x, View(mirrored, AffinePose(*together), gain))
+    step_by_step = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
+    alone = warping.warp_on_gpu(step_by_step, *together)
+    assert alone is not None
+    assert torch.equal(seen, alone * gain[:, None, None, None])
+
+
 def _float(name: str) -> tuple[Tensor, Tensor, Tensor]:
     return parameters(name, torch.float32)
 
 
 @needs_triton
 def test_images_and_gradients_equal_plain_torch() -> None:
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"TRITON_INTERPRET": "1", "WHORL_FUSED_WARP": "1", "PYTHONPATH": str(root / "src")}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    check_interpreted(__file__, WHORL_FUSED_WARP="1")
 
 
 def test_on_a_cpu_plain_torch_does_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from conftest import random_images, small_net
 from whorl.errors import WhorlError
 from whorl.models.architectures import build
-from whorl.models.backward import Backward, soft_step
+from whorl.models.backward import Backward, BackwardRule, soft_step
+from whorl.models.branches import structure
+from whorl.models.families import ByFamily
+from whorl.models.spreads import probe
 
 
 class Block(nn.Module):
@@ -35,7 +39,7 @@ def gradient(net: nn.Module, x: Tensor) -> Tensor:
     return g
 
 
-def changed_gradient(backward: Backward, net: nn.Module, x: Tensor) -> Tensor:
+def changed_gradient(backward: BackwardRule, net: nn.Module, x: Tensor) -> Tensor:
     with backward.applied(net, x) as changed:
         return gradient(changed, x)
 
@@ -85,15 +89,100 @@ def test_late_leaves_the_first_rectifiers(x: Tensor) -> None:
     torch.testing.assert_close(smooth_last, expected * (x != 0))
 
 
+def test_a_relative_sharpness_is_in_units_of_each_rectifiers_spread() -> None:
+    """Two rectifiers, the second a hundred times as wide; literal spreads of what the probe gives."""
+    net, x = (
+        nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1, bias=False), nn.ReLU6()).double(),
+        random_images(3, 2, 6, 8).double(),
+    )
+    nn.init.constant_(net[1].weight, 50.0)
+    shown = probe(2, (6, 8)).double()
+    inner = 50 * shown.sum(1, keepdim=True).expand_as(shown)
+    sharp = [1.5 / float(z.flatten(1).var(1, correction=0).mean().sqrt()) for z in (shown, inner)]
+    sites = Backward(rectifier=1.5, relative=True).sites(net, x[:1])
+    assert [name for name, _ in sites.rectifiers] == ["0", "2"]
+    for (_, ours), expected in zip(sites.rectifiers, sharp, strict=True):
+        assert ours == pytest.approx(expected, rel=0.006)  # it has three digits
+    z = 50 * x.sum(1, keepdim=True)
+    beyond = soft_step(z, sites.rectifiers[1][1]) * soft_step(6 - z, sites.rectifiers[1][1])
+    expected = soft_step(x, sites.rectifiers[0][1]) * 50 * 2 * beyond
+    torch.testing.assert_close(changed_gradient(Backward(rectifier=1.5, relative=True), net, x), expected)
+
+
+def test_sites_do_not_depend_on_the_images() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    rule = Backward(rectifier=0.7, relative=True)
+    assert rule.sites(net, random_images(1)) == rule.sites(net, 9 * random_images(5, seed=3))
+
+
+class Side(nn.Module):
+    """Branches of one, two and three convolutions; the last ends in a rectifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (
+            nn.Sequential(*(nn.Conv2d(1, 1, 1, bias=False) for _ in range(depth))).double() for depth in (1, 2, 3)
+        )
+        self.c.append(nn.ReLU())
+        for part, w in ((self.a, 0.5), (self.b, 2.0), (self.c, 1.5)):
+            for weight in part.parameters():
+                nn.init.constant_(weight, w)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.a(x), self.b(x), self.c(x)], 1)
+
+
+@pytest.mark.parametrize("rectifier", [None, 1.5])
+def test_join_scales_a_branch_for_each_convolution_more(rectifier: float | None, x: Tensor) -> None:
+    last = (x > 0).double() if rectifier is None else soft_step(1.5**3 * x, rectifier)
+    expected = 0.5 + 0.8 * 2.0**2 + 0.8**2 * 1.5**3 * last
+    found = changed_gradient(Backward(join=0.8, rectifier=rectifier), Side(), x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_is_passed_on_beside_what_is_made_from_it_is_no_branch(x: Tensor) -> None:
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.one, self.two = (nn.Conv2d(c, 1, 1).double() for c in (1, 1, 2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            first = self.first(x)
+            both = torch.cat([first, self.one(first)], 1)
+            return torch.cat([both, self.two(both)], 1)
+
+    assert structure(Dense(), x).joined == ()
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_a_share_of_a_pools_gradient_goes_to_the_whole_window(ceil_mode: bool) -> None:
+    x = random_images(2, 1, 7, 8).double()
+    net = nn.MaxPool2d(3, 2, padding=1, ceil_mode=ceil_mode)
+    rows, columns = net(x).shape[2:]
+    expected = torch.zeros_like(x)
+    for image, i, j in itertools.product(range(2), range(rows), range(columns)):
+        pixels = [(h, w) for h in range(2 * i - 1, 2 * i + 2) for w in range(2 * j - 1, 2 * j + 2)]
+        inside = [(h, w) for h, w in pixels if 0 <= h < 7 and 0 <= w < 8]
+        best = max(inside, key=lambda at: float(x[image, 0, at[0], at[1]]))
+        expected[image, 0, best[0], best[1]] += 0.6
+        for h, w in inside:
+            expected[image, 0, h, w] += 0.4 / 9
+    torch.testing.assert_close(changed_gradient(Backward(pool=0.4), net, x), expected)
+    with Backward(pool=0.4).applied(net, x) as changed:
+        assert torch.equal(changed(x), net(x))
+
+
 CHANGES = [
     Backward(skip=0.5),
     Backward(rectifier=1.0),
+    Backward(rectifier=0.7, relative=True, pool=0.5),
+    ByFamily(),
 ]
 
 
 @pytest.mark.parametrize("backward", CHANGES, ids=repr)
 @pytest.mark.parametrize("architecture", ["torchvision:resnet18", "timm:resnet18"])
-def test_a_real_network_is_as_before_afterwards(architecture: str, backward: Backward) -> None:
+def test_a_real_network_is_as_before_afterwards(architecture: str, backward: BackwardRule) -> None:
     torch.manual_seed(0)
     net = build(architecture)[0].eval().requires_grad_(False)
     for module in net.modules():
@@ -121,7 +210,7 @@ def test_an_error_inside_leaves_nothing_behind(x: Tensor) -> None:
 
 def test_a_network_without_branches_is_said_to_have_none() -> None:
     net, x = small_net(), random_images(2)
-    with pytest.warns(UserWarning, match=r"Sequential has no residual branch, so the skip factor.*changes nothing"):
+    with pytest.warns(UserWarning, match=r"Sequential has no branch of the kind that Backward\(skip=0.5\) acts on"):
         g = changed_gradient(Backward(skip=0.5), net, x)
     assert torch.equal(g, gradient(net, x))
 
@@ -165,6 +254,8 @@ def test_compiled_networks_run_as_they_were_written(x: Tensor) -> None:
         (lambda: Backward(skip=0), r"skip must be a number in \(0, 1\]; got 0"),
         (lambda: Backward(rectifier=-1.0), "rectifier must be a number above 0, or None"),
         (lambda: Backward(late=-0.1), r"late must be a number in \[0, 1\]"),
+        (lambda: Backward(join=1.5), r"join must be a number in \(0, 1\]"),
+        (lambda: Backward(pool=2), r"pool must be a number in \[0, 1\]"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:

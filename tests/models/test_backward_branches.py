@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.models.architectures import build
-from whorl.models.backward import residual_branches
+from whorl.models.branches import residual_branches
 
 
 class Added(nn.Module):

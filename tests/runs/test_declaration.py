@@ -80,7 +80,7 @@ STRICT = [
     ("momentum = 07:32:00", "momentum: expected a number in [0, 100], got 07:32:00"),
     ("samples = [1, [2, [3, [4]]]]", "samples: expected a whole number >= 1, got [1, [2, [3, [...]]]]"),
     ("estimator = 3", 'estimator: expected a table with a type, such as {type = "TranslationInvariant"}'),
-    ("loss = {a = 1}", "loss: expected no table: only input and estimator take one, got {'a': 1}"),
+    ("loss = {a = 1}", "loss: expected no table: only input, estimator and backward take one, got {'a': 1}"),
     ("self = 1", "self: unknown setting 'self'"),
     ("name = 'pgd'", "name: unknown setting 'name'"),
     ('"a\\u001b[31m" = 1', "'a\\x1b[31m': unknown setting"),
@@ -232,7 +232,7 @@ def test_several_input_transforms_go_one_after_the_other(tmp_path: Path) -> None
 
 
 def test_a_table_elsewhere_is_refused() -> None:
-    with pytest.raises(WhorlError, match="expected no table: only input and estimator take one"):
+    with pytest.raises(WhorlError, match="expected no table: only input, estimator and backward take one"):
         runs.declare(**(GOOD | {"attacks": [{"name": "dim", "settings": {"loss": {"type": "AffineInvariant"}}}]}))
 
 

@@ -13,11 +13,14 @@ import pytest
 import torch
 
 import whorl
+from cli.toy_networks import small
+from conftest import CLASSES
 from runs.declaring import COUNT, OTHER, SMALL, declared, made, save_toy_images, table
 from whorl import WhorlError, runs
 from whorl.data import load_image, save_image
 from whorl.evaluation import Pose
 from whorl.files import write_file
+from whorl.runs import Data, craft
 from whorl.runs.store import Store
 
 SLOW = "python:cli.toy_networks:slow"
@@ -286,3 +289,36 @@ def test_fewer_images_keep_what_lies_beyond(data: Path, tmp_path: Path) -> None:
     assert run(declared(data), out).computed == 0
     assert run(declared(data, batch_size=3), out).computed == 6  # other chunks; only the last is the same
     assert run(declared(data), out).computed == 9
+
+
+def test_a_source_that_recognises_nothing_is_refused_before_anything_is_crafted(tmp_path: Path) -> None:
+    data, stages = save_toy_images(tmp_path / "data"), list[str]()
+    folders = sorted(data.iterdir())
+    for place, folder in enumerate(folders):  # every image into another class's folder
+        folder.rename(data / f"was {place}")
+    for place, folder in enumerate(folders):
+        (data / f"was {(place + 1) % len(folders)}").rename(folder)
+
+    def note(stage: str, done: int, total: int) -> None:
+        stages.append(stage)
+
+    out = tmp_path / "out"
+    with pytest.raises(WhorlError, match="small recognises none of the clean images"):
+        run(declared(data), out, progress=note)
+    assert stages[-1] == "checking the sources"
+    assert not list(out.glob("adv/**/*.png"))
+    assert not list(out.glob("cells/**/*.json"))
+    with pytest.raises(WhorlError, match="recognises none of the clean images"):
+        craft("mim", small(), Data(folder=data), out / "one", device=torch.device("cpu"))
+    assert not list(out.glob("one/adv/**/*.png"))
+
+
+def test_one_recognised_image_will_do(tmp_path: Path) -> None:
+    data = save_toy_images(tmp_path / "data")
+    moved = sorted(data.rglob("*.png"))[:-1]
+    for image in moved:
+        label = (int(image.parent.name) + 1) % CLASSES
+        (data / str(label)).mkdir(exist_ok=True)
+        image.rename(data / str(label) / f"moved-{image.name}")
+    found = run(declared(data, targets=[SMALL], poses=[{"angles": [0]}]), tmp_path / "out")
+    assert {cell.counts.n_clean_correct for cell in found.cells} == {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import whorl
 from cli.invoking import invoke
 from conftest import random_images
 from whorl import WhorlError, runs
@@ -162,3 +164,68 @@ def test_targets_that_are_evaluated_are_called_by_name(shop: Path) -> None:
     assert "shop-v3" in result.stdout
     assert "net.safetensors" in result.stdout
     assert "file:" not in result.stdout
+
+
+FACTORIES = """
+from whorl import Classifier
+from conftest import small_net
+
+def named(name, seed=0):
+    return Classifier.from_module(small_net(seed=seed), size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name=name)
+
+def shop(): return named("shop-v3")
+def twin(): return named("twin")
+def other_twin(): return named("twin", 5)
+def zoo(): return named("resnet18")
+def odd(): return named("a+b")
+def fails(): raise ValueError("not today")
+"""
+
+
+def test_a_file_s_factories_name_their_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "naming_shop.py").write_text(FACTORIES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    at = "python:naming_shop:"
+    kept = [at + part for part in ("twin", "other_twin", "zoo", "odd", "fails", "nobody")]
+    text = (
+        f'name = "a"\nsources = ["{at}shop", {json.dumps(kept)[1:-1]}]\n'
+        f'targets = ["{at}shop", "{at}shop+jpeg", "{at}shop?name=mine"]\n'
+        f'attacks = ["fgsm", {{ name = "pgd", sources = ["{at}shop"] }}]\n'
+    )
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    declared = runs.read_declaration(tmp_path / "run.toml")
+    # Two of one name, one of the zoo's, one that means something else, and what cannot be had keep their addresses.
+    assert declared.sources == ("shop-v3", *kept)
+    assert declared.targets == ("shop-v3", "shop-v3+jpeg", "mine")
+    assert [spec.sources for spec in declared.attacks] == [None, ("shop-v3",)]
+    assert declared.models == {"shop-v3": f"{at}shop?name=shop-v3", "mine": f"{at}shop?name=mine"}
+    # What a folder holds is read without calling anything that it names.
+    assert runs.declare(**GOOD, sources=[f"{at}shop"], targets=[f"{at}shop"]).sources == (f"{at}shop",)
+    assert runs.declare(**declared.model_dump(mode="json")) == declared
+
+
+def test_a_run_s_table_has_the_name_that_the_factory_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "naming_shop.py").write_text(FACTORIES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    x = random_images(4)
+    for i, label in enumerate(whorl.load_model("python:naming_shop:shop")(x).argmax(1).tolist()):
+        save_image(tmp_path / "data" / str(label) / f"{i}.png", x[i])
+    text = """
+name = "a"
+sources = ["python:naming_shop:shop"]
+targets = ["python:naming_shop:shop"]
+attacks = ["fgsm"]
+poses = [{angles = [0]}]
+data.folder = "data"
+"""
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    out = tmp_path / "out"
+    result = invoke("run", str(tmp_path / "run.toml"), "--out", str(out), "--device", "cpu", "--no-report")
+    assert result.exit_code == 0, result.stderr
+    with (out / "results.csv").open(newline="", encoding="utf-8") as file:
+        assert {(row["source"], row["target"]) for row in csv.DictReader(file)} == {("shop-v3", "shop-v3")}
+    made = invoke("attack", "fgsm", "--model", "python:naming_shop:shop", "--data", str(tmp_path / "data"),
+                  "--out", str(tmp_path / "one"), "--device", "cpu")  # fmt: skip
+    assert made.exit_code == 0, made.stderr
+    assert (out / "adv" / "fgsm" / "shop-v3").is_dir()
+    assert (tmp_path / "one" / "adv" / "fgsm" / "shop-v3").is_dir()

@@ -21,6 +21,11 @@ def test_a_network_behind_defences_is_the_same_however_it_is_named() -> None:
     x = torch.rand(2, 3, 18, 18)
     by_name = Networks(CPU, seed=3).target(f"{SMALL}+jpeg+resize-pad")
     [listed] = load_targets([SMALL], ["jpeg+resize-pad"], device=CPU, seed=3)
+    [whole] = load_targets([f"{SMALL}+jpeg"], ["resize-pad"], device=CPU, seed=3)
+    assert (whole.name, whole.defense) == (listed.name, listed.defense)
+    assert torch.equal(whole.net(x), listed.net(x))
+    attacked = Networks(CPU, seed=3).source(f"{SMALL}+jpeg+resize-pad")
+    assert torch.equal(attacked(x), listed.net(x))
     mine = behind(classifier(small_net(), "small"), ("jpeg", "resize-pad"), seed=3)
     assert by_name.name == listed.name == mine.name == "small+jpeg+resize-pad"
     assert identify(by_name) == identify(listed.net)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +79,22 @@ def test_a_images_plan_does_not_depend_on_the_batch() -> None:
         assert torch.equal(design(keys[:, 3:4]), design(keys)[:, 3:4])
 
 
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("more", [{}, {"tilt": 20.0, "blur": 3.0, "contrast": (0.5, 1.0)}], ids=["affine", "all"])
+def test_near_draws_show_the_image_as_it_is(design: str, more: dict[str, Any]) -> None:
+    x, keys = random_images(3, 3, 20, 26).double(), table(10, 3)
+    affine = SpreadAffine(scale=(0.5, 1.2), design=design, **more)  # type: ignore[arg-type]  # from a table
+    plan, others = replace(affine, near=0.2).plan(keys), [0, 1, 2, 3, 5, 6, 7, 8]
+    points = DESIGNS[design](keys[others], affine.dimensions)
+    for draw in (4, 9):
+        torch.testing.assert_close(plan(x, keys[draw]), x, rtol=0, atol=1e-4)
+    for place, draw in enumerate(others):
+        torch.testing.assert_close(plan(x, keys[draw]), affine.pose(x, points[place]), rtol=0, atol=1e-6)
+    alone = replace(affine, near=0.2).plan(keys[:, 1:2])
+    torch.testing.assert_close(alone(x[1:2], keys[3, 1:2]), plan(x, keys[3])[1:2], rtol=0, atol=1e-9)
+    torch.testing.assert_close(replace(affine, near=1.0).plan(keys)(x, keys[0]), x, rtol=0, atol=1e-4)
+
+
 def test_without_a_plan_it_is_the_plain_random_pose() -> None:
     x, keys = random_images(4), torch.arange(4)
     assert torch.equal(SpreadAffine()(x, keys), RandomAffine()(x, keys))
@@ -95,6 +113,8 @@ def test_parts_of_a_chain_are_planned_with_their_own_keys() -> None:
     [
         (lambda: SpreadAffine(design="sobol"), "design must be 'latin', 'lattice' or 'antithetic'"),  # type: ignore[arg-type]
         (lambda: SpreadAffine(scale=(0, 1)), "scale must be a pair, each a number above 0"),
+        (lambda: SpreadAffine(near=1.1), r"near must be a number in \[0, 1\]"),
+        (lambda: SpreadAffine(near=0.1, scale=(1.1, 1.5)), "near shows the image as it is, so scale must reach 1"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], object], message: str) -> None:

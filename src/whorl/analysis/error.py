@@ -25,7 +25,7 @@ from torch import Tensor
 from whorl.analysis.expectations import Bounds, Gram, bounds, gram
 from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, uniforms
 from whorl.attacks.loop import loss_terms
-from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.attacks.objectives import Goal, LossName
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator
 from whorl.estimators.polar_grids import on_grid
@@ -236,7 +236,7 @@ class _Gradient:
     """Gradients of the loss at transformed images, and the adjoint of the transform applied to them."""
 
     def __init__(self, model: Model, x: Tensor, y: Tensor, loss: LossName) -> None:
-        self.model, self.x, self.goal, self.loss = model, x, Goal.of(x, y, None), find_loss(loss)
+        self.model, self.x, self.goal, self.loss = model, x, Goal.of(x, y, None), loss
 
     def at(self, x: Tensor) -> Tensor:
         leaf = x.detach().clone().requires_grad_()

@@ -163,8 +163,8 @@ class Attack(Record, ABC):
         """
         with held_in_eval(model), torch.inference_mode(False), torch.enable_grad():
             checked = check_images(x)
-            goal = Goal.of(checked, y, target)
             check_device(model, checked)
+            goal = Goal.of(checked, y, target)
             check_ids(ids, len(checked))
             check_seed(seed)
             if not checked.numel():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,17 +17,18 @@ from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
 from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
+from whorl.models.backward import Backward, BackwardRule
 from whorl.models.classifier import Classifier
-from whorl.models.prepared.fold import folded
-from whorl.models.prepared.network import simple
+from whorl.models.prepared.fold import folded, simple
 from whorl.randomness import Ids, image_keys, substream
-from whorl.records import Count, Limits, NotNegative, Positive
+from whorl.records import Count, Limits, NotNegative, Part, Positive
 from whorl.transforms import InputTransform, plain
 
 # Ten steps of more overflow float32; the field tries up to 2.
 MOST_MOMENTUM = 100
 # Streams of an image's randomness: one for the start, then one for each step.
 _START = -1
+_UNCHANGED = Backward()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -37,10 +39,14 @@ class GradientAttack(Attack):
         eps: radius of the ball, in units of the [0, 1] range; one number, or one per image.
         steps: gradient steps.
         alpha: step size; None is pace·eps/steps, or eps for a single step.
-        pace: how many times eps all steps together reach, where ``alpha`` is None.
+        pace: how many times eps all steps together reach, where ``alpha`` is None; None is 10 + 100/steps: few steps
+            are larger strides.
+        cooling: the last step's size as a share of the first's; those between shrink by one factor each. ``alpha`` and
+            ``pace`` are about the first.
         norm: ``"linf"`` or ``"l2"``.
         loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
-        input: random transform of what the network sees, such as :class:`whorl.DiverseInput`.
+        input: random transform of what the network sees, such as :class:`whorl.DiverseInput`. One that plans its draws,
+            such as :class:`whorl.transforms.SpreadAffine`, is told of all of them at once.
         samples: draws of ``input`` whose gradients are averaged in each step.
         estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`; where it has
             ``at(step, steps)``, which gives the estimator of each step.
@@ -65,7 +71,8 @@ class GradientAttack(Attack):
     eps: Annotated[NotNegative | tuple[NotNegative, ...] | Tensor, "a number >= 0, or one for each image"] = 16 / 255
     steps: Count = 10
     alpha: Positive | None = None
-    pace: Positive = 5.0
+    pace: Positive | None = 5.0
+    cooling: Part = 1.0
     norm: NormName = "linf"
     loss: LossName | Loss = "ce"
     input: InputTransform = plain
@@ -94,7 +101,7 @@ class GradientAttack(Attack):
         random = self.random_start or self.input is not plain
         keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
         eps = self.radius(x)
-        alpha = eps * (1 if self.steps == 1 else self.pace / self.steps) if self.alpha is None else self.alpha
+        alpha = eps * self._stride if self.alpha is None else self.alpha
         start = x
         if self.random_start:
             norm = find_norm(self.norm)
@@ -119,6 +126,23 @@ class GradientAttack(Attack):
             return for_eps(self.estimator, self.eps)
         return self.estimator
 
+    @property
+    def _stride(self) -> float:
+        """Size of the first step as a share of eps."""
+        if self.steps == 1:
+            return 1.0
+        pace = 10 + 100 / self.steps if self.pace is None else self.pace
+        return pace / self.steps
+
+    @property
+    def source_backward(self) -> BackwardRule:
+        """How the source's backward pass is changed while it is attacked."""
+        return _UNCHANGED
+
+    def changed(self, model: Model, x: Tensor) -> AbstractContextManager[Model]:  # noqa: ARG002 - others need the images
+        """A source with that change: the model itself where there is none."""
+        return nullcontext(model)
+
     def radius(self, x: Tensor) -> Tensor:
         """Eps for a batch, (B or 1, 1, 1, 1), in its dtype and on its device."""
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:
@@ -127,17 +151,18 @@ class GradientAttack(Attack):
         return eps.reshape(-1, 1, 1, 1)
 
     def _run(self, model: Model, batch: UnderAttack, on_step: OnStep | None) -> Made:
-        if on_step is not None:
-            return run(self, model, batch, on_step=on_step)
-        if self.fast is not False and batch.x.is_cuda:
+        if on_step is None and self.fast is not False and batch.x.is_cuda:
             from whorl.attacks.recorded import run_fast  # CUDA graphs, which a CPU does without
 
             return run_fast(self, model, batch)
-        # Folding takes about what a gradient takes, so a single one is sooner had without.
-        several = self.steps * self.samples > 1
-        if self.fast is not False and several and isinstance(model, Classifier) and simple(model):
-            model = folded(model)
-        return step_by_step(self, model, batch)
+        with self.changed(model, batch.x) as source:
+            if on_step is not None:
+                return run(self, source, batch, on_step=on_step)
+            # Folding takes about what a gradient takes, so a single one is sooner had without.
+            several = self.steps * self.samples > 1
+            if self.fast is not False and several and isinstance(source, Classifier) and simple(source):
+                source = folded(source)
+            return step_by_step(self, source, batch)
 
 
 @dataclass(frozen=True, repr=False)

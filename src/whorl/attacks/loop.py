@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Model, forward, network_dtype
-from whorl.attacks.objectives import Goal, Loss, find_loss
+from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
 from whorl.progress import WORK, count_work
 from whorl.randomness import substream
-from whorl.transforms import InputTransform, plain
+from whorl.transforms import InputTransform, Planned, plain
 
 if TYPE_CHECKING:
     from whorl.attacks.gradient import GradientAttack
@@ -84,7 +84,7 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
         batch: not empty.
         on_step: called after each step.
     """
-    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch.x, batch.eps, batch.alpha)
+    gradient, step = sampled_gradient(attack, model, batch), take_steps(attack, batch.x, batch.eps, batch.alpha)
     state, work = step.start(batch.start), WORK.get()
     for index in range(attack.steps):
         g, logits = gradient(state.adv, batch.keys, index)
@@ -106,7 +106,7 @@ def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) 
 
     It then leaves the batch, and the others go on without it. The arguments are those of :func:`run`.
     """
-    gradient, step = sampled_gradient(attack, model, batch.goal), take_steps(attack, batch.x, batch.eps, batch.alpha)
+    gradient, step = sampled_gradient(attack, model, batch), take_steps(attack, batch.x, batch.eps, batch.alpha)
     state, keys = step.start(batch.start), batch.keys
     images = batch.start.clone()
     finite = torch.ones_like(batch.goal.labels, dtype=torch.bool)
@@ -141,12 +141,24 @@ def take_steps(attack: GradientAttack, x: Tensor, eps: Tensor, alpha: Tensor | f
         momentum=attack.momentum,
         norm=attack.norm,
         optimizer=attack.optimizer,
+        cooling=attack.cooling,
     )
 
 
-def sampled_gradient(attack: GradientAttack, model: Model, goal: Goal) -> SampledGradient:
-    """The gradient that an attack follows."""
-    return SampledGradient(model, goal, find_loss(attack.loss), attack.input, attack.samples, attack.chunk)
+def sampled_gradient(attack: GradientAttack, model: Model, batch: UnderAttack) -> SampledGradient:
+    """The gradient that an attack follows on a batch."""
+    transform = planned_input(attack, batch.keys)
+    return SampledGradient(model, batch.goal, attack.loss, transform, attack.samples, attack.chunk)
+
+
+def planned_input(attack: GradientAttack, keys: Tensor) -> InputTransform:
+    """An attack's input transform, told of all the draws that are coming for images of these keys, (B,)."""
+    if not isinstance(attack.input, Planned):
+        return attack.input
+    # The keys that the loop will hand over: of the image, then the step, then the draw.
+    steps = torch.arange(attack.steps, device=keys.device)[:, None, None]
+    draws = torch.arange(attack.samples, device=keys.device)[None, :, None]
+    return attack.input.plan(substream(keys[None, None, :], steps, draws).flatten(0, 1))
 
 
 class SampledGradient:
@@ -164,7 +176,7 @@ class SampledGradient:
         self,
         model: Model,
         goal: Goal,
-        loss: Loss,
+        loss: LossName | Loss,
         transform: InputTransform,
         samples: int,
         chunk: int | None,

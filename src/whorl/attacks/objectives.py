@@ -115,9 +115,9 @@ class Goal:
         if self.highest >= logits.shape[1]:
             raise WhorlError(f"labels must lie in [0, {logits.shape[1] - 1}], the model's classes; got {self.highest}.")
 
-    def objective(self, logits: Tensor, loss: Loss) -> Tensor:
+    def objective(self, logits: Tensor, loss: LossName | Loss) -> Tensor:
         """What the attack raises, per image: the loss of the labels to leave, or minus that of the target."""
-        value = loss(logits, self.labels)
+        value = find_loss(loss)(logits, self.labels)
         return -value if self.targeted else value
 
     def reached(self, logits: Tensor) -> Tensor:

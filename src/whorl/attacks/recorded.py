@@ -6,6 +6,7 @@ What cannot be recorded goes step by step on a prepared network, and what cannot
 from __future__ import annotations
 
 import gc
+from functools import lru_cache
 from weakref import WeakValueDictionary
 
 import torch
@@ -13,15 +14,16 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Model
 from whorl.attacks.gradient import GradientAttack
-from whorl.attacks.loop import Made, SampledGradient, UnderAttack, step_by_step, take_steps
-from whorl.attacks.objectives import Goal, find_loss
+from whorl.attacks.loop import Made, SampledGradient, UnderAttack, planned_input, step_by_step, take_steps
+from whorl.attacks.objectives import Goal
 from whorl.attacks.step import State
 from whorl.attacks.step_gpu import move_in_place
-from whorl.estimators import at_step
+from whorl.estimators import Chain, Estimator, at_step, following
 from whorl.models.prepared.graph import Recorded, searching, turns
 from whorl.models.prepared.network import Kept, forget, prepared
 from whorl.progress import count_work
-from whorl.transforms import DiverseInput
+from whorl.transforms import Planned
+from whorl.transforms.spread import taken
 
 # All graphs of a device share the memory of a step, and all loops of one shape their buffers, so more of them cost
 # little: what a graph itself takes, some megabytes.
@@ -63,8 +65,8 @@ def buffers_for(like: Tensor) -> Buffers:
 class BufferedStep:
     """One step of an attack; everything it needs and changes is in buffers.
 
-    Calling it does all of it. Where the estimator changes from step to step it only finds the gradient, and
-    :meth:`finish`, which is not recorded, does the rest.
+    Calling it does all of it. Where the estimator changes from step to step, and cannot read the step from where it
+    lies, it only finds the gradient, and :meth:`finish`, which is not recorded, does the rest.
 
     Args:
         attack: its settings.
@@ -79,18 +81,27 @@ class BufferedStep:
         goal = Goal(buffers.labels, targeted, 0)
         chunk = attack.chunk or max(1, _IMAGES_PER_PASS // len(buffers.x))
         # In the network's bfloat16 the transform's matrix products run on tensor cores, and the gradient stays short.
-        narrow = torch.bfloat16 if buffers.x.is_cuda and isinstance(attack.input, DiverseInput) else None
-        self.gradient = SampledGradient(
-            network, goal, find_loss(attack.loss), attack.input, attack.samples, chunk, narrow=narrow
-        )
+        narrow = torch.bfloat16 if buffers.x.is_cuda and getattr(attack.input, "short", False) else None
+        # It stays where it is, and takes over the plans of other batches.
+        self.plan = planned_input(attack, buffers.keys)
+        self.gradient = SampledGradient(network, goal, attack.loss, self.plan, attack.samples, chunk, narrow=narrow)
         self.step = take_steps(attack, buffers.x, buffers.eps, buffers.alpha)
-        self.changes = at_step(self.step.estimator, 0, 1) is not self.step.estimator
+        # A loop is found again by the parts that it holds.
+        self.estimator = self.step.estimator
+        whole = following(self.estimator, buffers.step, attack.steps, buffers.x)
+        self.changes = whole is None
+        self.step.estimator = whole or self.estimator
         self.found: Tensor | None = None
+
+    def replan(self) -> None:
+        """Plan the draws of the images that are in the buffers now."""
+        taken(self.plan, planned_input(self.attack, self.buffers.keys))
 
     def __call__(self) -> None:
         """Take it, or its first part."""
         at = self.buffers
-        g, _ = self.gradient(at.adv, at.keys, at.step)
+        g, logits = self.gradient(at.adv, at.keys, at.step)
+        at.finite &= logits.isfinite().all(1)
         if not self.changes:
             self._move(self.step.estimate(g, 0))
             return
@@ -106,7 +117,9 @@ class BufferedStep:
 
     def _move(self, g: Tensor) -> None:
         at = self.buffers
-        size = move_in_place(self.step, State(at.adv, at.velocity, at.finite), g)
+        alpha = self.step.size(at.step)
+        assert isinstance(alpha, Tensor)  # noqa: S101 - that of the buffers, cooled
+        size = move_in_place(self.step, State(at.adv, at.velocity, at.finite), g, alpha)
         at.finite &= size.isfinite()
         at.step += 1
 
@@ -179,13 +192,28 @@ class Loop:
         to.velocity.zero_()
         to.step.zero_()
         to.finite.fill_(True)
+        self.step.replan()
 
 
 def recordable(attack: GradientAttack) -> bool:
     """Whether an attack's step is the same operations every time, whatever came out of the last one."""
     # A part says of itself that it is a function of tensors alone: recording it then stands for calling it each time.
     pure = all(getattr(part, "pure", False) for part in (attack.estimator, attack.input))
-    return pure and attack.optimizer == "sign" and not attack.early_stop
+    if not pure or attack.optimizer != "sign" or attack.early_stop:
+        return False
+    return not isinstance(attack.input, Planned) or _plans_purely(attack.input)
+
+
+@lru_cache(maxsize=64)
+def _plans_purely(transform: Planned) -> bool:
+    """Whether what a transform plans is a function of tensors alone too."""
+    return bool(getattr(transform.plan(torch.zeros(2, 1, dtype=torch.int64)), "pure", False))
+
+
+def _fixed_steps(attack: GradientAttack) -> int | None:
+    """The number of steps, where that is part of what is recorded."""
+    changes = at_step(attack.bound_estimator, 0, 1) is not attack.bound_estimator
+    return attack.steps if changes or attack.cooling != 1 or isinstance(attack.input, Planned) else None
 
 
 def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -> Loop:
@@ -194,8 +222,10 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
     size = roomy(len(x))
     # By identity where equality is not enough: an estimator does not compare its own weights. The loop holds the
     # attack, and so its parts, for as long as it is kept.
-    parts = (id(attack.bound_estimator), id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
-    key = (*parts, attack.chunk, attack.fast, targeted, size, tuple(x.shape[1:]), x.dtype, x.device)
+    estimator = _identity(attack.bound_estimator)
+    parts = (estimator, id(attack.input), attack.loss, attack.norm, attack.momentum, attack.samples)
+    settings = (attack.chunk, attack.fast, attack.cooling, _fixed_steps(attack), targeted)
+    key = (*parts, *settings, size, tuple(x.shape[1:]), x.dtype, x.device)
     with turns(x.device).lock:
         if key not in kept.loops:
             while len(kept.loops) >= _MOST_LOOPS:
@@ -205,6 +235,11 @@ def loop_for(attack: GradientAttack, kept: Kept, x: Tensor, *, targeted: bool) -
         kept.loops.move_to_end(key)
         loop: Loop = kept.loops[key]
         return loop
+
+
+def _identity(estimator: Estimator) -> object:
+    """What two estimators share only where they are the same: a chain is made anew for each ε, of the same parts."""
+    return tuple(map(_identity, estimator.parts)) if isinstance(estimator, Chain) else id(estimator)
 
 
 def roomy(count: int) -> int:
@@ -253,9 +288,10 @@ def run_fast(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
 
 
 def _run(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
-    kept = prepared(model) if batch.x.dtype == torch.float32 else None
+    kept = prepared(model, attack.source_backward) if batch.x.dtype == torch.float32 else None
     if kept is None or kept.network is None:
-        return step_by_step(attack, model, batch)
+        with attack.changed(model, batch.x) as source:
+            return step_by_step(attack, source, batch)
     if not recordable(attack):
         return step_by_step(attack, kept.network, batch)
     return _replay(attack, kept, batch)

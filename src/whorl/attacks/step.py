@@ -38,6 +38,7 @@ class Step:
         momentum: decay μ of m ← μ·m + g / mean|g|; 0 is none.
         norm: of the ball.
         optimizer: ``"sign"`` takes the norm's steepest step, ``"adam"`` Adam's.
+        cooling: the last step's size as a share of the first's, ``alpha``.
 
     >>> x = torch.full((1, 1, 1, 2), 0.5)
     >>> step = Step(x, torch.full((1, 1, 1, 1), 0.25), 0.125, steps=2, momentum=1.0)
@@ -57,8 +58,11 @@ class Step:
         momentum: float = 0.0,
         norm: NormName = "linf",
         optimizer: Optimizer = "sign",
+        cooling: float = 1.0,
     ) -> None:
         self.x, self.eps, self.alpha, self.steps = x, eps, alpha, steps
+        sizes = [cooling ** (index / max(1, steps - 1)) for index in range(steps)]
+        self.sizes = None if cooling == 1 else torch.tensor(sizes, dtype=x.dtype, device=x.device)
         self.estimator, self.momentum, self.norm = estimator, momentum, find_norm(norm)
         self.adam = Adam() if optimizer == "adam" else None
         self.update = self.adam or self.norm.steepest
@@ -74,7 +78,7 @@ class Step:
         finite = state.finite & largest(gradient).isfinite()
         if estimated is not gradient:
             finite &= largest(estimated).isfinite()
-        return self.move(state._replace(finite=finite), estimated)
+        return self.move(state._replace(finite=finite), estimated, self.size(index))
 
     def estimate(self, gradient: Tensor, index: int) -> Tensor:
         """The first part: what the estimator makes of the gradient in step ``index``."""
@@ -82,12 +86,21 @@ class Step:
             return gradient
         return estimated_by(at_step(self.estimator, index, self.steps), gradient)
 
-    def move(self, state: State, g: Tensor) -> State:
-        """The rest, along an estimated gradient."""
+    def size(self, index: int | Tensor) -> Tensor | float:
+        """How large step ``index`` is, a number or (): one for all images, or (B, 1, 1, 1)."""
+        if self.sizes is None:
+            return self.alpha
+        if isinstance(index, int):
+            return self.alpha * self.sizes[index]
+        # A recording's warm-ups go on beyond the last step.
+        return self.alpha * self.sizes.index_select(0, index[None].clamp(max=self.steps - 1))
+
+    def move(self, state: State, g: Tensor, alpha: Tensor | float) -> State:
+        """The rest, along an estimated gradient, by a step of some size."""
         velocity = state.velocity
         if self.momentum:
             g = velocity = self.momentum * velocity + g / mean_size(g)
-        return State(self.project(state.adv + self.alpha * self.update(g)), velocity, state.finite)
+        return State(self.project(state.adv + alpha * self.update(g)), velocity, state.finite)
 
     def keep(self, state: State, which: Tensor) -> State:
         """Go on with some of the images, by a (B,) mask; gives their state."""

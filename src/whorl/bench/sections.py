@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 import whorl
 from whorl.bench.clock import Timing, metadata, significant, take_turns
+from whorl.bench.compiled import GRADIENT, gradient_calls, replayed_gradient
 from whorl.bench.peers import EPS, TimedCall, Workload, peer_calls, reason, toolbox_eot
 from whorl.errors import WhorlError, unknown_name
-from whorl.models.prepared.graph import Recorded, turns
-from whorl.models.prepared.network import prepared
 from whorl.progress import Progress, silent
 from whorl.transforms import RandomAffine
 
@@ -61,8 +60,11 @@ class BenchSize:
         return self.network.rpartition(":")[2]
 
 
-SECTIONS = ("attacks", "eot", "estimator")
-ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim", "ri-dim")
+# What is compiled takes minutes before its first call is over: by name alone.
+SECTIONS = ("attacks", "eot", "estimator", "compiled")
+DEFAULT_SECTIONS = SECTIONS[:3]
+ATTACKS = tuple(whorl.attack_names(kind="gradient"))
+DEFAULT_ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-dim", "ri-dim", "ram", "ai-ram", "ai-best")
 _CPU = BenchSize(
     network="torchvision:resnet18", side=224, batch=8, steps=10, eot_batch=1, eot_steps=1, draws=10, repeats=3
 )
@@ -110,8 +112,8 @@ def bench(
     device: torch.device,
     size: BenchSize | None = None,
     *,
-    sections: Sequence[str] = SECTIONS,
-    attacks: Sequence[str] = ATTACKS,
+    sections: Sequence[str] = DEFAULT_SECTIONS,
+    attacks: Sequence[str] = DEFAULT_ATTACKS,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Measure.
@@ -143,6 +145,7 @@ def bench(
         "attacks": lambda: _attacks(work, size, calls, attacks, progress),
         "eot": lambda: _eot(work, size, progress),
         "estimator": lambda: _estimator(work, size, progress),
+        "compiled": lambda: _compiled(work, size, progress),
     }
     made = []
     for name in sections:
@@ -207,10 +210,15 @@ def _named(call: TimedCall) -> bool:
 
 
 def _ours(name: str, work: Workload, **settings: Any) -> TimedCall:
-    if name != "fgsm":
+    note = ""
+    if name == "eot" and not settings:  # as many gradients as the others
+        settings, note = {"steps": 1, "samples": work.steps}, f"one step of {work.steps} draws"
+    elif name == "ai-best":
+        settings = {"steps": work.steps, **settings}  # its step size falls from step to step
+    elif not name.endswith("fgsm"):
         settings = {"steps": work.steps, "alpha": work.alpha, **settings}
     attack = whorl.attack(name, eps=EPS, **{"fast": None, **settings})
-    return TimedCall(attack=name, library=OURS, name=name, run=lambda: attack(work.model, work.x, work.y))
+    return TimedCall(attack=name, library=OURS, name=name, run=lambda: attack(work.model, work.x, work.y), note=note)
 
 
 def _given_bf16(work: Workload) -> list[TimedCall]:
@@ -239,22 +247,22 @@ def _eot(work: Workload, size: BenchSize, progress: Progress) -> _Section:
 
 
 def _one_by_one(work: Workload) -> TimedCall:
-    """The loop that one writes first: a draw for the batch, its gradient, the next draw."""
+    return TimedCall(attack="eot", library="plain torch", name="draw by draw", run=lambda: draw_by_draw(work))
 
-    def run() -> Tensor:
-        transform = RandomAffine()
-        adv, low, high = work.x.clone(), (work.x - EPS).clamp(0, 1), (work.x + EPS).clamp(0, 1)
-        for step in range(work.steps):
-            total = torch.zeros_like(adv)
-            for draw in range(work.draws):
-                leaf = adv.detach().requires_grad_()
-                keys = torch.arange(len(adv), device=adv.device) + len(adv) * (draw + work.draws * step)
-                loss = F.cross_entropy(work.model(transform(leaf, keys)), work.y, reduction="sum")
-                total += torch.autograd.grad(loss, leaf)[0]
-            adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
-        return adv
 
-    return TimedCall(attack="eot", library="plain torch", name="draw by draw", run=run)
+def draw_by_draw(work: Workload) -> Tensor:
+    """Expectation over transformations as one writes it first: a draw for the batch, its gradient, the next draw."""
+    transform = RandomAffine()
+    adv, low, high = work.x.clone(), (work.x - EPS).clamp(0, 1), (work.x + EPS).clamp(0, 1)
+    for step in range(work.steps):
+        total = torch.zeros_like(adv)
+        for draw in range(work.draws):
+            leaf = adv.detach().requires_grad_()
+            keys = torch.arange(len(adv), device=adv.device) + len(adv) * (draw + work.draws * step)
+            loss = F.cross_entropy(work.model(transform(leaf, keys)), work.y, reduction="sum")
+            total += torch.autograd.grad(loss, leaf)[0]
+        adv = torch.clamp(adv + work.alpha * total.sign(), low, high)
+    return adv
 
 
 def _estimator(work: Workload, size: BenchSize, progress: Progress) -> _Section:
@@ -295,28 +303,11 @@ def _estimator(work: Workload, size: BenchSize, progress: Progress) -> _Section:
     return title, rows, failed | lacking
 
 
-def replayed_gradient(work: Workload) -> Callable[[], None]:
-    """The gradient alone of what an attack's loop replays."""
-    kept = prepared(work.model)
-    if kept is None or kept.network is None:
-        raise WhorlError(
-            "the fast loop needs a network that can be prepared; this one cannot. It is attacked as it is."
-        )
-    network, made = kept.network, torch.empty_like(work.x)
-
-    def gradient() -> None:
-        leaf = work.x.detach().requires_grad_()
-        made.copy_(torch.autograd.grad(F.cross_entropy(network(leaf), work.y, reduction="sum"), leaf)[0])
-
-    device = work.x.device
-    with turns(device).taken():
-        recorded = Recorded(gradient, device, shared=True)
-
-    def replay() -> None:
-        with turns(device).taken():
-            recorded()
-
-    return replay
+def _compiled(work: Workload, size: BenchSize, progress: Progress) -> _Section:
+    title = f"{GRADIENT} of {size.name}, {'×'.join(map(str, work.x.shape))}"
+    if not work.x.is_cuda:
+        return title, [], {"compiled": "what attacks replay is recorded on a GPU alone"}
+    return _timed(title, gradient_calls(work, OURS), work.x.device, size.repeats, progress, queued=True)
 
 
 def _timed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import MutableMapping
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb, format_exception
@@ -34,6 +35,27 @@ _WORDS = {
 }
 
 
+# Of libgomp, which torch ships on Linux: turns of a loop, some microseconds, before a thread that waits sleeps.
+_SPINNING = ("GOMP_SPINCOUNT", "1000")
+_WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+
+def yield_soon(environment: MutableMapping[str, str]) -> None:
+    """Let threads that wait for each other give their core away soon, unless somebody has decided that already.
+
+    OpenMP lets them spin for milliseconds. Beside another busy process each spins while the one that it waits for has
+    no core, and seconds become minutes. It is read when torch is loaded, so this comes before.
+
+    >>> mine = {"OMP_WAIT_POLICY": "ACTIVE"}
+    >>> yield_soon(mine)
+    >>> mine
+    {'OMP_WAIT_POLICY': 'ACTIVE'}
+    """
+    if not any(name in environment for name in _WAITING):
+        name, count = _SPINNING
+        environment[name] = count
+
+
 class Commands(TyperGroup):
     """All commands, with one way to fail: a line on stderr and an exit code, not a traceback.
 
@@ -53,6 +75,7 @@ class Commands(TyperGroup):
         """The command that is about to run, or to be completed."""
         name = args[0] if args else ""
         if name in COMMANDS and name not in self.registered:
+            yield_soon(os.environ)
             import_module(module_of(name))
             made = typer.main.get_command(app)
             assert isinstance(made, Commands)  # noqa: S101 - tells mypy what the application is made of

@@ -29,6 +29,8 @@ Example: whorl attack pgd --model resnet18,mobilenet_v2 --data photos/ --size 22
 
 Example: whorl attack torchattacks:VMIFGSM --estimator ai --model resnet18 --out runs/theirs
 
+Example: whorl attack transferattack:OPS --transferattack clones/TransferAttack --model resnet18 --out runs/ops
+
 Example: whorl attack mim --alpha 2/255 --momentum 0.9 --set random_start=true --model resnet18 --out runs/mine
 
 Example: whorl attack ai-dim --estimator ai:reference --model resnet18 --out runs/paper
@@ -91,6 +93,14 @@ def attack(
     samples: Annotated[
         int | None, typer.Option(help="Draws per step: queries of a black-box attack, or of EOT.")
     ] = None,
+    transferattack: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a git clone of TransferAttack, for transferattack:NAME; by default that of the "
+            "environment variable WHORL_TRANSFERATTACK. Its code is run.",
+            show_default=False,
+        ),
+    ] = None,
     more: Annotated[
         list[str] | None,
         typer.Option("--set", help="NAME=VALUE, any other setting of the attack, such as random_start=true."),
@@ -117,7 +127,10 @@ def attack(
     bound = None if eps is None else parse_eps(eps, norm="l2" if decision else norm or "linf")
     given: dict[str, Any] = {"eps": bound, "steps": steps, "norm": norm, "budget": budget, "samples": samples}
     given |= read_settings({} if alpha is None else {"alpha": alpha}) | {"momentum": momentum, "loss": loss}
-    given["estimator"] = None if estimator is None else find_estimator(estimator)
+    given |= {
+        "estimator": None if estimator is None else find_estimator(estimator),
+        "path": _clone(name, transferattack),
+    }
     settings = _with_more({key: value for key, value in given.items() if value is not None}, more or ())
     images = runs.Data.of(folder=data, limit=limit, size=size, skip_bad=skip_bad)
     shared: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "overwrite": overwrite, "command": typed(ctx)}
@@ -144,6 +157,13 @@ def attack(
         shared |= {"target": target_class, "progress": progress}
         done = runs.craft(name, source, images, out, settings=settings, **shared)
     return _show(done)
+
+
+def _clone(name: str, folder: Path | None) -> str | None:
+    """Folder of TransferAttack, where one of its attacks is meant."""
+    if folder is not None and not name.lower().startswith("transferattack:"):
+        raise WhorlError(f"--transferattack is for attacks of that library, as in transferattack:OPS; got {name}.")
+    return None if folder is None else str(folder)
 
 
 def _with_more(settings: dict[str, Any], more: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from whorl.bench.sections import ATTACKS, OURS, SECTIONS, bench, size_for
+from whorl.bench.sections import ATTACKS, DEFAULT_ATTACKS, DEFAULT_SECTIONS, OURS, SECTIONS, bench, size_for
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, split_names
@@ -20,6 +20,8 @@ _EXAMPLES = """
 Example: whorl bench
 
 Example: whorl bench --network timm:efficientnet_lite0 --side 224 --batch 256 --sections attacks --attacks ai-dim
+
+Example: whorl bench --attacks all --sections attacks,compiled --out bench.json
 
 Example: whorl bench --device cpu --quick --json
 """
@@ -34,10 +36,16 @@ def bench_command(
     ] = None,
     side: Annotated[int | None, typer.Option(help="Side of the images; 299 on a GPU, 224 on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images; 64 on a GPU, 8 on a CPU.")] = None,
-    sections: Annotated[str, typer.Option(help="What to measure, joined by commas.")] = ",".join(SECTIONS),
-    attacks: Annotated[str, typer.Option(help="Of ours, in the first section; rivals come with them.")] = ",".join(
-        ATTACKS
-    ),
+    sections: Annotated[
+        str,
+        typer.Option(
+            help=f"What to measure, of {', '.join(SECTIONS)}; the last beside torch.compile, which takes minutes."
+        ),
+    ] = ",".join(DEFAULT_SECTIONS),
+    attacks: Annotated[
+        str,
+        typer.Option(help="Of ours, in the first section; rivals come with them. all: every gradient attack."),
+    ] = ",".join(DEFAULT_ATTACKS),
     repeats: Annotated[int | None, typer.Option(help="Rounds that count; 20 on a GPU and 3 on a CPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,
     as_json: AsJson = False,
@@ -56,7 +64,7 @@ def bench_command(
             where,
             size,
             sections=split_names(sections),
-            attacks=split_names(attacks),
+            attacks=ATTACKS if attacks == "all" else split_names(attacks),
             progress=progress,
         )
     if as_json:

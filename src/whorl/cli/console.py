@@ -179,7 +179,7 @@ def show_rates(done: Done) -> None:
 
     declared, console = done.declaration, output()
     for source in dict.fromkeys(source for _, source in declared.versions()):
-        targets = [f"{name} (white-box)" if name in source.split("+") else name for name in declared.targets]
+        targets = [f"{name} (white-box)" if name in (source, *source.split("+")) else name for name in declared.targets]
         shown, found = table("attack", *targets, numbers=True), done.outcomes(source)
         for name in found.attacks:
             shown.add_row(name, *(_rate(found, name, target) for target in declared.targets))

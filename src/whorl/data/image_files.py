@@ -73,7 +73,7 @@ def save_image(path: str | Path, x: Tensor) -> None:
 
     Args:
         path: where to write; ends in ``.png``. Missing folders are made, an existing file is replaced.
-        x: (3, H, W), floating, in [0, 1].
+        x: (3, H, W), floating in [0, 1], or the levels themselves as uint8.
 
     Raises:
         WhorlError: the path is no PNG's or cannot be written to, or ``x`` is not such an image.
@@ -89,16 +89,24 @@ def save_image(path: str | Path, x: Tensor) -> None:
         raise WhorlError(
             f"expected a path that ends in .png, got {str(path)!r}. Other formats would change the pixels."
         )
-    if x.ndim != 3 or x.shape[0] != 3 or x.numel() == 0 or not x.is_floating_point():
+    if x.ndim != 3 or x.shape[0] != 3 or x.numel() == 0 or not (x.is_floating_point() or x.dtype == torch.uint8):
         raise WhorlError(f"expected one floating (3, H, W) image, got {x.dtype} of shape {tuple(x.shape)}.")
-    levels = x.detach().to("cpu", torch.float32) * 255
+    pixels = _levels(x.detach().cpu()).permute(1, 2, 0).contiguous().numpy()
+    with writing(path), atomic_write(path) as file:
+        # What an attack adds repeats nowhere: to look for repeats takes most of the time, and files are as large.
+        Image.fromarray(pixels).save(file, format="PNG", compress_type=zlib.Z_RLE)
+
+
+def _levels(x: Tensor) -> Tensor:
+    """Round an image to 8 bits, unless it is."""
+    if x.dtype == torch.uint8:
+        return x
+    levels = x.float() * 255
     low, high = levels.min().item(), levels.max().item()
     # Half a level may come from arithmetic; NaN fails the comparison too.
     if not (low >= -0.5 and high <= 255.5):
         raise out_of_range(low / 255, high / 255)
-    pixels = levels.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    with writing(path), atomic_write(path) as file:
-        Image.fromarray(pixels).save(file, format="PNG")
+    return levels.round().clamp(0, 255).to(torch.uint8)
 
 
 def decode(

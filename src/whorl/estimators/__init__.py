@@ -1,21 +1,18 @@
 """Gradient to invariant gradient: what makes any gradient attack hold under rotation, scaling and translation."""
 
+from whorl.estimators.chain import Chain
 from whorl.estimators.invariant import (
     ESTIMATORS,
     TI_SIGMA,
     AffineInvariant,
-    Chain,
     Estimated,
-    Estimator,
     Identity,
     RotationInvariant,
     TranslationInvariant,
-    as_estimator,
-    at_step,
-    for_eps,
     identity,
 )
 from whorl.estimators.polar_grids import PolarGridInvariant
+from whorl.estimators.steps import Estimator, as_estimator, at_step, following, for_eps
 from whorl.estimators.values import CompressedGradient, SharedChannels
 
 __all__ = [
@@ -33,6 +30,7 @@ __all__ = [
     "TranslationInvariant",
     "as_estimator",
     "at_step",
+    "following",
     "for_eps",
     "identity",
 ]

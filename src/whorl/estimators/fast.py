@@ -54,7 +54,7 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     if whole or not fits(gradient, max(gradient.shape[-2:]) if polar_kernel else 0):
         return None
     short = trimmed if torch.compiler.is_compiling() else _trimmed_before
-    least = _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
+    least = _unfelt(gradient)
     rows, columns = short(still.rows, least), short(still.columns, least)
     radii = short(polar_kernel.rows, least) if polar_kernel else ()
     angles = short(polar_kernel.columns, least) if polar_kernel else ()
@@ -71,6 +71,10 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     from whorl.estimators.cpu import estimate_on_cpu
 
     return estimate_on_cpu(gradient, rows, columns, radii, angles)
+
+
+def _unfelt(gradient: Tensor) -> float:
+    return _UNFELT_IN_BFLOAT16 if gradient.dtype == torch.bfloat16 else _UNFELT
 
 
 def trimmed(weights: Weights, share: float = _UNFELT) -> Weights:
@@ -149,10 +153,35 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
     if on_gpu(gradient):
         if not fused():
             return None
-        from whorl.estimators.gpu import rotations_on_gpu
+        from whorl.estimators.rotations_gpu import rotations_on_gpu
 
-        return rotations_on_gpu(gradient, sigma, angles)
+        return rotations_on_gpu(gradient, sigma, angles, _unfelt(gradient))
     return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
+
+
+def average_rotations_by_step(gradient: Tensor, sigmas: tuple[float, ...], step: Tensor, angles: int) -> Tensor:
+    """Do what :func:`average_rotations` does with one of several ``sigmas``, on a GPU that reads which.
+
+    Args:
+        gradient: (B, C, H, W), such that :func:`rotates_by_step`.
+        sigmas: standard deviations in cells, of every step.
+        step: () int64 on the gradient's device.
+        angles: cells around the circle.
+    """
+    from whorl.estimators.rotations_gpu import curves_of, rotations_of_step
+
+    curves = curves_of(sigmas, angles, _unfelt(gradient), gradient.device)
+    assert curves is not None  # noqa: S101 - the caller has looked
+    return rotations_of_step(gradient, curves, step, angles)
+
+
+def rotates_by_step(gradient: Tensor, sigmas: tuple[float, ...], angles: int) -> bool:
+    """Whether gradients of such a size and device can be averaged by kernels that read the step."""
+    if not (on_gpu(gradient) and fused() and fits(gradient, angles)):
+        return False
+    from whorl.estimators.rotations_gpu import curves_of
+
+    return curves_of(sigmas, angles, _UNFELT, gradient.device) is not None  # what float32 takes, the others take too
 
 
 def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:

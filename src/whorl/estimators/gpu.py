@@ -92,54 +92,14 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
     return _estimate(gradient, rows, columns, radii, angles)
 
 
-def rotations_on_gpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
-    """Do what :func:`whorl.estimators.fast.average_rotations` says.
-
-    The sum around the circle is a product with a matrix, which is what a GPU is best at.
-
-    Args:
-        gradient: (B, C, H, W), float32, bfloat16 or float16; at most 2²² cells of the polar grid.
-        sigma: standard deviation of the bell curve, in cells around the circle.
-        angles: cells around the circle.
-
-    Returns:
-        (B, C, H, W), dtype of ``gradient``, contiguous.
-    """
-    from whorl.estimators import gpu_kernels as kernels
-
-    x = gradient.contiguous()
-    how = _layout(x, angles)
-    with _device_of(x), torch.autocast(x.device.type, enabled=False), torch.no_grad():
-        # In one launch, and every time: a cache would have to outlive the graphs that read from it.
-        matrix = torch.empty(angles, angles, dtype=how.dtype, device=x.device)
-        rounds = math.ceil(6 * sigma / angles)
-        kernels.fill_turns[(angles,)](
-            matrix, 0.5 / sigma**2, 1 / _whole_bell(sigma), rounds, angles, _power_of_two(angles), num_warps=4
-        )
-        polar = _blur_around(_blur_image(x, how, (1.0,), (1.0,)), how, (1.0,))
-        rotated = torch.matmul(matrix, polar.view(how.groups, how.angles, how.n * how.lanes))
-        return _leave_polar(rotated, how, (1.0,), torch.empty_like(x))
-
-
 def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
     x = gradient.contiguous()
-    how = _layout(x, max(x.shape[-2:]))
-    with _device_of(x):
+    how = layout_of(x, max(x.shape[-2:]))
+    with device_of(x):
         if not radii:
             return _blur_alone(x, how, rows, columns)
-        polar = _blur_around(_blur_image(x, how, rows, columns), how, angles)
-        return _leave_polar(polar, how, radii, torch.empty_like(x))
-
-
-def _whole_bell(sigma: float) -> float:
-    """Sum exp(-k²/2σ²) over all whole numbers k.
-
-    >>> round(_whole_bell(0.4), 6), round(_whole_bell(2.0), 6)
-    (1.087881, 5.013257)
-    """
-    if sigma >= 1:  # Poisson's summation: what is left out is below 1e-8
-        return sigma * math.sqrt(2 * math.pi) * (1 + 2 * math.exp(-2 * (math.pi * sigma) ** 2))
-    return 1 + 2 * sum(math.exp(-(k**2) / (2 * sigma**2)) for k in range(1, 10))
+        polar = blur_around(blur_image(x, how, rows, columns), how, angles)
+        return leave_polar(polar, how, radii, torch.empty_like(x))
 
 
 class PlaneLayout(NamedTuple):
@@ -161,7 +121,8 @@ class PlaneLayout(NamedTuple):
         return torch.empty(self.groups * pixels * self.lanes, dtype=self.dtype, device=self.device)
 
 
-def _layout(x: Tensor, angles: int) -> PlaneLayout:
+def layout_of(x: Tensor, angles: int) -> PlaneLayout:
+    """How the planes of (B, C, H, W) images lie between kernels, for a polar grid of so many angles."""
     height, width = x.shape[-2:]
     planes = x.shape[0] * x.shape[1]
     between = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float32
@@ -177,7 +138,7 @@ def _blur_alone(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) ->
     return out
 
 
-def _blur_image(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) -> Tensor:
+def blur_image(x: Tensor, how: PlaneLayout, rows: Weights, columns: Weights) -> Tensor:
     """Blur images and put them into groups, with a border."""
     size = how.dtype.itemsize
     launch = _launch(_IMAGE if how.dtype == torch.float32 else _IMAGE_SHORT, rows, columns)
@@ -226,36 +187,36 @@ def _launch_image(  # wide: what the kernel takes
     )
 
 
-def _blur_around(images: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
+def blur_around(images: Tensor, how: PlaneLayout, weights: Weights) -> Tensor:
     """Go to polar coordinates, by angle and radius, and blur around the circle."""
     from whorl.estimators import gpu_kernels as kernels
 
     there, _ = polar_tables(how.height, how.width, how.angles, how.device)
-    launch = _launch(_AROUND if how.dtype == torch.float32 else _AROUND_SHORT, weights)
-    out = how.scratch(how.angles * how.n)
-    block = max(1, launch.block // how.lanes)
-    across = -(-how.n // block)
-    segment = _segment(how.angles, across * how.groups, launch.segments)
-    kernels.blur_around[(across, -(-how.angles // segment), how.groups)](
-        images,
-        there,
-        out,
-        weights,
-        how.n,
-        how.angles,
-        how.height,
-        how.width,
-        len(weights),
-        how.lanes,
-        block,
-        segment,
-        launch.ahead,
-        num_warps=launch.warps,
-    )
+    out, around = how.scratch(how.angles * how.n), launch_around(how, len(weights))
+    kernels.blur_around[around.grid](images, there, out, weights, *around.sizes, num_warps=around.warps)
     return out
 
 
-def _leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -> Tensor:
+class AroundLaunch(NamedTuple):
+    """How a blur around the circle is launched."""
+
+    grid: tuple[int, int, int]
+    sizes: tuple[int, ...]
+    """Of ``gpu_kernels.sum_around``, from ``n`` on."""
+    warps: int
+
+
+def launch_around(how: PlaneLayout, taps: int) -> AroundLaunch:
+    """Cut up a blur of so many taps around the circle."""
+    launch = _launch(_AROUND if how.dtype == torch.float32 else _AROUND_SHORT, (0.0,) * taps)
+    block = max(1, launch.block // how.lanes)
+    across = -(-how.n // block)
+    segment = _segment(how.angles, across * how.groups, launch.segments)
+    sizes = (how.n, how.angles, how.height, how.width, taps, how.lanes, block, segment, launch.ahead)
+    return AroundLaunch((across, -(-how.angles // segment), how.groups), sizes, launch.warps)
+
+
+def leave_polar(polar: Tensor, how: PlaneLayout, radii: Weights, out: Tensor) -> Tensor:
     """Blur along the radius and go back to images."""
     from whorl.estimators import gpu_kernels as kernels
 
@@ -363,7 +324,8 @@ def _segment(length: int, programs: int, fewest: int) -> int:
     return max(min(_SHORTEST_SEGMENT, length), -(-length // pieces))
 
 
-def _device_of(x: Tensor) -> torch.cuda.device:
+def device_of(x: Tensor) -> torch.cuda.device:
+    """Make a tensor's device the current one, within a block."""
     # Triton launches on the current device. Without a GPU (its interpreter) there is none to choose.
     return torch.cuda.device(x.device if x.is_cuda else -1)
 

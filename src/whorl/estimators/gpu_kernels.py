@@ -157,7 +157,7 @@ def blur_image(  # long: one kernel is one function, wide: its launch
 
 
 @triton.jit
-def blur_around(
+def sum_around(
     images,
     table,
     out,
@@ -172,10 +172,7 @@ def blur_around(
     segment: tl.constexpr,
     ahead: tl.constexpr,
 ):
-    """Go to polar coordinates and blur around the circle.
-
-    In: groups with a border; ``table`` [angle][radius] says where each sample lies. Out: [group][angle][radius][lane].
-    """
+    """What :func:`blur_around` does."""
     radius = tl.program_id(0) * block + tl.arange(0, block)
     start = tl.program_id(1) * segment
     group = (tl.num_programs(2) - 1 - tl.program_id(2)).to(tl.int64)  # what was written last is in the cache yet
@@ -200,16 +197,27 @@ def blur_around(
             tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
 
 
-@triton.jit(do_not_specialize=["steepness", "share", "rounds"])
-def fill_turns(out, steepness, share, rounds, angles: tl.constexpr, block: tl.constexpr):
-    """Write the (angles, angles) weights of a bell curve around the circle: those of a turn from column to row."""
-    row = tl.program_id(0)
-    column = tl.arange(0, block)
-    total = tl.zeros((block,), tl.float32)
-    for turn in range(-rounds - 1, rounds + 2):
-        away = (row - column + turn * angles).to(tl.float32)
-        total += tl.exp(-away * away * steepness)
-    tl.store(out + row * angles + column, (total * share).to(out.dtype.element_ty), mask=column < angles)
+@triton.jit
+def blur_around(
+    images,
+    table,
+    out,
+    weights,
+    n: tl.constexpr,
+    angles: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    taps: tl.constexpr,
+    lanes: tl.constexpr,
+    block: tl.constexpr,
+    segment: tl.constexpr,
+    ahead: tl.constexpr,
+):
+    """Go to polar coordinates and blur around the circle.
+
+    In: groups with a border; ``table`` [angle][radius] says where each sample lies. Out: [group][angle][radius][lane].
+    """
+    sum_around(images, table, out, weights, n, angles, height, width, taps, lanes, block, segment, ahead)
 
 
 @triton.jit

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError
-from whorl.estimators.fast import average_rotations, estimate
+from whorl.estimators.fast import average_rotations, average_rotations_by_step, estimate, rotates_by_step
+from whorl.estimators.steps import Estimator
 from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Limits, Positive, Record, Registry
@@ -32,20 +33,13 @@ _LEAST_DEGREES = 1e-6  # less than that of any image
 Degrees = Annotated[float, Limits(above=0, most=180)]
 
 
-@runtime_checkable
-class Estimator(Protocol):
-    """Anything that maps a (B, C, H, W) gradient to another of the same shape."""
-
-    def __call__(self, gradient: Tensor, /) -> Tensor:
-        """Estimate."""
-        ...
-
-
 class _Wraps:
     """Adds ``wrap`` to an estimator."""
 
     pure: ClassVar[bool] = True
     """Whether calling it is a function of tensors alone, so that a recorded graph of it stands for the call."""
+    short: ClassVar[bool] = True
+    """Whether it takes a gradient in bfloat16 as it comes: it adds up in float32, and rounds once or a few times."""
 
     def wrap(self: Any, module: nn.Module) -> Estimated:
         """Put this estimator behind a network's input.
@@ -227,6 +221,13 @@ class RotationInvariant(_Wraps, Record):
             return self
         return RotationInvariant(degrees=self._width(step / (steps - 1) if steps > 1 else 0.5))
 
+    def following(self, step: Tensor, steps: int, like: Tensor) -> Estimator | None:
+        """The estimator in the step that a tensor holds: see :func:`whorl.estimators.steps.following`."""
+        # On a CPU the step can be looked at; elsewhere a kernel has to.
+        found, angles = _RotationByStep(self, step, steps), _angles(like)
+        fits = like.device.type == "cpu" or rotates_by_step(like, found.sigmas(angles), angles)
+        return found if fits else None
+
     def _width(self, share: float) -> float:
         """Degrees after a share of the way from the first step to the last."""
         if isinstance(self.degrees, float):
@@ -238,54 +239,43 @@ class RotationInvariant(_Wraps, Record):
         """Estimate from ``gradient``, (B, C, H, W)."""
         if not _checked(gradient).numel():
             return gradient
-        angles = -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
-        # Below that nothing moves: the nearest cell has no weight that a float could hold.
-        sigma = max(self._width(0.5) / 360 * angles, _LEAST_WIDTH)
+        angles = _angles(gradient)
+        sigma = self.sigma(angles)
         fast = average_rotations(gradient, sigma, angles)
         if fast is not None:
             return fast
         polar = turn(to_polar(_computable(gradient), angles=angles), ring(sigma, angles, gradient.device))
         return from_polar(polar, (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
 
+    def sigma(self, angles: int) -> float:
+        """σ in cells around a circle of so many."""
+        # Below that nothing moves: the nearest cell has no weight that a float could hold.
+        return max(self._width(0.5) / 360 * angles, _LEAST_WIDTH)
 
-@dataclass(frozen=True, init=False)
-class Chain(_Wraps):
-    """Apply several estimators, the first one first.
 
-    >>> Chain(TranslationInvariant(), AffineInvariant(translation=False))(torch.rand(1, 3, 16, 16)).shape
-    torch.Size([1, 3, 16, 16])
-    """
+class _RotationByStep:
+    """A :class:`RotationInvariant` in the step that a tensor holds."""
 
-    parts: tuple[Estimator, ...]
+    short = True
 
-    def __init__(self, *parts: Estimator) -> None:
-        object.__setattr__(self, "parts", parts)
-
-    @property
-    def pure(self) -> bool:  # type: ignore[override]  # a chain is what its parts are
-        """Whether all parts are functions of tensors alone."""
-        return all(getattr(part, "pure", False) for part in self.parts)
-
-    def __repr__(self) -> str:
-        return f"Chain({', '.join(map(repr, self.parts))})"
-
-    def at(self, step: int, steps: int) -> Chain:
-        """The parts, each as it is in a step; itself, where none changes."""
-        return self._of([at_step(part, step, steps) for part in self.parts])
-
-    def for_eps(self, eps: float) -> Chain:
-        """The parts, each as it is in an attack with an ε; itself, where none changes."""
-        return self._of([for_eps(part, eps) for part in self.parts])
-
-    def _of(self, parts: list[Estimator]) -> Chain:
-        return self if all(now is part for now, part in zip(parts, self.parts, strict=True)) else Chain(*parts)
+    def __init__(self, estimator: RotationInvariant, step: Tensor, steps: int) -> None:
+        self.estimator, self.step, self.steps = estimator, step, steps
 
     def __call__(self, gradient: Tensor) -> Tensor:
-        """Apply every part in turn."""
-        g = _computable(_checked(gradient))
-        for part in self.parts:
-            g = part(g)
-        return g.to(gradient.dtype)
+        """Estimate from ``gradient``, (B, C, H, W)."""
+        if gradient.device.type == "cpu":
+            return self.estimator.at(min(int(self.step), self.steps - 1), self.steps)(gradient)
+        angles = _angles(gradient)
+        return average_rotations_by_step(gradient, self.sigmas(angles), self.step, angles)
+
+    def sigmas(self, angles: int) -> tuple[float, ...]:
+        """σ of every step, in cells around a circle of so many."""
+        return tuple(self.estimator.at(step, self.steps).sigma(angles) for step in range(self.steps))
+
+
+def _angles(gradient: Tensor) -> int:
+    """Cells around the circle for gradients of that size."""
+    return -(-_FINER * max(gradient.shape[-2:]) // _ANGLES_AT_ONCE) * _ANGLES_AT_ONCE
 
 
 class Estimated(nn.Module):
@@ -340,38 +330,6 @@ def _for_eps(estimator: RotationInvariant, eps: float) -> RotationInvariant:
     widths = estimator.degrees if isinstance(estimator.degrees, tuple) else (estimator.degrees,)
     scaled = tuple(max(width * share, _LEAST_DEGREES) for width in widths)
     return RotationInvariant(degrees=scaled if len(scaled) == 2 else scaled[0])
-
-
-def for_eps(estimator: Estimator, eps: float) -> Estimator:
-    """What an estimator is in an attack with an ε in L∞: itself, unless it has a ``for_eps`` that gives another.
-
-    >>> for_eps(RotationInvariant(degrees=8.0, at_eps=0.5), 0.25), for_eps(identity, 0.25)
-    (RotationInvariant(degrees=4.0), Identity())
-    """
-    own = getattr(estimator, "for_eps", None)
-    return estimator if own is None else own(eps)
-
-
-def at_step(estimator: Estimator, step: int, steps: int) -> Estimator:
-    """What an estimator is in a step of an attack: itself, unless it has an ``at`` that gives another.
-
-    Args:
-        estimator: an attack's.
-        step: counted from 0.
-        steps: of the attack.
-
-    >>> at_step(RotationInvariant(degrees=(9.0, 1.0)), 1, 3), at_step(identity, 1, 3)
-    (RotationInvariant(degrees=3.0), Identity())
-    """
-    at = getattr(estimator, "at", None)
-    return estimator if at is None else at(step, steps)
-
-
-def as_estimator(value: Callable[[Tensor], Tensor]) -> Estimator:
-    """Check that ``value`` can be an attack's estimator."""
-    if not callable(value):
-        raise WhorlError(f"an estimator must be callable on a gradient, like whorl.AffineInvariant(); got {value!r}.")
-    return value
 
 
 def _kernel(size: Size, sigma: Sigma, kind: Kind, weights: Tensor | None) -> Kernel:

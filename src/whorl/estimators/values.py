@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from torch import Tensor
 
-from whorl.estimators.invariant import ESTIMATORS
+from whorl.estimators.fast import fits, fused, on_gpu
+from whorl.estimators.invariant import ESTIMATORS, _Wraps
+from whorl.geometry.triton_modules import kernel_module
 from whorl.records import Part, Record, Share
+
+kernels = partial(kernel_module, "whorl.estimators.values_kernels")
+"""Gives the module of Triton kernels, or None where Triton cannot be imported."""
 
 
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
-class CompressedGradient(Record):
+class CompressedGradient(_Wraps, Record):
     """Raise every value's size to a power, sign kept, so that few large ones do not outvote the rest.
 
     Attributes:
@@ -27,12 +34,16 @@ class CompressedGradient(Record):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Compress (B, C, H, W)."""
+        if by_kernel(gradient):
+            with torch.cuda.device_of(gradient):
+                compressed: Tensor = kernels().compress(gradient.contiguous(), self.power)
+            return compressed
         return gradient.sign() * gradient.abs() ** self.power
 
 
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SharedChannels(Record):
+class SharedChannels(_Wraps, Record):
     """Replace part of each colour's gradient by the mean over the colours.
 
     Attributes:
@@ -47,4 +58,14 @@ class SharedChannels(Record):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Mix (B, C, H, W)."""
+        if by_kernel(gradient) and gradient.dim() == 4 and gradient.shape[1] <= kernels().MOST_COLOURS:
+            with torch.cuda.device_of(gradient):
+                mixed: Tensor = kernels().share(gradient.contiguous(), self.share)
+            return mixed
         return gradient + self.share * (gradient.mean(dim=1, keepdim=True) - gradient)
+
+
+def by_kernel(gradient: Tensor) -> bool:
+    """Whether a kernel can take a gradient."""
+    here = on_gpu(gradient) and fused() and not torch.compiler.is_compiling()
+    return here and fits(gradient, 0) and kernels() is not None

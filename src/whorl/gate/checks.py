@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whorl.attacks.objectives import find_loss
 from whorl.data.image_files import SUFFIXES
@@ -104,13 +104,14 @@ class CheckedNetwork:
     gradients: Gradients
 
 
-def check_network(clf: Classifier, name: str, batch: Images) -> CheckedNetwork:
+def check_network(clf: Classifier, name: str, batch: Images, *, behind: nn.Module | None = None) -> CheckedNetwork:
     """Refuse a network whose verdict would say nothing of it.
 
     Args:
         clf: the network, on its device.
         name: what to call it.
         batch: images with the classes that they should be recognised as.
+        behind: the network behind a defence, which is what is judged: its answers count, and its gradients.
 
     Raises:
         WhorlError: it answers NaN, is far better with other statistics of its input or with its classes in another
@@ -124,12 +125,13 @@ def check_network(clf: Classifier, name: str, batch: Images) -> CheckedNetwork:
         best = max(better, key=lambda found: int(found.right.sum()))
         raise WhorlError(f"{name} recognises {_share(right)}, and {_share(best.right)} {best.words}")
     _check_chance(clf, name, batch.y, said)
-    return CheckedNetwork(
-        recognised=int(right.sum()), checked=len(right), gradients=_gradients(clf, name, batch, right)
-    )
+    if behind is not None:
+        right = answers(behind, name, batch) == batch.y
+    gradients = _gradients(clf if behind is None else behind, name, batch, right)
+    return CheckedNetwork(recognised=int(right.sum()), checked=len(right), gradients=gradients)
 
 
-def answers(clf: Classifier, name: str, batch: Images) -> Tensor:
+def answers(clf: nn.Module, name: str, batch: Images) -> Tensor:
     """The labels that a network gives to images as they are: (N,) int64, on the CPU."""
     predictor, device = Predictor({name: clf}), next(clf.buffers()).device
     parts = [
@@ -232,7 +234,7 @@ def _check_chance(clf: Classifier, name: str, y: Tensor, said: Tensor) -> None:
     )
 
 
-def _gradients(clf: Classifier, name: str, batch: Images, right: Tensor) -> Gradients:
+def _gradients(clf: nn.Module, name: str, batch: Images, right: Tensor) -> Gradients:
     """What gradients there are on images that are recognised."""
     chosen = right.nonzero()[:, 0][:GRADIENTS]
     device = next(clf.buffers()).device

@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+import whorl
 from whorl.data.images import Images
+from whorl.defenses import Defended
 from whorl.errors import WhorlError
 from whorl.evaluation import Verdict
 from whorl.evaluation.verdict import RATES
@@ -22,6 +25,7 @@ from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
 from whorl.gate.sarif import sarif
 from whorl.gate.settings import GateSettings
 from whorl.models import Classifier, Ensemble
+from whorl.models.backward import scripted
 from whorl.models.sources import parse
 from whorl.models.zoo import find_device
 from whorl.progress import Progress, silent
@@ -30,7 +34,7 @@ from whorl.runs.done import Done
 from whorl.runs.experiment import run
 from whorl.runs.folder import Json
 from whorl.runs.images import with_classes
-from whorl.runs.networks import Networks, members
+from whorl.runs.networks import Networks, members, split_target
 from whorl.runs.store import Store
 
 JUNIT, SARIF = "gate.junit.xml", "gate.sarif"
@@ -86,7 +90,7 @@ def gate(
         raise WhorlError(f"{out} is the baseline's own folder, which this gate would overwrite. Choose another (out).")
     where = find_device(device)
     checked = check(settings, where, progress=progress)
-    declared = settings.declaration(size=checked.size, losses=checked.losses)
+    declared = settings.declaration(size=checked.size, crafting=checked.crafting)
     done = run(declared, out, device=device, command=command, progress=progress)
     subjects = {variant.name: checked.subjects[variant.source] for variant in done.plan.variants if variant.attack}
     record = GateRecord.of(done, subjects)
@@ -109,14 +113,14 @@ class Checked:
     Attributes:
         name: what the network is called.
         size: side in pixels to resize images to.
-        losses: networks to craft on, by name, with the loss for each.
+        crafting: networks to craft on, by name, with the settings that the attack has on each besides its own.
         subjects: by source, what the attack on it is called, as in "ai-best, white-box".
         notes: what must be known along with a verdict.
     """
 
     name: str
     size: int
-    losses: Mapping[str, str]
+    crafting: Mapping[str, Json]
     subjects: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -145,27 +149,44 @@ def check(settings: GateSettings, device: torch.device, *, progress: Progress = 
     progress(stage, total, total)
     if found[name].checked == len(listed):
         check_count(found[name].recognised, settings, f"{name} recognises {found[name].recognised} images")
+    crafting = _crafting(name, found)
+    backward = getattr(whorl.attack(settings.attack), "backward", None)
+    unhooked = [source for source in crafting if backward is not None and backward.changes and scripted(loaded[source])]
+    for source in unhooked:
+        crafting[source]["backward"] = {}
     sure = "{} is so sure of its answers that cross entropy is flat, so its margin is attacked"
+    plain = (
+        "{} is a ScriptModule, whose backward pass cannot be changed: there " + settings.attack + " follows it as it is"
+    )
+    through = "{} is attacked through its defence; where that cannot be differentiated, gradients pass straight through"
     return Checked(
         name=name,
         size=size,
-        losses=_losses(name, found),
+        crafting=crafting,
         subjects={
             source: f"{settings.attack}, {'white-box' if source == name else f'transfer from {source}'}"
             for source in declared.sources
         },
-        notes=tuple(sure.format(source) for source, one in found.items() if one.gradients == "margin"),
+        notes=(
+            *(sure.format(source) for source, one in found.items() if one.gradients == "margin"),
+            *(plain.format(source) for source in unhooked),
+            *(through.format(source) for source in crafting if isinstance(loaded[source], Defended)),
+        ),
     )
 
 
-def _all_checked(model: Classifier | Ensemble, name: str, batch: Images) -> CheckedNetwork:
+def _all_checked(model: Classifier | Ensemble | Defended, name: str, batch: Images) -> CheckedNetwork:
     """Check a network, or each member of an ensemble: what is crafted on it needs all of them."""
-    found = [check_network(one, name if one is model else one.name, batch) for one in members(model)]
+    bare: Any = model
+    while isinstance(bare, Defended):
+        bare = bare.model
+    behind = model if bare is not model else None
+    found = [check_network(one, name if one is bare else one.name, batch, behind=behind) for one in members(bare)]
     return min(found, key=lambda one: ("none", "margin", "ce").index(one.gradients))
 
 
-def _losses(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, str]:
-    """What to craft on, with the loss for each."""
+def _crafting(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, Json]:
+    """What to craft on, with what becomes of the attack's settings on each."""
     without = [source for source, one in found.items() if one.gradients == "none"]
     for source in without:
         if source != name:
@@ -176,7 +197,8 @@ def _losses(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, str]:
             "weights as file:PATH?arch=NAME or python:MODULE:FACTORY, or networks of the same classes to craft on, "
             "--surrogates A,B: what is measured then is a transfer rate, which a white-box attack would exceed."
         )
-    return {source: one.gradients for source, one in found.items() if source not in without}
+    flat = {"ce": {}, "margin": {"loss": "margin"}}
+    return {source: dict(flat[one.gradients]) for source, one in found.items() if source not in without}
 
 
 def judge(
@@ -221,7 +243,7 @@ def judge(
 
 def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Mapping[str, Path]) -> dict[str, Path]:
     """Write what machines read; gives the paths."""
-    address = parse(shown["model"]["address"])
+    address = parse(split_target(shown["model"]["address"])[0])
     paths = {one.entry.id: one.entry.path for task in done.plan.tasks for one in task.images}
     facts = {"model": address.text, "images": str(verdict.images), "poses": str(verdict.poses)}
     for one in verdict.attacks:

@@ -17,6 +17,7 @@ from whorl.files import defined
 from whorl.gate.settings import GateSettings
 from whorl.runs.done import Done
 from whorl.runs.folder import Json, as_json, environment
+from whorl.runs.networks import split_target
 
 FORMAT = 1
 _NETWORK = "network"  # the one target of a record, whatever it was called
@@ -116,6 +117,7 @@ def _pose(given: Json) -> Pose:
 def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: Done, device: torch.device) -> Json:
     """Everything that ``gate.json`` says: the same for the same gate, whenever and however often it was run."""
     [(target, identity)] = done.plan.targets.items()
+    network, layers = split_target(target)
     surrogates = {
         variant.source: variant.identity["models"]
         for variant in done.plan.variants
@@ -137,7 +139,7 @@ def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: 
             "notes": list(verdict.notes),
             "model": {
                 "name": verdict.model,
-                "address": done.declaration.models.get(target, target),
+                "address": "+".join((done.declaration.models.get(network, network), *layers)),
                 "identity": identity["model"],
             },
             "surrogates": surrogates,

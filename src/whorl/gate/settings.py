@@ -26,7 +26,8 @@ class GateSettings:
     """All that a gate depends on besides the machine; limits are percentages.
 
     Attributes:
-        model: the network to judge, as ``whorl.load_model`` takes it.
+        model: the network to judge, as ``whorl.load_model`` takes it; ``net+jpeg`` stands behind a defence, and is
+            attacked through it.
         data: labelled images, as ``whorl.load_images`` takes them, or "samples".
         labels: file with the names of the network's classes, a line each, in the order of its logits.
         limit: take so many images, evenly over the classes; None for all.
@@ -85,8 +86,6 @@ class GateSettings:
             raise WhorlError(
                 f"{self.model} cannot be its own surrogate; it is attacked white-box anyway. Leave it out."
             )
-        if split_target(self.model)[1]:
-            raise WhorlError(f"a gate judges a network without a defence; got {self.model!r}. Take the network alone.")
         if whorl.attack(self.attack).black_box:
             raise WhorlError(
                 f"a gate crafts by gradients, on the network or on a surrogate; got {self.attack!r}, which queries. "
@@ -95,17 +94,18 @@ class GateSettings:
 
     @property
     def address(self) -> str:
-        """The network with its labels, as ``whorl.load_model`` takes it.
+        """The network with its labels, and with its defences.
 
         Raises:
             WhorlError: it has labels already, as those of the zoo have.
         """
         if self.labels is None:
             return self.model
-        address = parse(self.model)
+        network, layers = split_target(self.model)
+        address = parse(network)
         if not address.source or "labels" in address.settings:
-            raise WhorlError(f"{self.model} has names of its classes already; leave out --labels {self.labels}.")
-        return with_settings(self.model, {"labels": str(self.labels)})
+            raise WhorlError(f"{network} has names of its classes already; leave out --labels {self.labels}.")
+        return "+".join((with_settings(network, {"labels": str(self.labels)}), *layers))
 
     @property
     def least_images(self) -> int:
@@ -114,13 +114,13 @@ class GateSettings:
         limits += [] if self.min_accuracy is None else [1 - self.min_accuracy / 100]
         return least_images(min(limits, default=1.0))
 
-    def declaration(self, *, size: int | None = None, losses: Mapping[str, str] | None = None) -> Declaration:
+    def declaration(self, *, size: int | None = None, crafting: Mapping[str, Json] | None = None) -> Declaration:
         """Declare the experiment: the attack on the network and on each surrogate, shown to the network.
 
         Args:
             size: side in pixels to resize images to.
-            losses: networks to craft on, by the names that the declaration gives them, with the loss for each; None for
-                all of them, by cross entropy.
+            crafting: networks to craft on, by the names that the declaration gives them, with the settings that the
+                attack has on each, besides its own; None for all of them as it is.
         """
         attack: Json = {"name": self.attack, "settings": {} if self.eps is None else {"eps": self.eps}}
         made = declare(
@@ -134,14 +134,18 @@ class GateSettings:
         )
         [name] = made.targets
         about = {"title": f"Gate: {name}", "about": f"{name} under {self.attack}, in {len(made.all_poses())} poses."}
-        if losses is None:
+        if crafting is None:
             return made.model_copy(update=about)
         attacks = [
-            {**attack, "settings": {**attack["settings"], **({} if loss == "ce" else {"loss": loss})}, "sources": some}
-            for loss in dict.fromkeys(losses.values())
-            if (some := [source for source in losses if losses[source] == loss])
+            {
+                **attack,
+                "settings": {**attack["settings"], **own},
+                "sources": [s for s in crafting if crafting[s] == own],
+            }
+            for place, own in enumerate(crafting.values())
+            if own not in list(crafting.values())[:place]
         ]
-        return declare(**{**made.model_dump(), **about, "sources": list(losses), "attacks": attacks})
+        return declare(**{**made.model_dump(), **about, "sources": list(crafting), "attacks": attacks})
 
 
 def least_images(limit: float) -> int:

@@ -27,23 +27,35 @@ kernels = partial(kernel_module, "whorl.geometry.warp_kernels")
 """Gives the module of Triton kernels, or None where Triton cannot be imported."""
 
 
-def warp_on_gpu(x: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor | None:
-    """Do what :func:`whorl.geometry.affine.warp` says, if that can be done here.
+def warp_on_gpu(
+    x: Tensor,
+    angle: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    *,
+    mirrored: Tensor | None = None,
+    gain: Tensor | None = None,
+) -> Tensor | None:
+    """Do what :func:`whorl.geometry.affine.warp` says, if that can be done here; mirror before it, dim after it.
 
     Args:
         x: (B, C, H, W), any dtype.
         angle: (B,) degrees.
         scale: (B,) factors > 0.
         shift: (B, 2) pixels, (right, down).
+        mirrored: (B,) bool, whether left and right are swapped first; None for no image.
+        gain: (B,) factors on the result; None for 1.
 
     Returns:
-        (B, C, H, W) float32; None where plain torch is to do it.
+        (B, C, H, W), dtype of ``x``, added up in float32; None where plain torch is to do it.
     """
-    if not _fits(x, angle, scale, shift):
+    if not _fits(x, *(part for part in (angle, scale, shift, gain) if part is not None)):
         return None
     theta = torch.deg2rad(angle)
-    poses = torch.stack((torch.cos(theta) / scale, torch.sin(theta) / scale, shift[:, 0], shift[:, 1]), dim=1)
-    out: Tensor = _Warped.apply(x.float().contiguous(), poses.contiguous())  # type: ignore[no-untyped-call]  # torch's own
+    parts = [torch.cos(theta) / scale, torch.sin(theta) / scale, shift[:, 0], shift[:, 1]]
+    parts += [torch.zeros_like(angle) if mirrored is None else mirrored.to(angle.dtype)]
+    parts += [torch.ones_like(angle) if gain is None else gain]
+    out: Tensor = _Warped.apply(x.contiguous(), torch.stack(parts, dim=1))  # type: ignore[no-untyped-call]  # torch's own
     return out
 
 
@@ -53,7 +65,8 @@ def _fits(x: Tensor, *parameters: Tensor) -> bool:
     if any(parameter.requires_grad or parameter.dtype != torch.float32 for parameter in parameters):
         return False
     wrapped = any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in (x, *parameters))
-    return not wrapped and x.dtype != torch.float64 and 0 < x.shape[0] * x.shape[1] <= _MOST_PLANES and x.numel() > 0
+    short = x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    return not wrapped and short and 0 < x.shape[0] * x.shape[1] <= _MOST_PLANES and x.numel() > 0
 
 
 def _on_gpu(x: Tensor) -> bool:

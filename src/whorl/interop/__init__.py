@@ -15,6 +15,7 @@ from whorl.interop.foolbox_style import FoolboxStyle, as_foolbox
 from whorl.interop.libraries import library_names, peer_names
 from whorl.interop.peer import Peer, find_estimator, peer
 from whorl.interop.torchattacks_style import TorchattacksStyle, as_torchattacks
+from whorl.interop.transferattack_style import as_transferattack
 
 __all__ = [
     "FoolboxStyle",
@@ -22,6 +23,7 @@ __all__ = [
     "TorchattacksStyle",
     "as_foolbox",
     "as_torchattacks",
+    "as_transferattack",
     "find_estimator",
     "library_names",
     "peer",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import deepcopy
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,48 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Model, network_dtype
 from whorl.estimators import Estimated, Estimator
+from whorl.models import Classifier
+
+
+class Passes:
+    """Counts backward passes through a network, whole or in part, in images.
+
+    One that begins at the logits and one that ends at the images are the same pass where both happen in one call of
+    autograd; one that ends at a layer inside, or begins there, counts as much.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[str, int]] = {}
+
+    @property
+    def rows(self) -> list[int]:
+        """Images of each pass, in order: 1 for a single image."""
+        return [max(ends.values()) for ends in self._rows.values()]
+
+    @property
+    def reached_input(self) -> bool:
+        """Whether any pass reached the images."""
+        return any("images" in ends for ends in self._rows.values())
+
+    def each(self, images: int) -> int | None:
+        """Passes that each of some images took part in, where all did in as many; None where nobody can say.
+
+        A peer may attack copies of a batch in one pass.
+        """
+        if any(rows % images for rows in self.rows):
+            return None
+        return sum(self.rows) // images
+
+    def watch(self, end: Literal["images", "logits"], tensor: Any) -> None:
+        """Count the gradients that reach a tensor at one end of the network; one that takes none is left alone."""
+        if not isinstance(tensor, Tensor) or not tensor.requires_grad or not torch.is_grad_enabled():
+            return
+
+        def count(gradient: Tensor) -> None:
+            ends = self._rows.setdefault(torch._C._current_graph_task_id(), {})  # a number for each call of autograd
+            ends[end] = ends.get(end, 0) + gradient.shape[0]
+
+        tensor.register_hook(count)
 
 
 class PeerNetwork(nn.Module):
@@ -28,26 +71,68 @@ class PeerNetwork(nn.Module):
         like: a batch of the images, for their dtype and device.
 
     Attributes:
-        passes: rows of each gradient that reached the input, in order: 1 for a single image.
+        name: the model's.
+        passes: backward passes so far, through the network and through the copies that ``stages`` gave.
     """
 
     def __init__(self, model: Model, estimator: Estimator, like: Tensor) -> None:
         super().__init__()
-        self.net = Estimated(_Converted(model, like), estimator)
-        # Peers look for the device in the first parameter, and a callable or an ONNX network has none.
-        self.place = nn.Parameter(torch.empty(0, device=like.device), requires_grad=False)
-        self.passes: list[int] = []
+        self.name = str(getattr(model, "name", type(model).__name__))
+        self.passes = Passes()
+        self.converted = _Converted(model, like)
+        self.entry = _Entry(self.passes, estimator, like)
         self.eval()
 
     def forward(self, x: Tensor) -> Any:
         """Logits of ``x``, in its dtype."""
-        if x.requires_grad and torch.is_grad_enabled():
-            x = x.view_as(x)
-            x.register_hook(self._count)
-        return self.net(x)
+        logits = self.converted(self.entry(x))
+        self.passes.watch("logits", logits)
+        return logits
 
-    def _count(self, gradient: Tensor) -> None:
-        self.passes.append(gradient.shape[0])
+    def stages(self) -> nn.Sequential:
+        """A copy in two stages, for peers that look inside: "0" normalises images, "1" is the bare network.
+
+        A peer may hook its layers, replace them or take gradients of its weights: the model itself stays as it is. All
+        images go through at once, where a :class:`whorl.Classifier` on a CPU takes them one by one.
+        """
+        model, dtype = self.converted.model, self.converted.dtype
+        prepare: Callable[[Tensor], Tensor]
+        if isinstance(model, Classifier):
+            prepare, inner = model.normalised, deepcopy(model.net)
+        else:
+            prepare, inner = lambda x: x.to(dtype), deepcopy(model if isinstance(model, nn.Module) else self.converted)
+        for parameter in inner.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())
+        inner.register_forward_hook(lambda _module, _images, logits: self.passes.watch("logits", logits))
+        return _Stages(_Entry(self.passes, self.entry.estimator, self.entry.place, prepare), inner).eval()
+
+
+class _Stages(nn.Sequential):
+    """Two stages that answer in the dtype of the images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self[1](self[0](x))
+        return logits.to(x.dtype)
+
+
+class _Entry(nn.Module):
+    """Where images come in: their gradients are counted and estimated, and they are prepared for the network."""
+
+    def __init__(
+        self, passes: Passes, estimator: Estimator, like: Tensor, prepare: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.passes, self.estimator, self.prepare = passes, estimator, prepare
+        self.estimated = Estimated(nn.Identity(), estimator)
+        # Peers look for the device in the first parameter, and a callable or an ONNX network has none.
+        self.place = nn.Parameter(torch.empty(0, device=like.device), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.requires_grad and torch.is_grad_enabled():
+            x = x.view_as(x)  # hooks would pile up on a tensor that a peer shows again and again
+        self.passes.watch("images", x)
+        seen: Tensor = self.estimated(x)
+        return seen if self.prepare is None else self.prepare(seen)
 
 
 class _Converted(nn.Module):

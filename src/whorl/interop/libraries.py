@@ -17,11 +17,11 @@ from whorl.interop.library import (
     REQUIRED,
     Library,
     PeerCall,
-    arguments,
     find_ignoring_case,
     parameters,
     takes,
 )
+from whorl.interop.transferattack import TransferAttackClone
 
 # As AutoAttack's authors write them, whose code several libraries hold.
 NORM_WORDS: Mapping[NormName, str] = {"linf": "Linf", "l2": "L2"}
@@ -47,7 +47,7 @@ class Torchattacks(Library):
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make it for the network and set its mode."""
         made_by = self.attacks()[call.name]
-        settings = arguments(call, made_by)
+        settings = self.arguments(call, made_by)
         if "norm" in settings:
             settings["norm"] = NORM_WORDS.get(settings["norm"], settings["norm"])
         if takes(made_by, "n_classes"):
@@ -82,7 +82,7 @@ class Torchattack(Library):
     def ready(self, call: PeerCall) -> Callable[[], Any]:
         """Make it for the network, where it takes one."""
         made_by = self.attacks()[call.name]
-        settings = arguments(call, made_by)
+        settings = self.arguments(call, made_by)
         # The network takes images in [0, 1] and normalises them itself.
         ours = {"model": call.net, "normalize": None, "device": call.x.device}
         settings |= {word: value for word, value in ours.items() if takes(made_by, word)}
@@ -235,7 +235,7 @@ class Toolbox(Library):
         )
 
     def _settings(self, call: PeerCall, made_by: Any) -> dict[str, Any]:
-        known, settings = parameters(made_by), arguments(call, made_by)
+        known, settings = parameters(made_by), self.arguments(call, made_by)
         if "verbose" in known:
             settings.setdefault("verbose", False)
         norm = self._norms.get(str(settings.get("norm")))
@@ -298,7 +298,8 @@ class PyAutoAttack(Library):
 
 TOOLBOX = Toolbox()
 LIBRARIES: Mapping[str, Library] = {
-    library.key: library for library in (Torchattacks(), Torchattack(), Foolbox(), TOOLBOX, PyAutoAttack())
+    library.key: library
+    for library in (Torchattacks(), Torchattack(), Foolbox(), TOOLBOX, PyAutoAttack(), TransferAttackClone())
 }
 
 
@@ -306,31 +307,32 @@ def library_names() -> list[str]:
     """What names of peers' attacks start with.
 
     >>> library_names()
-    ['torchattacks', 'torchattack', 'foolbox', 'art', 'pyautoattack']
+    ['torchattacks', 'torchattack', 'foolbox', 'art', 'pyautoattack', 'transferattack']
     """
     return list(LIBRARIES)
 
 
-def peer_names(library: str) -> list[str]:
+def peer_names(library: str, *, path: str = "") -> list[str]:
     """List the attacks of a library, as :func:`whorl.interop.peer` takes them.
 
     Args:
         library: one of :func:`library_names`. It must be installed.
+        path: of TransferAttack, the folder of its clone.
 
     >>> [name for name in peer_names("torchattacks") if "MIFGSM" in name]
     ['torchattacks:MIFGSM', 'torchattacks:VMIFGSM']
     """
-    found = find_library(library)
+    found = find_library(library, path)
     return [f"{found.key}:{name}" for name in found.attacks()]
 
 
-def find_library(key: str) -> Library:
-    """Look a library up by name, in any case."""
+def find_library(key: str, path: str = "") -> Library:
+    """Look a library up by name, in any case; ``path`` is for one that is a folder and not installed."""
     found = find_ignoring_case(key, LIBRARIES)
     if found is None:
         hint = f"A peer's attack is LIBRARY:NAME, such as torchattacks:VMIFGSM; libraries: {', '.join(LIBRARIES)}."
         raise unknown_name("library", key, LIBRARIES, hint=hint)
-    return LIBRARIES[found]
+    return TransferAttackClone(path) if found == TransferAttackClone.key else LIBRARIES[found]
 
 
 def named_norm(word: object) -> NormName | None:

@@ -19,13 +19,6 @@ from whorl.errors import WhorlError, missing_extra
 
 REQUIRED = inspect.Parameter.empty
 
-# Our word for a setting, and what peers call it. The first one that an attack takes is meant.
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    "eps": ("max_epsilon",),
-    "steps": ("max_iter", "num_iter_set", "max_iterations", "n_iter"),
-    "alpha": ("abs_stepsize", "eps_step"),
-}
-
 # What whorl hands over itself: the network, where it is, what to reach, and the randomness.
 _OURS = {"self", "model", "estimator", "classifier", "normalize", "device", "targeted", "seed", "args", "kwargs"}
 
@@ -63,10 +56,16 @@ class Library(ABC):
     Attributes:
         key: what names of its attacks start with, and what Python imports.
         package: what pip installs.
+        synonyms: our word for a setting, and what it is called there; the first one that an attack takes is meant.
     """
 
     key: ClassVar[str]
     package: ClassVar[str]
+    synonyms: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "eps": ("max_epsilon",),
+        "steps": ("max_iter", "num_iter_set", "max_iterations", "n_iter"),
+        "alpha": ("abs_stepsize", "eps_step"),
+    }
 
     def load(self) -> ModuleType:
         """Import it.
@@ -116,6 +115,25 @@ class Library(ABC):
             given = ", ".join(f"{key}={value!r}" for key, value in settings.items()) or "no settings"
             raise WhorlError(f"{self.key}:{name} cannot be made with {given}: {error}") from error
 
+    def alone(self, name: str) -> bool:  # noqa: ARG002 - of those that have some
+        """Whether an attack takes one image at a time, whatever batch is there."""
+        return False
+
+    def bound_word(self, known: Iterable[str]) -> str | None:
+        """What an attack calls its bound, of the settings that it takes; None if it has none."""
+        words = ("eps", *self.synonyms["eps"])
+        return next((word for word in words if word in known), None)
+
+    def arguments(self, call: PeerCall, made_by: Callable[..., Any]) -> dict[str, Any]:
+        """What to make an attack with: its settings, the bound under its own name, and the seed where it takes one."""
+        given = dict(call.settings)
+        word = self.bound_word(parameters(made_by))
+        if call.eps is not None and word is not None:
+            given[word] = call.eps
+        if takes(made_by, "seed"):
+            given["seed"] = call.seed
+        return given
+
     def untargeted_only(self, name: str) -> WhorlError:
         """Build the error for a target given to an attack that knows none."""
         return WhorlError(f"{self.key}:{name} has no targeted form. Give y, the true labels, instead of target.")
@@ -139,27 +157,6 @@ def parameters(made_by: Callable[..., Any]) -> dict[str, Any]:
 def takes(made_by: Callable[..., Any], word: str) -> bool:
     """Whether a constructor has a parameter of this name."""
     return word in inspect.signature(made_by).parameters
-
-
-def bound_word(known: Iterable[str]) -> str | None:
-    """What an attack calls its bound, of the settings that it takes; None if it has none.
-
-    >>> bound_word(["max_epsilon", "steps"])
-    'max_epsilon'
-    """
-    words = ("eps", *SYNONYMS["eps"])
-    return next((word for word in words if word in known), None)
-
-
-def arguments(call: PeerCall, made_by: Callable[..., Any]) -> dict[str, Any]:
-    """What to make an attack with: its settings, the bound under its own name, and the seed where it takes one."""
-    given = dict(call.settings)
-    word = bound_word(parameters(made_by))
-    if call.eps is not None and word is not None:
-        given[word] = call.eps
-    if takes(made_by, "seed"):
-        given["seed"] = call.seed
-    return given
 
 
 def find_ignoring_case(name: str, known: Mapping[str, object]) -> str | None:

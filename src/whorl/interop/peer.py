@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -16,11 +16,12 @@ from whorl.attacks.norms import NormName, column, find_norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import AffineInvariant, Estimator, RotationInvariant, TranslationInvariant, as_estimator, identity
-from whorl.interop.harness import PeerNetwork, frozen, own_randomness, seed_of
+from whorl.interop.harness import Passes, PeerNetwork, frozen, own_randomness, seed_of
 from whorl.interop.libraries import find_library
-from whorl.interop.library import REQUIRED, SYNONYMS, Library, PeerCall, bound_word, find_ignoring_case, lacking
+from whorl.interop.library import REQUIRED, Library, PeerCall, find_ignoring_case, lacking
+from whorl.interop.transferattack import TransferAttackClone
 from whorl.randomness import Ids, image_keys
-from whorl.records import NotNegative, checked
+from whorl.records import NO_IDENTITY, NotNegative, checked
 
 # The bound of our own attacks, so that what is compared by default has the same.
 EPS = 16 / 255
@@ -49,8 +50,10 @@ class Peer(Attack):
         estimator: gradient to invariant gradient, put behind the network's input.
         settings: pairs, in the library's words, sorted; whatever is not there is the library's default.
         batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make an
-            image depend on the batch that it is in: by one draw for all, or by generators that run on.
+            image depend on the batch that it is in: by one draw for all, or by generators that run on. An attack that
+            takes one image at a time gets one all the same.
         version: of the library, which the images depend on.
+        path: folder of a library that is not installed; where it lies changes nothing.
     """
 
     name: str
@@ -59,11 +62,12 @@ class Peer(Attack):
     settings: Settings = ()
     batched: bool = False
     version: str = ""
+    path: str = field(default="", compare=False, metadata=NO_IDENTITY)
 
     @property
     def library(self) -> Library:
         """Where it comes from."""
-        return find_library(self.name.partition(":")[0])
+        return find_library(self.name.partition(":")[0], self.path)
 
     @property
     def norm(self) -> NormName | None:
@@ -76,6 +80,8 @@ class Peer(Attack):
         kept: dict[str, Any] = {"estimator": self.estimator, "batched": self.batched, **dict(self.settings)}
         if self.eps is not None:
             kept["eps"] = self.eps
+        if self.path:
+            kept["path"] = self.path
         # Ours and the library's word for one setting must not meet.
         renamed = _in_their_words(self.library, self.name.partition(":")[2], settings)
         made = peer(self.name, **{**kept, **renamed})
@@ -86,19 +92,22 @@ class Peer(Attack):
         """Hand the network and each image, or the whole batch, to the library."""
         classes = answers(model, x, goal).shape[1]
         keys = image_keys(x, seed, ids).tolist()
-        size = len(x) if self.batched else 1
+        size = len(x) if self.batched and not self.library.alone(self.name.partition(":")[2]) else 1
         parts: list[Tensor] = []
         spent: list[int] | None = []
+        estimated = False
         with frozen(model):
             for start in range(0, len(x), size):
                 chosen = slice(start, start + size)
-                adv, gradients = self._one_call(
+                adv, passes = self._one_call(
                     model, x[chosen], goal.labels[chosen], goal.targeted, classes, seed_of(keys[chosen])
                 )
                 parts.append(self._checked(adv, x[chosen]))
-                spent = None if spent is None or gradients is None else spent + [gradients] * len(adv)
+                each = passes.each(len(adv))
+                spent = None if spent is None or each is None else spent + [each] * len(adv)
+                estimated |= passes.reached_input
         images = torch.cat(parts)
-        if self.estimator is not identity and spent is not None and not any(spent) and not torch.equal(images, x):
+        if self.estimator is not identity and not estimated and not torch.equal(images, x):
             raise WhorlError(
                 f"{self.name} takes no input gradient, so the estimator {self.estimator!r} has nothing to act on. "
                 "Leave it out."
@@ -107,8 +116,8 @@ class Peer(Attack):
 
     def _one_call(
         self, model: Model, x: Tensor, labels: Tensor, targeted: bool, classes: int, seed: int
-    ) -> tuple[Tensor, int | None]:
-        """Run the library's attack; give its images, and the input gradients spent on each where all had as many."""
+    ) -> tuple[Tensor, Passes]:
+        """Run the library's attack; give its images, and the backward passes that they took."""
         net = PeerNetwork(model, self.estimator, x)
         call = PeerCall(
             name=self.name.partition(":")[2],
@@ -133,10 +142,7 @@ class Peer(Attack):
                 raise
         if adv.shape != x.shape:
             raise WhorlError(f"{self.name} must return images of shape {tuple(x.shape)}; got {tuple(adv.shape)}.")
-        if len(x) == 1:
-            return adv.to(x.dtype), sum(net.passes)
-        even = all(rows == len(x) for rows in net.passes)
-        return adv.to(x.dtype), len(net.passes) if even else None
+        return adv.to(x.dtype), net.passes
 
     def _checked(self, adv: Tensor, x: Tensor) -> Tensor:
         """Images in [0, 1] and in the ball, to the last bit; what is further out than rounding is an error."""
@@ -169,7 +175,7 @@ def peer(
         batched: whether to attack a batch in one call; see :class:`Peer`.
         settings: as the library calls them. ``eps``, ``steps``, ``alpha`` and ``norm`` ("linf" or "l2") are understood
             for every attack that has such a thing. An L∞ ball is 16/255 wide unless ``eps`` says otherwise; whatever
-            else is not given is the library's default.
+            else is not given is the library's default. ``path`` is the folder of TransferAttack's clone.
 
     Returns:
         A frozen attack, called like any of ours. Randomness follows from the seed and each image's id.
@@ -182,6 +188,8 @@ def peer(
     """
     key, colon, attack = name.partition(":")
     library = find_library(key if colon else name)
+    path = str(settings.pop("path", "")) if isinstance(library, TransferAttackClone) else ""
+    library = find_library(library.key, path)
     listed = library.attacks()
     found = find_ignoring_case(attack, listed)
     if found is None:
@@ -196,6 +204,7 @@ def peer(
         settings=tuple(sorted((key, _plain(value)) for key, value in given.items())),
         batched=batched,
         version=library.version(),
+        path=path,
     )
 
 
@@ -231,20 +240,20 @@ def _in_their_words(library: Library, attack: str, settings: Mapping[str, Any]) 
     known = library.settings(attack)
     renamed = {}
     for name, value in settings.items():
-        if name in ("estimator", "batched"):  # ours, which with_ may hold
+        if name in ("estimator", "batched", "path"):  # ours, which with_ may hold
             renamed[name] = value
             continue
-        if name == "eps" and bound_word(known) is not None:
+        if name == "eps" and library.bound_word(known) is not None:
             renamed[name] = value
             continue
         if name == "norm" and name not in known and value == library.norm(attack, _known(settings, known)):
             continue  # the only norm that it has
-        words = (name, *SYNONYMS.get(name, ()))
+        words = (name, *library.synonyms.get(name, ()))
         word = next((word for word in words if word in known), None)
         if word is None:
             hint = f"{library.key}:{attack} has: {', '.join(known) or 'none'}."
             raise unknown_name("setting", name, known, hint=hint)
-        renamed["eps" if word == bound_word(known) else word] = value
+        renamed["eps" if word == library.bound_word(known) else word] = value
     return renamed
 
 
@@ -255,7 +264,7 @@ def _known(settings: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, A
 def _bound(library: Library, attack: str, given: dict[str, Any]) -> float | None:
     """Take the bound out of the settings, or find what it is by default."""
     known = library.settings(attack)
-    word = bound_word(known)
+    word = library.bound_word(known)
     if word is None:
         return None
     eps = given.pop("eps", REQUIRED)

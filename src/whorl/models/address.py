@@ -172,8 +172,17 @@ def split_address(text: str, kinds: Mapping[str, AddressKind], what: str) -> tup
     return source, place, settings
 
 
+def is_name(text: str) -> bool:
+    """Whether a model may be called so: 1 to 80 characters, and none that means something in an address.
+
+    >>> is_name("shop-v3"), is_name("a+b")
+    (True, False)
+    """
+    return 1 <= len(text) <= 80 and not _NOT_IN_NAMES.search(text)
+
+
 def _checked_name(text: str) -> str:
-    if not 1 <= len(text) <= 80 or _NOT_IN_NAMES.search(text):
+    if not is_name(text):
         raise ValueError(text)
     return text
 

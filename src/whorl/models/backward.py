@@ -1,53 +1,67 @@
 """Change how a source's gradient flows back, so that it says less of this one network and more of all of them.
 
 Each change is a number in :class:`Backward`, made to a copy over the same weights: the network itself is not touched.
-Residual branches are found by running the network once, whatever its modules are called.
+Where they apply is found by running the network once, whatever its modules are called.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from whorl.errors import WhorlError
+from whorl.models.branches import Structure, structure
 from whorl.models.prepared.fold import alias
+from whorl.models.prepared.versions import version_of
+from whorl.models.spreads import probe, rectifier_spreads
 from whorl.records import Part, Positive, Record, Share
 
-_RECTIFIERS = (nn.ReLU, nn.ReLU6)
+RECTIFIERS = (nn.ReLU, nn.ReLU6)
+
+Site = tuple[str, float]
+"""The name of a module, as ``named_modules`` has it, and a number."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Backward(Record):
-    """How a source is changed while it is attacked. The defaults change nothing.
+class Sites(NamedTuple):
+    """Where in a network a backward pass is changed, and by how much."""
 
-    Attributes:
-        skip: factor γ in (0, 1] on the gradient of every residual branch, so that more of it comes through the
-            shortcuts (the skip gradient method, Wu et al., 2020).
-        rectifier: sharpness β > 0; the derivative of ReLU and ReLU6, a step, is replaced by that of x·sigmoid(βx)
-            (Wang et al., 2023). Small is smooth. None leaves it.
-        late: share of the rectifiers, from the first on, that are left alone all the same.
+    branches: tuple[Site, ...] = ()
+    """Factors on the gradient of modules' outputs."""
+    rectifiers: tuple[Site, ...] = ()
+    """Sharpness of the rectifiers whose derivatives replace those of modules."""
+    pools: tuple[Site, ...] = ()
+    """Shares of max pools' gradients that go to all of a window."""
 
-    >>> Backward(skip=0.5)
-    Backward(skip=0.5)
-    """
+    def of(self, part: str) -> Sites:
+        """Those in a part of the network, by that part's own names.
 
-    skip: Part = 1.0
-    rectifier: Positive | None = None
-    late: Share = 0.0
+        >>> Sites((("0.net.conv", 0.5), ("1.net.conv", 0.5)), (("1.net.act", 2.0),)).of("1.net")
+        Sites(branches=(('conv', 0.5),), rectifiers=(('act', 2.0),), pools=())
+        """
+        inside = part + "."
+        return Sites(
+            *(tuple((name.removeprefix(inside), v) for name, v in sites if name.startswith(inside)) for sites in self)
+        )
 
-    @property
-    def changes(self) -> bool:
-        """Whether anything is changed at all."""
-        return self != Backward(late=self.late)
+    def within(self, part: str) -> Sites:
+        """The same by the names that they have in a network of which theirs is a part."""
+        return Sites(*(tuple((f"{part}.{name}", value) for name, value in sites) for sites in self))
+
+
+class BackwardRule(Record):
+    """What says how a source is changed while it is attacked."""
+
+    changes: bool = True
+    """Whether anything is changed at all."""
 
     @contextmanager
     def applied(self, model: object, x: Tensor) -> Iterator[Any]:
@@ -55,7 +69,7 @@ class Backward(Record):
 
         Args:
             model: what is attacked; it stays as it is.
-            x: (B, C, H, W) images, of which one is shown to the network to find its branches.
+            x: (B, C, H, W) images, which tell the size of those that are shown to the network to find its branches.
 
         Yields:
             The changed copy, or the model itself where nothing is changed.
@@ -71,13 +85,14 @@ class Backward(Record):
                 f"a source whose backward pass is changed must be an nn.Module; got {type(model).__name__}. "
                 "Pass the network itself, or backward=Backward()."
             )
-        if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        if scripted(model):
             raise WhorlError(
                 "a source whose backward pass is changed must not be a ScriptModule: it takes no hooks. "
-                "Pass the network that it was scripted from, or backward=Backward()."
+                "Pass the network that it was scripted from, or leave its backward pass as it is, with "
+                "backward=Backward() in Python and --set backward={} on the command line."
             )
         # Compiled code does not look for hooks: it would miss ours, or keep them.
-        eager = torch.compiler.set_stance("force_eager") if _compiled(model) else nullcontext()
+        eager = torch.compiler.set_stance("force_eager") if compiled(model) else nullcontext()
         with eager:
             yield self._changed(model, x)
 
@@ -89,18 +104,147 @@ class Backward(Record):
                 f"a source whose backward pass is changed is copied first; {type(model).__name__} cannot be: {error}. "
                 "Attack it with backward=Backward()."
             ) from error
-        if self.skip < 1:
-            branches = residual_branches(changed, x)
-            if not branches:
-                warnings.warn(_without_branches(model, self), stacklevel=6)
-            for branch in branches:
-                _hook(branch, _on_branch(self.skip))
-        rectifiers = [module for module in changed.modules() if isinstance(module, _RECTIFIERS)]
-        if self.rectifier is not None:
-            for rectifier in rectifiers[round(self.late * len(rectifiers)) :]:
-                rectifier.inplace = False  # it keeps its input
-                _hook(rectifier, _on_rectifier(rectifier, self.rectifier))
+        sites = self._kept_sites(model, changed, x)
+        self.check(model, sites)
+        hook(changed, sites)
         return changed
+
+    def _kept_sites(self, model: nn.Module, copy: nn.Module, x: Tensor) -> Sites:
+        version = (version_of(model), tuple((name, type(module)) for name, module in model.named_modules()))
+        kept = _KEPT.setdefault(model, {})
+        key = (self, tuple(x.shape[1:]), x.dtype)
+        if key not in kept or kept[key][0] != version:
+            kept[key] = version, self.sites(copy, x)
+        return kept[key][1]
+
+    def sites(self, model: nn.Module, x: Tensor) -> Sites:
+        """Find where a network would be changed, of an ensemble in each member apart.
+
+        Args:
+            model: in eval mode; it is hooked while images run through it, so pass a copy.
+            x: (B, C, H, W) images, of which only the shape, the dtype and the device matter: what the network is shown
+                is always the same, so that no result depends on a batch.
+        """
+        members = getattr(model, "models", None)
+        if isinstance(members, nn.ModuleList) and hasattr(model, "fuse"):
+            found = [self.sites(member, x).within(f"models.{place}") for place, member in enumerate(members)]
+            return Sites(*(sum(sites, ()) for sites in zip(*found, strict=True)))
+        seen = probe(x.shape[1], getattr(model, "size", x.shape[-2:])).to(x)
+        shown = structure(model, seen)
+        return self.of(shown).found(model, seen, shown)
+
+    def of(self, shown: Structure) -> Backward:
+        """The numbers for a network of some structure."""
+        raise NotImplementedError
+
+    def check(self, model: nn.Module, sites: Sites) -> None:
+        """Warn of what was said and changes nothing."""
+
+
+_KEPT: WeakKeyDictionary[nn.Module, dict[Any, tuple[Any, Sites]]] = WeakKeyDictionary()
+_WARNED: WeakKeyDictionary[nn.Module, set[BackwardRule]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Backward(BackwardRule):
+    """How a source is changed while it is attacked. The defaults change nothing.
+
+    Attributes:
+        skip: factor γ in (0, 1] on the gradient of every residual branch, so that more of it comes through the
+            shortcuts (the skip gradient method, Wu et al., 2020).
+        rectifier: sharpness β > 0; the derivative of ReLU and ReLU6, a step, is replaced by that of x·sigmoid(βx)
+            (Wang et al., 2023). Small is smooth. None leaves it.
+        relative: whether ``rectifier`` counts in units of one over the standard deviation of each rectifier's own
+            input, instead of absolutely: networks differ tenfold in the size of their activations.
+        late: share of the rectifiers, from the first on, that are left alone all the same.
+        join: factor in (0, 1] on the gradient of a concatenated branch, for each convolution that it has more than the
+            shallowest branch beside it.
+        pool: share of the gradient of max pooling that goes to all pixels of a window alike, and not to the largest.
+
+    >>> Backward(skip=0.5)
+    Backward(skip=0.5)
+    """
+
+    skip: Part = 1.0
+    rectifier: Positive | None = None
+    relative: bool = False
+    late: Share = 0.0
+    join: Part = 1.0
+    pool: Share = 0.0
+
+    @property
+    def changes(self) -> bool:  # type: ignore[override]  # follows from the numbers
+        """Whether anything is changed at all."""
+        return self.skip < 1 or self.rectifier is not None or self.join < 1 or self.pool > 0
+
+    def of(self, shown: Structure) -> Backward:  # noqa: ARG002 - the same whatever the network
+        """Itself."""
+        return self
+
+    def found(self, model: nn.Module, seen: Tensor, shown: Structure) -> Sites:
+        """Where these numbers apply in a network.
+
+        Args:
+            model: as of :meth:`sites`, and no ensemble.
+            seen: what it is shown.
+            shown: its structure.
+        """
+        names = {module: name for name, module in model.named_modules()}
+        factors = [(branch, self.skip) for branch in shown.residual]
+        factors += [(branch.module, self.join**branch.deeper) for branch in shown.joined]
+        branches: dict[str, float] = {}
+        for module, factor in factors:
+            if factor != 1:
+                branches[names[module]] = branches.get(names[module], 1.0) * factor
+        rectifiers = [module for module in names if isinstance(module, RECTIFIERS)]
+        late = [] if self.rectifier is None else rectifiers[round(self.late * len(rectifiers)) :]
+        pools = [module for module in names if isinstance(module, nn.MaxPool2d)] if self.pool else []
+        return Sites(
+            tuple(branches.items()),
+            tuple((names[module], sharpness) for module, sharpness in self._sharpness(model, late, seen)),
+            tuple((names[module], self.pool) for module in pools),
+        )
+
+    def _sharpness(self, model: nn.Module, late: Sequence[nn.Module], seen: Tensor) -> list[tuple[nn.Module, float]]:
+        if self.rectifier is None or not late:
+            return []
+        if not self.relative:
+            return [(module, self.rectifier) for module in late]
+        spreads = rectifier_spreads(model, late, seen)
+        # Three digits: the same on every device. One that never ran is left alone.
+        return [(module, float(f"{self.rectifier / spreads[module]:.3g}")) for module in late if module in spreads]
+
+    def check(self, model: nn.Module, sites: Sites) -> None:
+        """Warn, once for each network, of a number that has nothing to act on."""
+        warned = _WARNED.setdefault(model, set())
+        nowhere = (self.skip < 1 or self.join < 1) and not sites.branches
+        if self not in warned and (nowhere or (self.pool > 0 and not sites.pools)):
+            warned.add(self)
+            what = "branch of the kind" if nowhere else "max pool"
+            name = getattr(model, "name", "") or type(model).__name__
+            warnings.warn(
+                f"{name} has no {what} that {self!r} acts on: its gradient is the plain one there.", stacklevel=9
+            )
+
+
+def hook(model: nn.Module, sites: Sites) -> None:
+    """Change a network's backward pass; for good, so pass a copy."""
+    for name, sharpness in sites.rectifiers:
+        rectifier = model.get_submodule(name)
+        rectifier.inplace = False  # type: ignore[assignment]  # it keeps its input
+        _hook(rectifier, _on_rectifier(rectifier, sharpness))
+    for name, share in sites.pools:
+        pool = model.get_submodule(name)
+        assert isinstance(pool, nn.MaxPool2d)  # noqa: S101 - tells mypy what is found
+        _hook(pool, _on_pool(pool, share))
+    # After the rectifiers: a branch may end in one, whose hook replaces its output.
+    for name, factor in sites.branches:
+        _hook(model.get_submodule(name), _on_branch(factor))
+
+
+def scripted(model: object) -> bool:
+    """Whether a model is a ScriptModule, or holds one, so that its backward pass cannot be changed."""
+    return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
 Change = Callable[[Tensor, Any], Any]
@@ -111,11 +255,11 @@ def _hook(module: nn.Module, change: Change) -> None:
     module.register_forward_hook(lambda _, given, out: change(out, given) if isinstance(out, Tensor) else out)
 
 
-def _on_branch(skip: float) -> Change:
+def _on_branch(factor: float) -> Change:
     def change(out: Tensor, _: Any) -> Tensor:
         if out.requires_grad:
             # A hook on the tensor, not a function of it: blocks that add in place refuse to write into a view.
-            out.register_hook(lambda gradient: gradient * skip)
+            out.register_hook(lambda gradient: gradient * factor)
         return out
 
     return change
@@ -127,6 +271,13 @@ def _on_rectifier(module: nn.Module, sharpness: float) -> Change:
     def change(_: Tensor, given: tuple[Tensor, ...]) -> Tensor:
         out: Tensor = _SmoothRectifier.apply(given[0], sharpness, ceiling)  # type: ignore[no-untyped-call]
         return out
+
+    return change
+
+
+def _on_pool(module: nn.MaxPool2d, share: float) -> Change:
+    def change(out: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+        return shared_pool(given[0], out, share, module.kernel_size, module.stride, module.padding, module.ceil_mode)
 
     return change
 
@@ -160,144 +311,20 @@ def soft_step(x: Tensor, sharpness: float) -> Tensor:
     return gate * (1 + z * (1 - gate))
 
 
-def _compiled(model: nn.Module) -> bool:
+def shared_pool(
+    x: Tensor, out: Tensor, share: float, kernel: Any, stride: Any, padding: Any, ceil_mode: bool
+) -> Tensor:
+    """The result ``out`` of max pooling ``x``, with a share of its gradient for all pixels of each window alike.
+
+    What would go to pixels outside the image is lost.
+    """
+    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+    mean = F.avg_pool2d(x, kernel, stride, padding, ceil_mode, divisor_override=height * width)
+    return out.detach() + (1 - share) * (out - out.detach()) + share * (mean - mean.detach())
+
+
+def compiled(model: nn.Module) -> bool:
     """Whether any part of a network went through torch.compile."""
     # Without the compiler loaded there is nothing compiled, and loading it takes seconds.
     loaded = "torch._dynamo" in sys.modules
     return loaded and any(isinstance(module, torch._dynamo.OptimizedModule) for module in model.modules())
-
-
-def _without_branches(model: nn.Module, backward: Backward) -> str:
-    name = getattr(model, "name", "") or type(model).__name__
-    return (
-        f"{name} has no residual branch, so the skip factor of {backward!r} changes nothing: "
-        "its gradient is the plain one there."
-    )
-
-
-_ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
-# A node of autograd's graph. Its type has no name that can be imported.
-Node = Any
-
-
-def residual_branches(model: nn.Module, x: Tensor) -> tuple[nn.Module, ...]:
-    """Find where a network adds a branch to a shortcut.
-
-    The network runs once on one image while its additions are watched. An addition of two activations that come from
-    a common ancestor is a residual one; the operand with more work behind it is the branch, the other the shortcut.
-    So blocks of torchvision, timm or your own are found alike, with or without a convolution in the shortcut.
-
-    Args:
-        model: from (B, C, H, W) images to logits, in eval mode.
-        x: (B, C, H, W) images; the first is shown.
-
-    Returns:
-        For each branch the module whose output it is, in the order in which they run; empty where the network has none
-        (VGG, Inception-v3, DenseNet). Each runs once in a forward pass, so that a hook on it meets this branch alone.
-
-    >>> class Block(nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.conv = nn.Conv2d(3, 3, 3, padding=1)
-    ...     def forward(self, x):
-    ...         return x + self.conv(x)
-    >>> len(residual_branches(nn.Sequential(Block(), nn.ReLU(), Block()), torch.rand(1, 3, 8, 8)))
-    2
-    """
-    watch = _Watch(model)
-    frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        # Else every bias and weight would be an ancestor of its own.
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        with torch.enable_grad(), watch:
-            # A step away from the leaf, for an addition may write into its operand.
-            model(_in_precision_of(model, x[:1].detach()).clone().requires_grad_() * 1)
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
-        watch.remove()
-    found = (_branch(watch, addition) for addition in watch.additions)
-    return tuple(branch for branch in found if branch is not None)
-
-
-def _in_precision_of(model: nn.Module, x: Tensor) -> Tensor:
-    floating = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    return x.to(next(floating, x.dtype))
-
-
-@dataclass(frozen=True)
-class _Addition:
-    first: Node
-    second: Node
-
-
-class _Watch(TorchFunctionMode):
-    """Sees every addition of activations, and which module made which activation."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.additions: list[_Addition] = []
-        self.made: dict[Node, list[nn.Module]] = {}
-        self.calls: Counter[nn.Module] = Counter()
-        self.handles = []
-        for module in model.modules():
-            self.handles.append(module.register_forward_hook(self._leave))
-
-    def remove(self) -> None:
-        """Take all hooks off."""
-        for handle in self.handles:
-            handle.remove()
-
-    def _leave(self, module: nn.Module, _: Any, out: Any) -> None:
-        self.calls[module] += 1
-        if isinstance(out, Tensor) and out.grad_fn is not None:
-            self.made.setdefault(out.grad_fn, []).append(module)
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in _ADDITIONS and len(args) >= 2:
-            first, second = args[:2]
-            # Before the call: an addition in place gives its operand another history.
-            if _activation(first) and _activation(second) and first.shape == second.shape:
-                self.additions.append(_Addition(first.grad_fn, second.grad_fn))
-        return func(*args, **(kwargs or {}))
-
-
-def _activation(value: Any) -> bool:
-    """Whether something is the image's (B, C, H, W) or (B, tokens, channels) activation."""
-    return isinstance(value, Tensor) and value.dim() >= 3 and value.grad_fn is not None
-
-
-def _branch(watch: _Watch, addition: _Addition) -> nn.Module | None:
-    first, second = _ancestors(addition.first), _ancestors(addition.second)
-    common = first & second
-    if not common or len(first) == len(second):
-        return None
-    own, node = (first - common, addition.first) if len(first) > len(second) else (second - common, addition.second)
-    # From the addition backwards, past what no module did (a constant factor), as long as there is one way back.
-    while node in own:
-        once = [module for module in watch.made.get(node, ()) if watch.calls[module] == 1]
-        if once:
-            return once[0]
-        back = [parent for parent in _parents(node) if parent in own]
-        if len(back) != 1:
-            return None
-        node = back[0]
-    return None
-
-
-def _ancestors(node: Node) -> set[Node]:
-    """A node and all that come before it."""
-    seen, waiting = {node}, [node]
-    while waiting:
-        for parent in _parents(waiting.pop()):
-            if parent not in seen:
-                seen.add(parent)
-                waiting.append(parent)
-    return seen
-
-
-def _parents(node: Node) -> Iterable[Node]:
-    return [parent for parent, _ in node.next_functions if parent is not None]

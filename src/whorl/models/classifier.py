@@ -134,14 +134,7 @@ class Classifier(nn.Module):
         Returns:
             (B, num_classes) logits, in float32, or in float64 if the network computes in float64.
         """
-        self._check_images(x)
-        dtype = _dtype(self.net)
-        # Half-precision networks get images that were resized and normalised in float32.
-        x = x.to(self._mean.dtype)
-        if x.shape[-2:] != self.size:
-            x = F.interpolate(x, self.size, mode=self.resize, align_corners=False, antialias=True)
-        x = (x - self._mean) / self._std
-        x = x if dtype is None else x.to(dtype)
+        x = self.normalised(x)
         # A graph that is compiled or traced would have the images of its example counted into it.
         tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # torch.jit is untyped
         if x.device.type != "cpu" or torch.compiler.is_compiling() or tracing:
@@ -150,6 +143,23 @@ class Classifier(nn.Module):
         # last bit: a CPU's matrix products round differently for another number of rows.
         parts = [self._logits(part) for part in x.split(self._rows)]
         return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """What the bare network is shown of images: resized, normalised, in its dtype; differentiable.
+
+        >>> clf = Classifier(nn.Flatten(), size=2, mean=(0.5,), std=(0.25,), num_classes=4)
+        >>> clf.normalised(torch.ones(1, 1, 8, 8))
+        tensor([[[[2., 2.],
+                  [2., 2.]]]])
+        """
+        self._check_images(x)
+        dtype = _dtype(self.net)
+        # Half-precision networks get images that were resized and normalised in float32.
+        x = x.to(self._mean.dtype)
+        if x.shape[-2:] != self.size:
+            x = F.interpolate(x, self.size, mode=self.resize, align_corners=False, antialias=True)
+        x = (x - self._mean) / self._std
+        return x if dtype is None else x.to(dtype)
 
     def _logits(self, x: Tensor) -> Tensor:
         logits = self.net(x)

@@ -19,7 +19,7 @@ from torch import nn
 from whorl.errors import WhorlError, first_line, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
-from whorl.models.address import Address
+from whorl.models.address import Address, is_name
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, count_classes
 from whorl.models.code import code_of, external_data, sha256_of_all
@@ -67,6 +67,22 @@ def parse(text: str, device: torch.device | None = None) -> Address:
     'shop-v3'
     """
     return Address.parse(text, {**SOURCES, "": _ZOO}, device)
+
+
+def own_name(text: str) -> str | None:
+    """What the factory at a ``python:`` address calls its classifier; None of what has no name but its address.
+
+    >>> own_name("resnet18"), own_name("python:nobody:knows")
+    (None, None)
+    """
+    try:
+        address = parse(text)
+        if address.source != "python" or "name" in address.settings:
+            return None
+        made = made_by_factory(address.text, address.place)[1]
+    except WhorlError:  # said when it is loaded
+        return None
+    return made.name if isinstance(made, Classifier) and is_name(made.name) else None
 
 
 def load(address: Address, from_zoo: Callable[[Address], Classifier]) -> Classifier:

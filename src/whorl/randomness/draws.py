@@ -141,6 +141,12 @@ def _on_gpu(keys: Tensor) -> bool:
 
 
 def _mix(z: Tensor) -> Tensor:
+    if _on_gpu(z):
+        from whorl.randomness.gpu import mix_on_gpu
+
+        fast = mix_on_gpu(z)
+        if fast is not None:
+            return fast
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from whorl.geometry.triton_modules import kernel_module
 
-# Numbers for each key, below which plain torch is as good. Not numbers in all: an image's normal numbers must not
-# depend on how many others are drawn beside them, not even in their rounding.
-_LEAST = 1024
+# Normal numbers for each key, below which plain torch does it. Not numbers in all: an image's normal numbers must not
+# depend on how many others are drawn beside them, not even in their rounding. Uniform ones are the same bits either
+# way, and one launch instead of twenty however few they are.
+_LEAST_NORMAL = 1024
 # Places are counted in 32 bits.
 _MOST = 2**31 - 2**16
 
@@ -35,7 +36,7 @@ def uniform_on_gpu(keys: Tensor, count: int, low: float, high: float) -> Tensor 
     Returns:
         (B, count) float32; None where plain torch is to do it.
     """
-    if not _fits(keys, count):
+    if not _fits(keys, count, least=1):
         return None
     with torch.cuda.device_of(keys):
         drawn: Tensor = kernels().uniform(keys, count, low, high)
@@ -52,16 +53,29 @@ def normal_on_gpu(keys: Tensor, count: int) -> Tensor | None:
     Returns:
         (B, count) float32; None where plain torch is to do it.
     """
-    if not _fits(keys, count):
+    if not _fits(keys, count, least=_LEAST_NORMAL):
         return None
     with torch.cuda.device_of(keys):
         drawn: Tensor = kernels().normal(keys, count)
     return drawn
 
 
-def _fits(keys: Tensor, count: int) -> bool:
-    if not _LEAST <= count <= _MOST or keys.dim() != 1 or keys.dtype != torch.int64:
+def mix_on_gpu(z: Tensor) -> Tensor | None:
+    """Scramble int64 tensors of any shape, each bit by all others, if that can be done here; None elsewhere."""
+    if z.dtype != torch.int64 or not 0 < z.numel() <= _MOST or not _there(z):
+        return None
+    with torch.cuda.device_of(z):
+        mixed: Tensor = kernels().mix(z.contiguous())
+    return mixed
+
+
+def _fits(keys: Tensor, count: int, *, least: int) -> bool:
+    if not least <= count <= _MOST or keys.dim() != 1 or keys.dtype != torch.int64:
         return False
-    # Tensors that are only traced have no memory for a kernel to read.
+    return len(keys) > 0 and _there(keys)
+
+
+def _there(keys: Tensor) -> bool:
+    """Whether a kernel can read a tensor: one that is only traced has no memory."""
     traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(keys)
-    return type(keys) is Tensor and not traced and len(keys) > 0 and kernels() is not None
+    return type(keys) is Tensor and not traced and kernels() is not None

@@ -78,6 +78,21 @@ def _normal(keys, out, stride, count, block: tl.constexpr):
     tl.store(out + row * count + place, drawn, mask=place < count)
 
 
+@partial(triton.jit, do_not_specialize=["count"])
+def _mixed(z, out, count, block: tl.constexpr):
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < count
+    value = tl.load(z + place, mask=inside, other=0).to(tl.uint64)
+    tl.store(out + place, _mix(value).to(tl.int64), mask=inside)
+
+
+def mix(z: Tensor) -> Tensor:
+    """Dense int64 of any shape; see ``whorl.randomness.draws._mix``."""
+    out = torch.empty_like(z)
+    _mixed[(triton.cdiv(z.numel(), _BLOCK),)](z, out, z.numel(), block=_BLOCK, num_warps=_WARPS)
+    return out
+
+
 def uniform(keys: Tensor, count: int, low: float, high: float) -> Tensor:
     """(B,) int64 keys of any stride to (B, count) float32; see :func:`whorl.randomness.uniform`."""
     # Rounded after the product as after the sum, as plain torch does on every device.

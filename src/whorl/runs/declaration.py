@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,10 +17,13 @@ from whorl.errors import Fault, SettingsError, quoted
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
 from whorl.geometry.pose import GRID_AXES, MOST_POSES
+from whorl.models import model_names
+from whorl.models.address import with_settings
+from whorl.models.sources import own_name
 from whorl.runs.folder import attack_label
 from whorl.runs.images import Data
 from whorl.runs.model_names import checked_model, named_models, seen_from
-from whorl.runs.networks import split_target
+from whorl.runs.networks import is_address, split_defended, split_target
 from whorl.runs.overrides import overridden
 from whorl.runs.settings import build_attack
 from whorl.runs.toml import TomlTable, read_toml, validated
@@ -71,7 +75,7 @@ class AttackSpec(TomlTable):
 
     name: str
     label: str = ""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     sources: Names | None = None
     seed: int | None = None
     swept: dict[str, bool | int | float | str] = Field(default_factory=dict)
@@ -84,7 +88,8 @@ class AttackSpec(TomlTable):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        whorl.attack(name)
+        with suppress(SettingsError):  # what a peer's attack cannot do without stands among the settings
+            whorl.attack(name)
         return name
 
     @field_validator("label")
@@ -124,7 +129,8 @@ class Declaration(TomlTable):
         data: which images.
         models: addresses of networks, by name. Of a network that another setting gives by its address, or as a table of
             ``address``, ``name`` and ``labels``, the name is left there, and its address is put here.
-        sources: networks to craft on; ``a+b`` is an ensemble of equal weights.
+        sources: networks to craft on; ``a+b`` is an ensemble of equal weights, ``net+jpeg`` is attacked through its
+            defence.
         attacks: what to craft with.
         targets: networks to evaluate; ``net+jpeg`` stands behind a defence, ``net+jpeg+bitdepth`` behind two.
         poses: in which to show the images: "paper" for its twelve, and grids; each pose counts once.
@@ -218,7 +224,36 @@ def read_declaration(path: str | Path, *, overrides: Sequence[str] = (), sweeps:
     here = any(text.partition("=")[0].strip() in ("data", "data.folder") for text in overrides)
     home = place.resolve().parent
     models = {name: seen_from(home, address) for name, address in declared.models.items()}
-    return declared.model_copy(update={"data": declared.data.seen_from(Path.cwd() if here else home), "models": models})
+    data = declared.data.seen_from(Path.cwd() if here else home)
+    return _by_own_names(declared.model_copy(update={"data": data, "models": models}))
+
+
+def _by_own_names(declared: Declaration) -> Declaration:
+    """Call networks of one's own Python as their factories call them, as other commands do, where nobody else is so.
+
+    Only what somebody is about to run is named so: to find the name out, the factory is called.
+    """
+    every = (declared.sources, declared.targets, *(spec.sources or () for spec in declared.attacks))
+    names = dict.fromkeys(split_defended(name)[0] for listed in every for name in listed)
+    own = {name: own_name(declared.models.get(name, name)) for name in names if is_address(name)}
+    taken = Counter([*names, *declared.models, *model_names(), *own.values()])
+    called = {name: short for name, short in own.items() if short and taken[short] == 1}
+    if not called:
+        return declared
+
+    def each(listed: tuple[str, ...]) -> tuple[str, ...]:
+        split = map(split_defended, listed)
+        return tuple("+".join((called.get(model, model), *layers)) for model, layers in split)
+
+    models = {name: address for name, address in declared.models.items() if name not in called}
+    for name, short in called.items():
+        models[short] = with_settings(declared.models.get(name, name), {"name": short})
+    attacks = tuple(
+        spec if spec.sources is None else spec.model_copy(update={"sources": each(spec.sources)})
+        for spec in declared.attacks
+    )
+    changed = {"sources": each(declared.sources), "targets": each(declared.targets)}
+    return declared.model_copy(update={**changed, "attacks": attacks, "models": models})
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from whorl.models.zoo import find_device
 from whorl.progress import Progress, Tracker, silent
 from whorl.runs.declaration import Declaration
 from whorl.runs.done import Done
-from whorl.runs.engines import carry_out, find_engine
+from whorl.runs.engines import carry_out, check_sources, find_engine
 from whorl.runs.folder import Json, as_json, environment
 from whorl.runs.images import HashedImage, class_names, with_classes
 from whorl.runs.networks import UNDEFENDED, Networks, identify, split_target
@@ -73,7 +73,6 @@ def run(
     with prepare(declaration, out, device=device, shard=shard, **around) as ready:
         plan = ready.plan
         left = plan.left()
-        ready.note()
         orders = Orders(
             folder=plan.store.path,
             images=declaration.data,
@@ -81,6 +80,9 @@ def run(
             target_keys=plan.target_keys,
             precision=declaration.precision,
         )
+        if shard is None:
+            check_sources(plan, left, orders, ready.networks, progress)
+        ready.note()
         share = "" if shard is None else f"shard {shard}: "
         stage = f"{share}crafting and evaluating, {len(plan.variants) - 1} attacks"
         if track is not None:

@@ -196,7 +196,8 @@ def as_json(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [as_json(item) for item in value]
     if is_dataclass(value):
-        shown = {field.name: as_json(getattr(value, field.name)) for field in fields(value) if field.init}
+        telling = [field for field in fields(value) if field.init and field.metadata.get("identity", True)]
+        shown = {field.name: as_json(getattr(value, field.name)) for field in telling}
         return {"type": type(value).__name__, **shown}
     return repr(value)
 

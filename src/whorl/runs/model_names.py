@@ -106,10 +106,8 @@ def _name(given: Any, where: tuple[str | int, ...], models: dict[str, str]) -> A
             text = validated(ModelSpec, given, "").text
         elif not isinstance(given, str) or not is_address(given):
             return given
-        elif where[0] == "targets":
-            text, layers = split_target(given)
         else:
-            text = given
+            text, layers = split_target(given)
         name = parse(text).name()
     except WhorlError:  # said where its place is known, or when it is loaded
         return given

@@ -54,14 +54,25 @@ def split_target(name: str) -> tuple[str, tuple[str, ...]]:
     >>> split_target("resnet18+jpeg+bitdepth")
     ('resnet18', ('jpeg', 'bitdepth'))
     """
+    model, layers = split_defended(name)
+    if "+" in model and not is_address(model):  # an address, such as that of a file, may hold anything
+        last = model.rpartition("+")[2].strip()
+        raise unknown_name("defense", last, defense_names(), hint="`whorl defenses` lists all.")
+    return model, layers
+
+
+def split_defended(name: str) -> tuple[str, tuple[str, ...]]:
+    """Split the name of a network, or of an ensemble, and of its defences, the one nearest to the network first.
+
+    Raises:
+        WhorlError: nothing is left for the network.
+
+    >>> split_defended("resnet18+mobilenet_v2+jpeg")
+    ('resnet18+mobilenet_v2', ('jpeg',))
+    """
     model, layers = name.strip(), list[str]()
-    while "+" in model:
-        rest, _, last = model.rpartition("+")
-        if last.strip().lower() not in defense_names():
-            if is_address(model):  # an address, such as that of a file, may hold anything
-                break
-            raise unknown_name("defense", last.strip(), defense_names(), hint="`whorl defenses` lists all.")
-        model, layers = rest.strip(), [last.strip().lower(), *layers]
+    while "+" in model and (last := model.rpartition("+")[2].strip().lower()) in defense_names():
+        model, layers = model.rpartition("+")[0].strip(), [last, *layers]
     if not model or model.lower() in defense_names():
         raise WhorlError(f"expected the name of a model, alone or as in resnet18+jpeg; got {name!r}.")
     return model, tuple(layers)
@@ -140,8 +151,14 @@ class Networks:
         return loaded[0] if len(loaded) == 1 else Ensemble(loaded)
 
     def source(self, name: str) -> Any:
-        """What to attack: what is given under the name, one network, or several joined by "+" as an ensemble."""
-        return self.given[name] if name in self.given else self.ensemble(split_source(name))
+        """What to attack: what is given under the name, one network, or several joined by "+" as an ensemble.
+
+        Behind defences if the name says so: what is crafted then meets them on the way.
+        """
+        if name in self.given:
+            return self.given[name]
+        models, layers = split_defended(name)
+        return behind(self.ensemble(split_source(models)), layers, seed=self.seed)
 
     def target(self, name: str) -> Any:
         """What to evaluate: a network, behind defences if the name says so, as in ``resnet18+jpeg``."""
@@ -223,7 +240,7 @@ def load_targets(
     """Load every model behind every defence.
 
     Args:
-        models: as ``whorl.load_model`` takes them.
+        models: as ``whorl.load_model`` takes them, alone or behind defences of their own, as in ``resnet18+jpeg``.
         defenses: names of ``whorl.defense_names()``, or "none". Several joined by "+" stand one before the other, the
             last one foremost, as in a defended classifier's name.
         device: where to put them.
@@ -236,8 +253,9 @@ def load_targets(
     if not models or not stacks:
         raise WhorlError(f"expected a model and a defence at least; got {list(models)} and {list(defenses)}.")
     targets: dict[str, Target] = {}
-    for model in (load_model(name, device=device) for name in models):
-        for layers in stacks:
+    for name, own in map(split_target, models):
+        model = load_model(name, device=device)
+        for layers in ((*own, *stack) for stack in stacks):
             net = behind(model, layers, seed=seed)
             target = Target(model=model.name, defense="+".join(layers) or UNDEFENDED, net=net)
             if target.name in targets:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +41,9 @@ class _Actor:
         return self._worker.do(task)
 
 
-def run_on_ray(orders: Orders, tasks: Sequence[Task], networks: Networks, workers: int | None) -> Iterator[int]:
+def run_on_ray(
+    orders: Orders, tasks: Sequence[Task], networks: Networks, workers: int | None
+) -> Generator[int, None, None]:
     """Do the tasks on the workers of a cluster; see ``Engine``.
 
     The cluster is that of ``RAY_ADDRESS``, or of a ``ray.init`` that was called before; else one is started on this

@@ -12,6 +12,7 @@ from whorl.attacks import Attack
 from whorl.attacks.norms import radius_faults
 from whorl.errors import Fault, SettingsError, WhorlError, quoted
 from whorl.estimators import ESTIMATORS, Chain
+from whorl.models.backward import Backward
 from whorl.records import Record, Registry
 from whorl.transforms import TRANSFORMS, InputChain
 
@@ -24,6 +25,10 @@ _PARTS: Mapping[str, tuple[Registry[Any], Callable[..., Any]]] = {
     "input": (TRANSFORMS, InputChain),
     "estimator": (ESTIMATORS, Chain),
 }
+
+
+# Those of one type alone, which a table need not name.
+_RECORDS: Mapping[str, Callable[[], Record]] = {"backward": Backward}
 
 
 def parse_eps(text: str, *, norm: str = "linf") -> float:
@@ -69,7 +74,8 @@ def build_attack(name: str, settings: Mapping[str, Any]) -> Attack:
         name: one of ``whorl.attack_names()``.
         settings: as ``whorl.attack`` takes them. ``eps`` and ``alpha`` may be fractions as text; an estimator or an
             input transform is a table that names its type, as ``ESTIMATORS`` and ``TRANSFORMS`` know it, or a list of
-            such tables, one applied after the other.
+            such tables, one applied after the other. The table ``backward`` has the fields of ``Backward``; an empty
+            one leaves the backward pass as it is.
 
     Raises:
         WhorlError: an unknown name, or a setting that the attack or its part does not take.
@@ -132,9 +138,16 @@ def _value(key: str, value: Any) -> Any:
 
 def _part(place: tuple[str | int, ...], table: Mapping[str, Any]) -> Any:
     key = str(place[0])
-    if key not in _PARTS:
-        raise SettingsError([Fault(place, f"no table: only {' and '.join(_PARTS)} take one", quoted(dict(table)))])
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    if key in _RECORDS:
+        try:
+            return _RECORDS[key]().with_(**given)
+        except SettingsError as error:
+            raise SettingsError([fault.within(*place) for fault in error.faults]) from error
+    if key not in _PARTS:
+        takers = ", ".join(_PARTS)
+        only = f"no table: only {takers} and {' and '.join(_RECORDS)} take one"
+        raise SettingsError([Fault(place, only, quoted(dict(table)))])
     registry = _PARTS[key][0]
     kind = given.pop("type", None)
     if not isinstance(kind, str):

@@ -19,7 +19,7 @@ from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
 from whorl.progress import Progress, duration, silent
 from whorl.records import html_table
-from whorl.runs.engines import Interrupted, carry_out
+from whorl.runs.engines import Interrupted, carry_out, check_sources
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
 from whorl.runs.networks import Networks, device_of, identify, name_of
@@ -227,6 +227,7 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
         orders = Orders(folder=store.path, images=images, seed=seed, target_keys=plan.target_keys)
         networks = Networks(one.device, seed, given={name_of(one.model): one.model, **one.evaluated})
         stage, progress = f"{one.label} on {name_of(one.model)}", options.get("progress", silent)
+        check_sources(plan, left, orders, networks, progress)
         if progress is not silent:
             stage += _expected(one, images, [task for task in left if task.make and task.variant.attack is not None])
         try:

@@ -6,10 +6,10 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from whorl.attacks.contract import Model
 from whorl.data import Images, load_image, save_image
 from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
 from whorl.progress import piece_of_work
+from whorl.runs.background import ReadAhead, WriteBehind
 from whorl.runs.folder import folder_name, pixels_sha256
 from whorl.runs.images import THREADS, HashedImage, ImageSource
 from whorl.runs.networks import Networks
@@ -95,49 +96,63 @@ class Worker:
     def __init__(self, orders: Orders, networks: Networks) -> None:
         self.orders, self.networks = orders, networks
         self.store = Store(orders.folder)
-        self._read: tuple[tuple[HashedImage, ...], Images] | None = None
+        self._ahead, self._behind = ReadAhead(orders.images, networks.device), WriteBehind()
         self._log = orders.folder / "logs" / f"{platform.node()}-{os.getpid()}.log"
 
     def do(self, task: Task) -> int:
-        """Do a task, store its chunk, and write a line into the log of this worker.
+        """Do a task and store its chunk; see :meth:`work`."""
+        [counts] = self.work([task])
+        return counts
 
-        Returns:
-            What it counts in the progress.
+    def work(self, tasks: Sequence[Task]) -> Generator[int, None, None]:
+        """Do tasks one after the other, store their chunks, and write a line for each into the log of this worker.
+
+        While the device works on one, the images of the next are decoded, and what the last ones made is written.
+
+        Yields:
+            What a task counts in the progress, once its chunk is stored.
 
         Raises:
             OutOfTime: the deadline is over; what the task had done is discarded.
         """
-        start = time.perf_counter()
-        weight = self._do(task)
+        self._behind = WriteBehind()
+        try:
+            for place, task in enumerate(tasks, 1):
+                start = time.perf_counter()
+                self._do(task, tasks[place].images if place < len(tasks) else None)
+                self._note(task, time.perf_counter() - start)
+                yield from self._behind.done()
+            yield from self._behind.done(wait=True)
+        finally:  # whatever cuts it short, what was finished is kept
+            self._ahead.forget()
+            self._behind.close()
+
+    def _note(self, task: Task, seconds: float) -> None:
         what = f"{'clean' if task.variant.attack is None else task.variant.name}: {len(task.images)} images"
-        now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - start
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         made = f"{'made and evaluated' if task.make else 'evaluated'} in {seconds:.1f} s"
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("a", encoding="utf-8") as log:
             log.write(f"{now} {what} from {task.images[0].entry.id} {made}\n")
-        return weight
 
-    def _do(self, task: Task) -> int:
+    def _do(self, task: Task, then: tuple[HashedImage, ...] | None) -> None:
         if self.orders.deadline is not None and time.monotonic() > self.orders.deadline:
             raise OutOfTime
-        place, images = task.variant.place, self._clean(task.images)
+        place, images = task.variant.place, self._ahead.read(task.images, then)
         chunk = None if task.make and task.variant.attack is not None else self.store.get(place, task.key)
         if chunk is None:
             chunk = _new_chunk(task, images)
             if task.variant.attack is not None:
-                return self._attack(task, images, chunk)
+                self._attack(task, images, chunk)
+                return
         shown = images.x if task.variant.attack is None or not chunk.ids else self._saved(task.variant, chunk.ids)
         self._evaluate(chunk, shown, images.y, task.targets)
         self._reach(task.variant, chunk, shown)
-        self.store.put(place, chunk)
-        return task.weight
+        self._put(task, chunk)
 
-    def _clean(self, images: tuple[HashedImage, ...]) -> Images:
-        """Decode a chunk; the last one is kept, for its other variants come next."""
-        if self._read is None or self._read[0] != images:
-            self._read = None
-            self._read = (images, self.orders.images.read(images))
-        return self._read[1]
+    def _put(self, task: Task, chunk: Chunk) -> None:
+        """Have the chunk of a task stored, which is then done; nothing changes it any more."""
+        self._behind.submit(lambda: self.store.put(task.variant.place, chunk), task.weight)
 
     def _saved(self, variant: Variant, ids: Sequence[str]) -> Tensor:
         """Read adversarial images back as they were saved."""
@@ -147,44 +162,63 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------------------- attack
 
-    def _attack(self, task: Task, images: Images, chunk: Chunk) -> int:
-        variant, place = task.variant, task.variant.place
+    def _attack(self, task: Task, images: Images, chunk: Chunk) -> None:
+        variant = task.variant
         if variant.counting:
             images = self._recognised(task, images)
             chunk.ids = list(images.ids)
         if not images.ids:
             self._evaluate(chunk, images.x, images.y, task.targets)
-            self.store.put(place, chunk)
-            return task.weight
+            return self._put(task, chunk)
+        attack: Any = variant.attack
+        if attack.black_box or variant.counting:
+            adv = self._kept_at_once(task, images, chunk)
+        else:
+            adv, files = self._craft(variant, images, chunk, None)
+            self._keep(task, images, chunk, files)
+        if not variant.counting and (task.targets or variant.target_class is not None):
+            self._evaluate(chunk, adv, images.y, task.targets)
+            self._reach(variant, chunk, adv)
+        return self._put(task, chunk)
+
+    def _keep(self, task: Task, images: Images, chunk: Chunk, files: Mapping[Path, Tensor | str]) -> None:
+        """Have what was crafted stored while it is evaluated: whatever goes wrong then, it is kept."""
+        crafted = replace(chunk, answers={}, files={})
+
+        def keep() -> None:
+            crafted.clean = _hashes(images)
+            self.store.put(task.variant.place, crafted, files)
+            chunk.clean, chunk.files = crafted.clean, crafted.files
+
+        self._behind.submit(keep)
+
+    def _kept_at_once(self, task: Task, images: Images, chunk: Chunk) -> Tensor:
+        """Attack a batch and store it before anything else is done, so that no query is ever lost."""
+        variant, place = task.variant, task.variant.place
         attack: Any = variant.attack
         ledger = self.store.begin(place, variant.key, task.key) if attack.black_box else None
         try:
-            adv, trace = self._craft(variant, images, chunk, ledger)
+            adv, files = self._craft(variant, images, chunk, ledger)
+            chunk.clean = _hashes(images)
             if variant.counting:
                 self._evaluate(chunk, adv, images.y, task.targets)
-                self.store.put(place, chunk)
-            else:
-                self.store.put(place, chunk, self._files(variant, images.ids, adv, trace))
+            self.store.put(place, chunk, None if variant.counting else files)
         except BaseException as error:  # Ctrl-C above all: whatever cuts a chunk, its queries were spent
             if ledger is not None:
                 self._cut(error, variant, images.ids, ledger)
             raise
         if ledger is not None:
             self.store.finish(ledger)
-        if not variant.counting and (task.targets or variant.target_class is not None):
-            self._evaluate(chunk, adv, images.y, task.targets)
-            self._reach(variant, chunk, adv)
-            self.store.put(place, chunk)
-        return task.weight
+        return adv
 
     def _craft(
         self, variant: Variant, images: Images, chunk: Chunk, ledger: Ledger | None
-    ) -> tuple[Tensor, Trace | None]:
-        """Attack a batch, and write down what it cost; returns the images on the CPU, rounded to 8 bits."""
+    ) -> tuple[Tensor, dict[Path, Tensor | str]]:
+        """Attack a batch, and write down what it cost; gives the images on the device, rounded to 8 bits, and files."""
         device, source = self.networks.device, self.networks.source(variant.source)
         attack: Any = variant.attack.with_(trace=True) if variant.trace and variant.attack else variant.attack
         meter = None if ledger is None else Meter(source, on_pass=ledger.add, deadline=self.orders.deadline)
-        x, y = images.x.to(device), images.y.to(device)
+        x, y = images.x.to(device, non_blocking=True), images.y.to(device)
         if meter is None:  # an answer costs a query, where they are counted
             [[row]] = recognised({variant.source: source}, x, y, ids=images.ids)
             chunk.known = _digits(row)
@@ -195,9 +229,8 @@ class Worker:
             adv, info = attack(meter or source, x, **goal, seed=seed, ids=images.ids, return_info=True)
         adv = to_8_bits(adv)
         chunk.distance = Distance.of(x, adv)
-        adv = adv.cpu()  # waits for the device, so that the time is the attack's
+        levels = (adv * 255).round().to(torch.uint8).cpu()  # waits for the device, so that the time is the attack's
         chunk.seconds = round(time.perf_counter() - start, 4)
-        chunk.clean = [pixels_sha256(image) for image in images.x]
         chunk.starts = _starts(attack, images)
         chunk.success = info.success.tolist()
         chunk.grad_evals = [] if info.grad_evals is None else info.grad_evals.tolist()
@@ -207,12 +240,12 @@ class Worker:
             if sum(chunk.queries) != meter.seen:
                 counted = f"{variant.label} counted {sum(chunk.queries)} queries"
                 raise AssertionError(f"{counted}, its target saw {meter.seen} images")
-        return adv, info.trace
+        return adv, self._files(variant, images.ids, levels, info.trace)
 
     def _files(
         self, variant: Variant, ids: Sequence[str], adv: Tensor, trace: Trace | None
     ) -> dict[Path, Tensor | str]:
-        """What is kept besides the chunk: each image, and its steps if they are kept."""
+        """What is kept besides the chunk: each image, (3, H, W) uint8, and its steps if they are kept."""
         folder = self.store
         files: dict[Path, Tensor | str] = {
             folder.image(variant.label, variant.source, name): image for name, image in zip(ids, adv, strict=True)
@@ -235,6 +268,7 @@ class Worker:
 
     def _recognised(self, task: Task, images: Images) -> Images:
         """Those images that the source recognises as they are; it was evaluated on them before."""
+        self._behind.wait()
         clean = self.store.get(CLEAN, task.clean_key)
         assert clean is not None  # noqa: S101 - its task comes first
         digits = clean.recognised(self.orders.target_keys[task.variant.source], Pose())
@@ -247,7 +281,7 @@ class Worker:
         """Write down who recognises which image in which pose."""
         targets = {name: self.networks.target(name) for name in poses} if chunk.ids else {}
         predictor = Predictor(targets, precision=self.orders.precision)
-        found = predictor.recognised(shown.to(self.networks.device), y, poses, ids=chunk.ids)
+        found = predictor.recognised(shown.to(self.networks.device, non_blocking=True), y, poses, ids=chunk.ids)
         for (name, pose), row in found.items():
             known = chunk.answers.setdefault(self.orders.target_keys[name], {})
             known[pose_key(pose)] = _digits(row)
@@ -308,6 +342,11 @@ def _new_chunk(task: Task, images: Images) -> Chunk:
         ids=list(images.ids),
         bad=[(bad.id, bad.reason) for bad in images.bad],
     )
+
+
+def _hashes(images: Images) -> list[str]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(pixels_sha256, images.x))
 
 
 def _starts(attack: Attack, images: Images) -> list[str]:

@@ -2,7 +2,9 @@
 
 A transform is callable on (images, keys): ``keys`` is one int64 per image (:mod:`whorl.randomness`), and every draw
 depends on nothing else. All keep the spatial shape, so that a compiled loop compiles once. One that is a function of
-its tensors alone has a true ``pure``: a recorded graph of it then stands for calling it each time.
+its tensors alone has a true ``pure``: a recorded graph of it then stands for calling it each time. One that images in
+bfloat16 will do for, because it adds up in float32, has a true ``short``. One with ``view(x, keys)`` says what it would
+show (:class:`whorl.geometry.views.View`), so that several can be shown at once.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.geometry.affine import warp
 from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS, PAPER_NUMBERS, REFERENCE_SIDE, check_number, posed
 from whorl.geometry.sums import lines, resample
+from whorl.geometry.views import AffinePose, View, shown
 from whorl.randomness import uniform
 from whorl.records import Limits, NotNegative, Positive, Record, Registry, Share
 
@@ -67,6 +69,7 @@ class DiverseInput(Record):
     """
 
     pure: ClassVar[bool] = True
+    short: ClassVar[bool] = True
     probability: Share = 0.7
     largest: Annotated[float, Limits(least=1, below=2)] = 1.1
 
@@ -273,19 +276,32 @@ class RandomAffine(Record):
             x: (B, C, H, W).
             draws: (B, dimensions) in [0, 1]: angle, scale, shift to the right, shift down, then the rest of ``drawn``.
         """
+        if self.short:
+            return shown(x, self.view_of(x, draws))
+        return posed(x, self.numbers(draws.to(torch.promote_types(x.dtype, torch.float32))), self.drawn)
+
+    @property
+    def short(self) -> bool:
+        """Whether its poses are the paper's four numbers alone, which are shown by warps."""
+        return self.dimensions == len(PAPER_NUMBERS)
+
+    def view(self, x: Tensor, keys: Tensor) -> View | None:
+        """What it shows of images under their keys; None where that is more than an affine pose."""
+        return self.view_of(x, uniform(keys, (self.dimensions,))) if self.short else None
+
+    def view_of(self, x: Tensor, draws: Tensor) -> View:
+        """The affine pose of (B, 4) draws from the unit cube."""
         draws = draws.to(torch.promote_types(x.dtype, torch.float32))
-        if self.dimensions > len(PAPER_NUMBERS):
-            return posed(x, self.numbers(draws), self.drawn)
         low, high = self.scale
         height, width = x.shape[-2:]
         reach = self.shift / REFERENCE_SIDE
         signed = draws * 2 - 1
-        return warp(
-            x,
+        pose = AffinePose(
             angle=signed[:, 0] * self.angle,
             scale=(low + high) / 2 + signed[:, 1] * ((high - low) / 2),
             shift=torch.stack((signed[:, 2] * (reach * width), signed[:, 3] * (reach * height)), dim=1),
         )
+        return View(pose=pose)
 
     def numbers(self, draws: Tensor) -> Tensor:
         """The poses of (B, dimensions) draws: (B, 12) numbers in the order of ``NUMBERS``.

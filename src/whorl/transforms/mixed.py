@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from whorl.geometry.views import View, shown
 from whorl.randomness import substream, uniform
 from whorl.records import Part, Record, Share
 from whorl.transforms.inputs import TRANSFORMS, InputTransform
-from whorl.transforms.spread import Planned
+from whorl.transforms.spread import planned, taken
 
 
 @dataclass(frozen=True, init=False)
 class InputChain:
     """Apply several input transforms, the first one first, each with random numbers of its own.
 
+    >>> import torch
     >>> from whorl.transforms import DiverseInput, RandomAffine
     >>> InputChain(DiverseInput(), RandomAffine())(torch.rand(2, 3, 16, 16), torch.tensor([1, 2])).shape
     torch.Size([2, 3, 16, 16])
@@ -30,15 +33,39 @@ class InputChain:
     def __repr__(self) -> str:
         return f"InputChain({', '.join(map(repr, self.parts))})"
 
+    @property
+    def pure(self) -> bool:
+        """Whether all parts are functions of tensors alone."""
+        return all(getattr(part, "pure", False) for part in self.parts)
+
+    @property
+    def short(self) -> bool:
+        """Whether images in bfloat16 will do for all parts."""
+        return all(getattr(part, "short", False) for part in self.parts)
+
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
+        seen = View()  # what is still to be shown
         for place, part in enumerate(self.parts):
-            x = part(x, substream(keys, place))
-        return x
+            own = substream(keys, place)
+            view: Callable[[Tensor, Tensor], View | None] | None = getattr(part, "view", None)
+            its = None if view is None else view(x, own)
+            both = None if its is None else seen.then(its)
+            if both is None:
+                x, both = shown(x, seen), its
+            if both is None:
+                x, both = part(x, own), View()
+            seen = both
+        return shown(x, seen)
 
     def plan(self, table: Tensor) -> InputTransform:
         """Plan those parts that want it; ``table`` is (draws, B) keys."""
         return InputChain(*(planned(part, substream(table, place)) for place, part in enumerate(self.parts)))
+
+    def take(self, other: InputChain) -> None:
+        """Take over another plan, part by part."""
+        for mine, its in zip(self.parts, other.parts, strict=True):
+            taken(mine, its)
 
 
 @TRANSFORMS.add
@@ -50,11 +77,17 @@ class Gain(Record):
         lowest: factor, drawn from [lowest, 1].
     """
 
+    pure: ClassVar[bool] = True
+    short: ClassVar[bool] = True
     lowest: Part = 0.5
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return x * _column(uniform(keys, (), self.lowest, 1)).to(x.dtype)
+        return shown(x, self.view(x, keys))
+
+    def view(self, x: Tensor, keys: Tensor) -> View:  # noqa: ARG002 - other transforms' views depend on the images' size
+        """What it shows of images under their keys."""
+        return View(gain=uniform(keys, (), self.lowest, 1))
 
 
 @TRANSFORMS.add
@@ -66,17 +99,14 @@ class Mirror(Record):
         probability: share of draws that are mirrored.
     """
 
+    pure: ClassVar[bool] = True
+    short: ClassVar[bool] = True
     probability: Share = 0.5
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return torch.where(_column(uniform(keys) < self.probability), x.flip(-1), x)
+        return shown(x, self.view(x, keys))
 
-
-def planned(part: InputTransform, table: Tensor) -> InputTransform:
-    """A transform for the keys of ``table``, (draws, B): its own plan where it plans, else itself."""
-    return part.plan(table) if isinstance(part, Planned) else part
-
-
-def _column(values: Tensor) -> Tensor:
-    return values[:, None, None, None]
+    def view(self, x: Tensor, keys: Tensor) -> View:  # noqa: ARG002 - as of Gain
+        """What it shows of images under their keys."""
+        return View(mirrored=uniform(keys) < self.probability)

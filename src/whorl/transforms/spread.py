@@ -6,13 +6,19 @@ each single draw is still uniform over them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from whorl.errors import WhorlError
+from whorl.geometry.pose import NUMBERS
+from whorl.geometry.views import View
 from whorl.randomness import substream, uniform
+from whorl.records import Share
 from whorl.transforms.inputs import TRANSFORMS, InputTransform, RandomAffine
 
 Design = Literal["latin", "lattice", "antithetic"]
@@ -31,9 +37,22 @@ class Planned(Protocol):
             table: (draws, B) int64: the keys that each image will be transformed under, in order.
 
         Returns:
-            A transform for these keys.
+            A transform for these keys. A pure one has ``take(plan)``, which takes over another plan of as many draws
+            for as many images without moving its own tensors, so that what was recorded of it stays right.
         """
         ...
+
+
+def planned(part: InputTransform, table: Tensor) -> InputTransform:
+    """A transform for the keys of ``table``, (draws, B): its own plan where it plans, else itself."""
+    return part.plan(table) if isinstance(part, Planned) else part
+
+
+def taken(plan: InputTransform, other: InputTransform) -> None:
+    """Let a pure plan take over another of the same transform; what plans nothing is the same both times."""
+    if other is not plan:
+        take: Callable[[InputTransform], None] = getattr(plan, "take")  # noqa: B009 - of those that are pure
+        take(other)
 
 
 @TRANSFORMS.add
@@ -51,6 +70,8 @@ class SpreadAffine(RandomAffine):
         design: ``"latin"`` divides each range into as many equal parts as there are draws and meets every part once
             (Latin hypercube). ``"lattice"`` steps through all ranges by irrational shares from a random start,
             so that every beginning of the sequence is even too. ``"antithetic"`` mirrors every second draw.
+        near: share of an attack's draws, spread evenly over them, that show the image as it is; the design is of the
+            others.
 
     >>> SpreadAffine()
     SpreadAffine()
@@ -59,24 +80,88 @@ class SpreadAffine(RandomAffine):
     torch.Size([2, 3, 32, 32])
     """
 
-    pure: ClassVar[bool] = False  # a plan is made for one batch
     design: Design = "latin"
+    near: Share = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for number in NUMBERS if self.near else ():
+            low, high = self.ranges[number.name]
+            if not low <= number.neutral <= high:
+                raise WhorlError(
+                    f"near shows the image as it is, so {number.name} must reach {number.neutral:g}; "
+                    f"got a range from {low:g} to {high:g}."
+                )
 
     def plan(self, table: Tensor) -> InputTransform:
         """Give every key of ``table``, (draws, B), its point of the design."""
-        points = _DESIGNS[self.design](table, self.dimensions)
-        return PlannedAffine(self, Lookup(table), points.flatten(0, 1))
+        far = _far_draws(len(table), self.near, table.device)
+        points = _neutral(self, table.device).expand(*table.shape, self.dimensions)
+        if len(far):
+            points = points.index_copy(0, far, self._design(table.index_select(0, far)))
+        # Tensors of its own, for it may take over others.
+        return PlannedAffine(self, Lookup(table), points.flatten(0, 1).clone())
+
+    def _design(self, table: Tensor) -> Tensor:
+        return _DESIGNS[self.design](table, self.dimensions)
+
+
+# Both are kept, for to send them to a GPU anew would make every batch wait for it.
+@lru_cache(maxsize=32)
+def _neutral(spread: SpreadAffine, device: torch.device) -> Tensor:
+    """The point that leaves an image as it is, (dimensions,)."""
+    own = [(number.neutral, *spread.ranges[number.name]) for number in NUMBERS if number.name in spread.drawn]
+    point = [0.5 if low == high else (value - low) / (high - low) for value, low, high in own]
+    with torch.inference_mode(False):
+        return torch.tensor(point, device=device)
+
+
+@lru_cache(maxsize=32)
+def _far_draws(draws: int, share: float, device: torch.device) -> Tensor:
+    """Places of those draws that do not show the image as it is."""
+    far = [draw for draw, near in enumerate(near_draws(draws, share)) if not near]
+    with torch.inference_mode(False):
+        return torch.tensor(far, dtype=torch.int64, device=device)
+
+
+def near_draws(draws: int, share: float) -> tuple[bool, ...]:
+    """Which of an attack's draws show the image as it is: so many of them, as evenly spread as can be.
+
+    >>> near_draws(5, 0.4)
+    (False, False, True, False, True)
+    """
+    count = round(share * draws)
+    return tuple((i + 1) * count // draws > i * count // draws for i in range(draws))
 
 
 class PlannedAffine:
     """Poses by key: what :meth:`SpreadAffine.plan` gives."""
 
+    pure = True
+
     def __init__(self, ranges: RandomAffine, lookup: Lookup, points: Tensor) -> None:
         self.ranges, self.lookup, self.points = ranges, lookup, points
+        self.short = ranges.short
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""
-        return self.ranges.pose(x, self.points[self.lookup(keys)])
+        return self.ranges.pose(x, self._draws(keys))
+
+    def view(self, x: Tensor, keys: Tensor) -> View | None:
+        """What it shows: as of :meth:`RandomAffine.view`."""
+        return self.ranges.view_of(x, self._draws(keys)) if self.short else None
+
+    def take(self, other: PlannedAffine) -> None:
+        """Take over another plan of as many draws for as many images."""
+        for mine, its in (
+            (self.points, other.points),
+            (self.lookup.sorted, other.lookup.sorted),
+            (self.lookup.order, other.lookup.order),
+        ):
+            mine.copy_(its)
+
+    def _draws(self, keys: Tensor) -> Tensor:
+        return self.points.index_select(0, self.lookup(keys))
 
 
 class Lookup:
@@ -86,8 +171,9 @@ class Lookup:
         self.sorted, self.order = table.flatten().sort()
 
     def __call__(self, keys: Tensor) -> Tensor:
-        """Places of (B,) keys in the flattened table."""
-        return self.order[torch.searchsorted(self.sorted, keys)]
+        """Places of (B,) keys in the flattened table; some place for a key that is not in it."""
+        # So many of the others are not larger: never more than there are, whatever the key.
+        return self.order.index_select(0, torch.searchsorted(self.sorted[1:], keys, right=True))
 
 
 def latin(table: Tensor, dimensions: int = 4) -> Tensor:

@@ -15,6 +15,7 @@ from whorl.models.prepared import network
 from whorl.models.prepared.layers import Convolution
 from whorl.models.prepared.network import Prepared
 from whorl.models.prepared.rewrite import rewrite
+from whorl.models.prepared.versions import tensors_of
 
 
 def classifier() -> whorl.Classifier:
@@ -98,7 +99,7 @@ def test_a_first_look_in_inference_mode_prepares_as_well() -> None:
     assert first is not None
     assert network.prepared(clf) is first
     assert first.network is not None
-    assert not any(t.is_inference() for t in network._tensors(first.network.modules()))
+    assert not any(t.is_inference() for t in tensors_of(first.network.modules()))
 
 
 def test_nothing_is_kept_of_a_model_that_is_gone() -> None:

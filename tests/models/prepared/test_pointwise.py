@@ -15,7 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl.models.prepared import pointwise
-from whorl.models.prepared.layers import Concatenation, Geometry, OutputPart, Room, _Convolution, _Unshuffle
+from whorl.models.prepared.layers import (
+    Concatenation,
+    Convolution,
+    Geometry,
+    OutputPart,
+    Rectifier,
+    Room,
+    _Convolution,
+    _Unshuffle,
+)
 from whorl.models.prepared.pointwise import (
     Activation,
     AveragePoolFunction,
@@ -95,6 +104,64 @@ def test_gradient_of_an_activation_from_its_result(act: Activation, width: int) 
             assert made.is_contiguous(memory_format=torch.channels_last)
 
 
+def smooth_by_definition(x: Tensor, act: Activation, sharpness: float) -> Tensor:
+    """Derivative of x·sigmoid(βx) at zero, and at six of the same from the other side: by autograd, in float64."""
+    slopes: list[Tensor] = []
+    for z in (x, 6 - x):
+        leaf = z.detach().double().requires_grad_()
+        slopes += torch.autograd.grad((leaf * torch.sigmoid(sharpness * leaf)).sum(), leaf)
+    return slopes[0] * slopes[1] if act == "relu6" else slopes[0]
+
+
+@pytest.mark.parametrize("act", ["relu", "relu6"])
+@pytest.mark.parametrize("width", [3, 48, 288])
+@pytest.mark.parametrize("sharpness", [0.5, 2.0, 30.0])
+def test_gradient_of_a_smooth_rectifier(act: Activation, width: int, sharpness: float) -> None:
+    x, g = channels_last(2, width, 3, 5), channels_last(2, width, 3, 5, seed=1)
+    x[0, 0, 0, :3] = torch.tensor([0.0, 1e4, -1e4])
+    expected = g * smooth_by_definition(x, act, sharpness)
+    wide = [channels_last(2, width + 5, 3, 5, seed=seed) for seed in (2, 3)]
+    for one, values in zip(wide, (g, x), strict=True):
+        one[:, 2:-3] = values
+    for gradient, seen in [(g, x), (wide[0][:, 2:-3], wide[1][:, 2:-3]), (g.contiguous(), x)]:
+        made = act_backward(gradient, seen, act, smooth=sharpness)
+        torch.testing.assert_close(made.double(), expected, rtol=2e-5, atol=2e-5)
+        room = torch.zeros(2, width + 3, 3, 5).contiguous(memory_format=torch.channels_last)
+        act_backward(gradient, seen, act, into=room[:, 2:-1], smooth=sharpness)
+        assert torch.equal(room[:, 2:-1], made)
+        assert float(room[:, :2].abs().sum() + room[:, -1:].abs().sum()) == 0
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_what_goes_into_an_activation_is_kept(act: Activation) -> None:
+    bias, residual = torch.randn(48), channels_last(2, 48, 3, 5, seed=1)
+    for extra in (None, residual):
+        x = channels_last(2, 48, 3, 5)
+        total = x + bias[:, None, None] + (0 if extra is None else extra)
+        apart = torch.zeros(2, 50, 3, 5).contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(bias_act(x, bias, act, extra, before=apart[:, 1:-1]), literal(total, act))
+        torch.testing.assert_close(apart[:, 1:-1], total)
+        assert float(apart[:, 0].abs().sum() + apart[:, -1].abs().sum()) == 0
+        # In its own place, where nobody else needs it.
+        torch.testing.assert_close(bias_act(x, bias, act, extra, before=x), literal(total, act))
+        torch.testing.assert_close(x, total)
+
+
+@pytest.mark.parametrize("pool_index", [0, 1, 4])
+def test_average_pool_with_a_smooth_rectifier(pool_index: int) -> None:
+    pool, x, bias = POOLS[pool_index], channels_last(2, 48, 5, 6), torch.randn(48)
+    leaf = x.clone().requires_grad_()
+    total = F.avg_pool2d(leaf, *pool) + bias[:, None, None]
+    before = torch.zeros(total.shape[0], 50, *total.shape[2:]).contiguous(memory_format=torch.channels_last)
+    out = average_pool(x, pool, bias, "relu6", before=before[:, 1:-1])
+    torch.testing.assert_close(out, F.relu6(total.detach()))
+    torch.testing.assert_close(before[:, 1:-1], total.detach())
+    g = channels_last(*total.shape, seed=1)
+    (expected,) = torch.autograd.grad(total, leaf, (g * smooth_by_definition(total, "relu6", 2.0)).float())
+    made = average_pool_backward(g, before[:, 1:-1], pool, x.shape, "relu6", smooth=2.0)
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_the_gradient_passes_where_a_value_is_not_a_number() -> None:
     """As torch has it."""
     out, g = channels_last(1, 4, 2, 2), channels_last(1, 4, 2, 2, seed=1)
@@ -114,21 +181,24 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-@pytest.mark.parametrize("width", [3, 48])
-def test_max_pool_with_ties(window: Window, width: int) -> None:
+@pytest.mark.parametrize(("width", "share"), [(3, 0.0), (48, 0.0), (48, 0.3)])
+def test_max_pool_with_ties(window: Window, width: int, share: float) -> None:
     x = channels_last(1, width, 6, 9).round().clamp(0, 3)
     kernel, stride, padding, ceil_mode = window
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-    out, expected = max_pool(ours, window), F.max_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode)
+    out, expected = max_pool(ours, window, share), F.max_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode)
     assert torch.equal(out, expected)
     assert window.shape(x) == expected.shape
     g = channels_last(*expected.shape, seed=1)
     wide = channels_last(expected.shape[0], width + 4, *expected.shape[2:], seed=2)
     wide[:, 1:-3] = g
     (b,) = torch.autograd.grad(expected, theirs, g)
+    sums = F.avg_pool2d(theirs, kernel, stride, padding, ceil_mode=ceil_mode, divisor_override=1)
+    (whole,) = torch.autograd.grad(sums, theirs, g.contiguous())
+    b = (1 - share) * b + share * whole / kernel**2
     for gradient in (g, wide[:, 1:-3]):
         (a,) = torch.autograd.grad(out, ours, gradient, retain_graph=True)
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 POOLS = [
@@ -203,6 +273,48 @@ def test_a_convolution_in_parts_that_sit_in_a_room() -> None:
         torch.testing.assert_close(made, expected)
     [made], [expected] = torch.autograd.grad(outs, ours, g), torch.autograd.grad(plainly, theirs, g)
     torch.testing.assert_close(made, expected)
+
+
+def test_a_convolution_with_smooth_rectifiers_and_factors() -> None:
+    """In parts, pooled, in a room, and with a residual; the gradient against the operations one by one."""
+    x, weight, bias = channels_last(2, 6, 5, 6), channels_last(13, 6, 1, 1, seed=1) / 8, torch.randn(13)
+    window = Pool((3, 3), (1, 1), (1, 1))
+    parts = [OutputPart(8, "relu", smooth=2.0, scale=0.5), OutputPart(5, "relu6", window, smooth=1.0)]
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    room = Room((8, 5))
+    outs = Convolution(weight, bias, Geometry(), parts)(ours, seats=((room, 0), (room, 1)))
+    a, b = F.conv2d(theirs, weight).split([8, 5], 1)
+    shifts = [shift[:, None, None] for shift in bias.split([8, 5])]
+    totals = (a + shifts[0], F.avg_pool2d(b, 3, 1, 1) + shifts[1])
+    torch.testing.assert_close(outs[0], F.relu(totals[0]))
+    torch.testing.assert_close(outs[1], F.relu6(totals[1]))
+    g = [channels_last(*one.shape, seed=seed) for seed, one in enumerate(totals, start=2)]
+    slopes = smooth_by_definition(totals[0], "relu", 2.0) * 0.5, smooth_by_definition(totals[1], "relu6", 1.0)
+    changed = [(one * slope).float() for one, slope in zip(g, slopes, strict=True)]
+    [made], [expected] = torch.autograd.grad(outs, ours, g), torch.autograd.grad(totals, theirs, changed)
+    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+
+    extra, same = (channels_last(2, 13, 5, 6, seed=5).requires_grad_() for _ in range(2))
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out = Convolution(weight, bias, Geometry(), [OutputPart(13, "relu", smooth=2.0, scale=0.25)])(ours, extra)
+    branch = F.conv2d(theirs, weight, bias)
+    total = branch + same
+    torch.testing.assert_close(out, F.relu(total))
+    slope = (channels_last(*total.shape, seed=6) * smooth_by_definition(total, "relu", 2.0)).float()
+    found = torch.autograd.grad(out, (ours, extra), channels_last(*total.shape, seed=6))
+    # The factor is the branch's, not the shortcut's.
+    (through,) = torch.autograd.grad(branch, theirs, 0.25 * slope)
+    for one, right in zip(found, (through, slope), strict=True):
+        torch.testing.assert_close(one, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4, 3), (2, 7, 5)], ids=str)
+def test_a_rectifier_that_stands_alone(shape: tuple[int, ...]) -> None:
+    x = (4 * torch.randn(shape, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    out, g = Rectifier("relu6", 2.0)(x), torch.randn(shape)
+    assert torch.equal(out, F.relu6(x))
+    (made,) = torch.autograd.grad(out, x, g)
+    torch.testing.assert_close(made.double(), g * smooth_by_definition(x, "relu6", 2.0), rtol=1e-4, atol=1e-5)
 
 
 class Mixed(nn.Module):

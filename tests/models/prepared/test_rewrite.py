@@ -55,8 +55,8 @@ def test_rewritten_networks_compute_the_same(name: str, side: int) -> None:
 _LAYERS = (Convolution, MaxPool, AveragePool, Concatenation, Stem, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d)
 
 
-def layers(net: nn.Module, **settings: bool) -> list[nn.Module]:
-    made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD), **settings)
+def layers(net: nn.Module) -> list[nn.Module]:
+    made = rewrite(copy.deepcopy(net), stem=Statistics(MEAN, STD))
     assert made is not None
     return [m for m in made.net.modules() if isinstance(m, _LAYERS)]
 

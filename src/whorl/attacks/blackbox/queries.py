@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dtype
 from whorl.attacks.norms import Norm
-from whorl.attacks.objectives import Goal, Loss
+from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.errors import WhorlError, first_line
 from whorl.progress import count_work
 
@@ -60,7 +60,7 @@ class QueriedTarget:
         """(n,) bool: which of the images ``rows`` can pay for ``cost`` more queries."""
         return self.queries[rows] + cost <= self.budget
 
-    def objective(self, images: Tensor, rows: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    def objective(self, images: Tensor, rows: Tensor, loss: LossName | Loss) -> tuple[Tensor, Tensor]:
         """Query scores.
 
         Args:

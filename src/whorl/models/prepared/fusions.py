@@ -63,14 +63,22 @@ def replace_max_pools(work: NetworkGraph) -> None:
 
 def _max_pool(work: NetworkGraph, node: fx.Node) -> Window | None:
     module = work.called(node)
-    given: Mapping[str, Any]
     if type(module) is nn.MaxPool2d:
-        given = vars(module)
-    elif node.op == "call_function" and node.target in (F.max_pool2d, torch.max_pool2d) and node.args:
+        return _window(vars(module)) if isinstance(node.args[0], fx.Node) else None
+    if node.op == "call_function" and node.target in (F.max_pool2d, torch.max_pool2d) and node.args:
         given = dict(zip(_MAX_POOL, node.args[1:], strict=False)) | dict(node.kwargs)
-    else:
-        return None
-    if given.get("return_indices") or not isinstance(node.args[0], fx.Node):
+        return _window(given) if isinstance(node.args[0], fx.Node) else None
+    return None
+
+
+def shared_max_pool(module: nn.Module, share: float) -> MaxPool | None:
+    """A max pool of which a share of the gradient goes to all of a window; None for what is none of those above."""
+    window = _window(vars(module)) if type(module) is nn.MaxPool2d else None
+    return None if window is None else MaxPool(window, share)
+
+
+def _window(given: Mapping[str, Any]) -> Window | None:
+    if given.get("return_indices"):
         return None
     kernel = square(given.get("kernel_size"))
     stride = kernel if given.get("stride") in (None, [], ()) else square(given.get("stride"))

@@ -44,12 +44,28 @@ def activated(value, act: tl.constexpr):
 
 
 @triton.jit
-def let_through(gradient, result, act: tl.constexpr):
-    """The gradient before an activation, from what came out of it; as torch has it, also where that is NaN."""
-    if act == 1:
-        gradient = tl.where(result <= 0, 0.0, gradient)
-    if act == 2:
-        gradient = tl.where((result <= 0) | (result >= 6), 0.0, gradient)
+def _soft_step(value, sharpness):
+    """Derivative of x·sigmoid(βx)."""
+    z = value * sharpness
+    gate = 1.0 / (1.0 + tl.exp(-z))
+    return gate * (1.0 + z * (1.0 - gate))
+
+
+@triton.jit
+def let_through(gradient, seen, sharpness, act: tl.constexpr, smooth: tl.constexpr):
+    """The gradient before an activation.
+
+    From what came out of it; as torch has it, also where that is NaN. If ``smooth``, from what went into it, by the
+    derivative of a smooth rectifier of that sharpness at every bend.
+    """
+    if smooth:
+        gradient = gradient * _soft_step(seen, sharpness)
+        if act == 2:
+            gradient = gradient * _soft_step(6.0 - seen, sharpness)
+    elif act == 1:
+        gradient = tl.where(seen <= 0, 0.0, gradient)
+    elif act == 2:
+        gradient = tl.where((seen <= 0) | (seen >= 6), 0.0, gradient)
     return gradient
 
 

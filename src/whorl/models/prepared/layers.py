@@ -47,6 +47,10 @@ class OutputPart(NamedTuple):
     width: int
     act: Activation
     pool: Pool | None = None
+    smooth: float | None = None
+    """Sharpness of the smooth rectifier whose derivative the activation gets; None for its own."""
+    scale: float = 1.0
+    """Factor on the gradient that it passes on to the convolution's input."""
 
 
 class Room:
@@ -116,28 +120,26 @@ class _Convolution(torch.autograd.Function):
         parts: Sequence[OutputPart],
         seats: Sequence[Seat | None],
         short_bias: Tensor | None = None,
+        back: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
+        back = weight if back is None else back
         if short_bias is not None and _by_cudnn(x, residual, how, parts, seats):
             out = torch.cudnn_convolution_relu(x, weight, short_bias, how.stride, how.padding, how.dilation, how.groups)
             ctx.how, ctx.parts, ctx.shape, ctx.made, ctx.residual = how, parts, x.shape, out.shape, False
-            ctx.save_for_backward(weight, out)
+            ctx.save_for_backward(back, out)
             return (out,)
         z = torch.conv2d(x, weight, None, how.stride, how.padding, how.dilation, how.groups)
-        outs, start = [], 0
+        outs, kept, start = [], [], 0
         for part, seat in zip(parts, seats, strict=True):
             stop = start + part.width
-            piece, shift = z[:, start:stop], bias[start:stop]
-            sides = piece.shape[2:] if part.pool is None else part.pool.sides(piece)
-            place = None if seat is None else seat[0].place(seat[1], (*piece.shape[:2], *sides), piece)
-            if part.pool is None:
-                out = bias_act(piece, shift, part.act, residual, reuse=len(parts) == 1, into=place)
-            else:
-                out = average_pool(piece, part.pool, shift, part.act, into=place)
+            out, seen = _finished(z[:, start:stop], bias[start:stop], residual, part, seat, alone=len(parts) == 1)
             # Autograd need not know of the room: its other places may be written to without making this one stale.
-            outs.append(out if place is None else out.data)
+            outs.append(out if seat is None else out.data)
+            if part.act != "none":
+                kept.append(outs[-1] if seen is None else seen)
             start = stop
         ctx.how, ctx.parts, ctx.shape, ctx.made, ctx.residual = how, parts, x.shape, z.shape, residual is not None
-        ctx.save_for_backward(weight, *(out for out, part in zip(outs, parts, strict=True) if part.act != "none"))
+        ctx.save_for_backward(back, *kept)
         return tuple(outs)
 
     @staticmethod
@@ -146,17 +148,18 @@ class _Convolution(torch.autograd.Function):
         outs = iter(kept)
         if len(ctx.parts) == 1 and ctx.parts[0].pool is None:
             [part], [gradient] = ctx.parts, gradients
-            g = gradient if part.act == "none" else act_backward(gradient, next(outs), part.act)
+            g = gradient if part.act == "none" else act_backward(gradient, next(outs), part.act, smooth=part.smooth)
         else:
             g = empty(ctx.made, gradients[0])
             start = 0
             for part, gradient in zip(ctx.parts, gradients, strict=True):
                 place = g[:, start : start + part.width]
-                out = gradient if part.act == "none" else next(outs)
+                seen = gradient if part.act == "none" else next(outs)
+                given = {"into": place, "smooth": part.smooth}
                 if part.pool is None:
-                    act_backward(gradient, out, part.act, into=place)
+                    act_backward(gradient, seen, part.act, **given)
                 else:
-                    pointwise.average_pool_backward(gradient, out, part.pool, place.shape, part.act, into=place)
+                    pointwise.average_pool_backward(gradient, seen, part.pool, place.shape, part.act, **given)
                 start += part.width
         how = ctx.how
         # Of the input only the shape and the memory format matter: its values go into the weights' gradient alone.
@@ -165,7 +168,26 @@ class _Convolution(torch.autograd.Function):
         (into, _, _) = torch.ops.aten.convolution_backward(
             g, stand_in, weight, None, how.stride, how.padding, how.dilation, False, (0, 0), how.groups, mask
         )
-        return into, None, None, g if ctx.residual else None, None, None, None, None
+        return into, None, None, g if ctx.residual else None, None, None, None, None, None
+
+
+def _finished(
+    piece: Tensor, bias: Tensor, residual: Tensor | None, part: OutputPart, seat: Seat | None, *, alone: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What becomes of a convolution's bare result, and what went into a smooth activation, None for others.
+
+    ``alone``: whether the result is a tensor of its own, which may be overwritten and given on.
+    """
+    if part.pool is None:
+        # What a smooth derivative looks at lies where the bare result was.
+        before = None if part.smooth is None else piece
+        place = None if seat is None else seat[0].place(seat[1], piece.shape, piece)
+        reuse = alone and before is None
+        return bias_act(piece, bias, part.act, residual, reuse=reuse, into=place, before=before), before
+    shape = (*piece.shape[:2], *part.pool.sides(piece))
+    before = None if part.smooth is None else empty(shape, piece)
+    place = None if seat is None else seat[0].place(seat[1], shape, piece)
+    return average_pool(piece, part.pool, bias, part.act, into=place, before=before), before
 
 
 def _by_cudnn(
@@ -175,7 +197,8 @@ def _by_cudnn(
     there = x.is_cuda and torch.version.cuda is not None and torch.backends.cudnn.enabled
     alone = residual is None and list(seats) == [None] and how.groups == 1
     short = x.dtype in (torch.bfloat16, torch.float16)
-    return there and short and alone and parts[0].act == "relu" and parts[0].pool is None
+    plain = parts[0].act == "relu" and parts[0].pool is None and parts[0].smooth is None
+    return there and short and alone and plain
 
 
 class Convolution(nn.Module):
@@ -199,15 +222,20 @@ class Convolution(nn.Module):
         # cuDNN adds a bias of the weights' own dtype. It is kept, or every pass would round it anew.
         self.register_buffer("short_bias", bias.detach().clone(), persistent=False)
         self.how, self.parts = how, tuple(parts)
+        # The factor on its input's gradient costs nothing where that gradient's kernel holds it.
+        scales = torch.cat([weight.new_full((part.width,), part.scale) for part in parts]).view(-1, 1, 1, 1)
+        scaled = any(part.scale != 1 for part in parts)
+        self.register_buffer("back", weight.detach() * scales if scaled else None, persistent=False)
 
     short_bias: Tensor
+    back: Tensor | None
 
     def forward(
         self, x: Tensor, residual: Tensor | None = None, seats: Sequence[Seat | None] | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Convolve and all that follows."""
         seats = seats or (None,) * len(self.parts)
-        given = (x, self.weight, self.bias, residual, self.how, self.parts, seats, self.short_bias)
+        given = (x, self.weight, self.bias, residual, self.how, self.parts, seats, self.short_bias, self.back)
         made = _Convolution.apply(*given)  # type: ignore[no-untyped-call]  # torch's own
         return made[0] if len(self.parts) == 1 else tuple(made)
 
@@ -232,19 +260,64 @@ class SamePadded(Convolution):
         return super().forward(F.pad(x, pads) if any(pads) else x, residual, seats)
 
 
-class MaxPool(nn.Module):
-    """Max pooling with a square window."""
+class _Rectified(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, act: Activation, smooth: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.act, ctx.smooth = act, smooth
+        return pointwise.activate(x, act)
 
-    def __init__(self, window: Window) -> None:
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (x,), (gradient,) = ctx.saved_tensors, gradients
+        if x.dim() == 4:
+            return act_backward(gradient, x, ctx.act, smooth=ctx.smooth), None, None
+        return (gradient * pointwise.smooth_slope(x, ctx.act, ctx.smooth)).to(gradient.dtype), None, None
+
+
+class Rectifier(nn.Module):
+    """A rectifier with the derivative of a smooth one.
+
+    Args:
+        act: the rectifier.
+        smooth: sharpness of the other, as of :class:`OutputPart`.
+    """
+
+    def __init__(self, act: Activation, smooth: float) -> None:
         super().__init__()
-        self.window = window
+        self.act, self.smooth = act, smooth
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rectify a tensor of any shape."""
+        out: Tensor = _Rectified.apply(x, self.act, self.smooth)  # type: ignore[no-untyped-call]  # torch's own
+        return out
+
+
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """Give ``x`` itself, whose gradient is scaled: by a hook, so that who adds to it in place may."""
+    if x.requires_grad:
+        x.register_hook(lambda gradient: gradient * factor)
+    return x
+
+
+class MaxPool(nn.Module):
+    """Max pooling with a square window.
+
+    Args:
+        window: the windows.
+        share: of the gradient that goes to all pixels of a window alike.
+    """
+
+    def __init__(self, window: Window, share: float = 0.0) -> None:
+        super().__init__()
+        self.window, self.share = window, share
 
     def forward(self, x: Tensor, seats: Sequence[Seat] | None = None) -> Tensor:
         """Pool; into a room, if a seat is given."""
         if seats is None:
-            return pointwise.max_pool(x, self.window)
+            return pointwise.max_pool(x, self.window, self.share)
         [(room, index)] = seats
-        return pointwise.max_pool(x, self.window, into=room.place(index, self.window.shape(x), x))
+        return pointwise.max_pool(x, self.window, self.share, into=room.place(index, self.window.shape(x), x))
 
 
 class AveragePool(nn.Module):
@@ -320,7 +393,7 @@ class Stem(nn.Module):
         weight: (out, in, side, side) of the convolution as it was.
         bias: (out,).
         padding: as it was.
-        act: what follows.
+        part: what follows.
         mean: of the normalisation.
         std: of the normalisation.
     """
@@ -330,7 +403,7 @@ class Stem(nn.Module):
         weight: Tensor,
         bias: Tensor,
         padding: int,
-        act: Activation,
+        part: OutputPart,
         *,
         mean: Sequence[float],
         std: Sequence[float],
@@ -345,7 +418,7 @@ class Stem(nn.Module):
             for right in (0, 1):
                 taps = scaled[:, :, down::2, right::2]
                 packed[:, 2 * down + right : 4 * channels : 4, : taps.shape[2], : taps.shape[3]] = taps
-        self.conv = Convolution(packed, bias, Geometry(), [OutputPart(out, act)])
+        self.conv = Convolution(packed, bias, Geometry(), [part])
         self.side, self.padding, self.reach, self.width = side, padding, half, width
         means = torch.tensor(mean, dtype=weight.dtype, device=weight.device).view(1, -1, 1, 1)
         self.register_buffer("mean", means, persistent=False)
@@ -371,9 +444,11 @@ __all__ = [
     "Geometry",
     "MaxPool",
     "OutputPart",
+    "Rectifier",
     "Room",
     "SamePadded",
     "Seat",
     "Stem",
     "dense",
+    "scale_gradient",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -15,14 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl.models.backward import Backward, BackwardRule, Sites, compiled, hook
+from whorl.models.prepared.fold import alias, simple
 from whorl.models.prepared.layers import Convolution, Stem
 from whorl.models.prepared.rewrite import Statistics, rewrite
+from whorl.models.prepared.versions import tensors_of, version_of
 
 # Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
 # second: a sum that is nearly zero may turn its sign, and then lets a gradient through that was stopped before.
 _TOLERANCES = (1e-3, 3e-2)
 # Where float32 itself is further from the truth than that (gradients that all but vanish), so many times as far.
 _NO_WORSE = 3
+PLAIN = Backward()
+UNCHANGED = Sites()
 # A network whose weights keep changing is being trained: preparing it again and again would cost more than it saves.
 _MOST_VERSIONS = 3
 
@@ -33,6 +37,7 @@ class Prepared(nn.Module):
     Args:
         classifier: a ``whorl.Classifier``.
         dtype: of weights and activations. Normalisation, logits, and biases that cuDNN does not add stay in float32.
+        changes: of the backward pass, by the classifier's own names.
 
     Calling it with (B, C, H, W) images in [0, 1], of any size and floating dtype, gives (B, classes) float32 logits.
 
@@ -40,7 +45,7 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Sites = UNCHANGED) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
@@ -48,13 +53,13 @@ class Prepared(nn.Module):
         self.register_buffer("mean", classifier._mean.clone(), persistent=False)
         self.register_buffer("std", classifier._std.clone(), persistent=False)
         net = copy.deepcopy(classifier.net).eval().requires_grad_(False)
-        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std))
+        rewritten = rewrite(net, stem=Statistics(classifier.mean, classifier.std), changes=changes.of("net"))
         if rewritten is None:
             raise ValueError("the network's graph cannot be read")
         self.net: nn.Module = rewritten.net
         self.takes_images = rewritten.takes_images
         convert(self.net, self._dtype)
-        apart = self._apart(classifier)
+        apart = self._apart(_changed(classifier, changes))
         if apart:
             raise ValueError(f"the rewritten network answers otherwise: {apart}")
         convert(self.net, dtype)
@@ -87,6 +92,15 @@ class Prepared(nn.Module):
         if all(mine <= max(limit, _NO_WORSE * its) for mine, its, limit in zip(*errors, _TOLERANCES, strict=True)):
             return ""
         return f"answers and gradients lie {errors[0]} from the exact ones, the network's own {errors[1]}"
+
+
+def _changed(classifier: nn.Module, changes: Sites) -> nn.Module:
+    """A classifier with the changed backward pass, by hooks on a copy: what the rewritten one is compared with."""
+    if changes == UNCHANGED:
+        return classifier
+    changed = alias(classifier)
+    hook(changed, changes)
+    return changed
 
 
 class _full_precision:  # noqa: N801 - a context manager
@@ -140,20 +154,23 @@ class Kept:
     network: nn.Module | None
     """None if the model cannot be prepared."""
     versions: int = 1
+    sites: Sites = UNCHANGED
+    """Where its backward pass is changed."""
     loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""
 
 
-_KEPT: WeakKeyDictionary[nn.Module, Kept] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[nn.Module, dict[BackwardRule, Kept]] = WeakKeyDictionary()
 _LOCK = threading.RLock()
 
 
-def prepared(model: object) -> Kept | None:
+def prepared(model: object, backward: BackwardRule = PLAIN) -> Kept | None:
     """Prepare a model, or take what was prepared before.
 
     Args:
         model: what is attacked. Only a frozen ``whorl.Classifier`` in float32, or a ``whorl.Ensemble`` of them, without
             hooks, is known not to do anything behind its network's back.
+        backward: how its backward pass is to be changed.
 
     Returns:
         The prepared network and what belongs to it; None if the model has to be used as it is.
@@ -161,16 +178,21 @@ def prepared(model: object) -> Kept | None:
     if not simple(model):
         return None
     assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
+    backward = backward if backward.changes else PLAIN
     with _LOCK:
-        version = _version(model)
-        kept = _KEPT.get(model)
+        version = version_of(model)
+        each = _KEPT.setdefault(model, {})
+        kept = each.get(backward)
         if kept is None or kept.version != version:
             versions = 1 if kept is None else kept.versions + 1
             # What is kept outlives the mode it is first needed in, and comparing takes gradients.
             with torch.inference_mode(False), torch.enable_grad():
-                network = _prepare(model) if versions <= _MOST_VERSIONS else None
-            kept = _KEPT[model] = Kept(version, network, versions)
-        return kept if kept.network is not None else None
+                network, sites = _prepare(model, backward) if versions <= _MOST_VERSIONS else (None, Sites())
+            kept = each[backward] = Kept(version, network, versions, sites)
+    if kept.network is None:
+        return None
+    backward.check(model, kept.sites)
+    return kept
 
 
 def forget() -> None:
@@ -179,49 +201,29 @@ def forget() -> None:
         _KEPT.clear()
 
 
-def _prepare(model: nn.Module) -> nn.Module | None:
+def _prepare(model: nn.Module, backward: BackwardRule) -> tuple[nn.Module | None, Sites]:
     from whorl.models import Ensemble
 
     try:
+        sites = _sites(model, backward)
         if isinstance(model, Ensemble):
-            members = [Prepared(member) for member in model.models]
-            return Ensemble(members, weights=model.weights, fuse=model.fuse)
-        return Prepared(model)
+            parts = (sites.of(f"models.{place}") for place in range(len(model.models)))
+            members = [Prepared(member, changes=part) for member, part in zip(model.models, parts, strict=True)]
+            return Ensemble(members, weights=model.weights, fuse=model.fuse), sites
+        return Prepared(model, changes=sites), sites
     except Exception:  # noqa: BLE001 - a network that cannot be copied, traced or cast is used as it is
-        return None
+        return None, Sites()
 
 
-def simple(model: object) -> bool:
-    """Whether a model is a classifier, or an ensemble of some, that a copy can stand for: see :func:`prepared`."""
-    from whorl.models import Classifier, Ensemble
-
-    members = list(model.models) if type(model) is Ensemble else [model]
-    if not all(type(member) is Classifier for member in members):
-        return False
-    assert isinstance(model, nn.Module)  # noqa: S101 - as above
-    modules = list(model.modules())
-    # What is compiled already can be neither hooked nor folded, and is as fast as it gets.
-    if any(isinstance(module, torch.jit.ScriptModule) or _hooked(module) for module in modules):
-        return False
-    return all(tensor.dtype == torch.float32 for tensor in _tensors(modules) if tensor.is_floating_point())
+def _sites(model: Any, backward: BackwardRule) -> Sites:
+    """Where a backward pass would be changed."""
+    if not backward.changes:
+        return Sites()
+    if compiled(model):
+        raise ValueError("compiled code takes no hooks, which find the branches")
+    first = next(iter(getattr(model, "models", [model])))
+    return backward.sites(alias(model), torch.empty(1, len(first.mean), *first.size, device=_device(model)))
 
 
-def _hooked(module: nn.Module) -> bool:
-    own = module.__dict__
-    return "forward" in own or any(own[name] for name in _HOOKS)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    # Not by parameters() and buffers(): those take several times as long, before every attack.
-    for module in modules:
-        for tensor in chain(module._parameters.values(), module._buffers.values()):
-            if tensor is not None:
-                yield tensor
-
-
-def _version(model: nn.Module) -> tuple[tuple[int, int], ...]:
-    """What changes whenever a weight does: where each lies, and how often it was written to."""
-    return tuple((t.data_ptr(), 0 if t.is_inference() else t._version) for t in _tensors(model.modules()))
+def _device(model: nn.Module) -> torch.device:
+    return next(tensors_of(model.modules())).device

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from whorl.models.prepared.fold import ChannelAffine
-from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool
+from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, Rectifier, scale_gradient
 from whorl.models.prepared.pointwise import Activation
 
 _RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)
+
+
+class Following(NamedTuple):
+    """What an activation is: its name, and the sharpness of its derivative if that is a smooth one's."""
+
+    act: Activation = "none"
+    smooth: float | None = None
 
 
 class NetworkGraph:
@@ -71,20 +78,30 @@ class NetworkGraph:
             return _exact(mean, variance, weight, bias, eps)
         return None
 
-    def activation(self, node: fx.Node | None) -> Activation | None:
+    def activation(self, node: fx.Node | None) -> Following | None:
         """The activation that a node is, if it is one that is known here."""
         if node is None:
             return None
         module = self.called(node)
+        if isinstance(module, Rectifier):
+            return Following(module.act, module.smooth)
         if type(module) is nn.ReLU:
-            return "relu"
+            return Following("relu")
         if type(module) is nn.ReLU6:
-            return "relu6"
+            return Following("relu6")
         if node.op == "call_function" and (node.target in _RELUS):
-            return "relu"
+            return Following("relu")
         if node.op == "call_function" and node.target is F.relu6:
-            return "relu6"
-        return "relu" if node.op == "call_method" and node.target in ("relu", "relu_") else None
+            return Following("relu6")
+        return Following("relu") if node.op == "call_method" and node.target in ("relu", "relu_") else None
+
+    def factor(self, node: fx.Node | None) -> float | None:
+        """The factor on the gradient of what a node passes on as it is, if it does that."""
+        if node is None or node.op != "call_function" or node.target is not scale_gradient:
+            return None
+        factor = node.args[1]
+        assert isinstance(factor, float)  # noqa: S101 - the reader put it there
+        return factor
 
     def in_place(self, node: fx.Node) -> bool:
         """Whether a node may overwrite one of its inputs."""
@@ -99,7 +116,8 @@ class NetworkGraph:
 
     def changed_in_place(self, node: fx.Node) -> bool:
         """Whether some user may overwrite what a node gives."""
-        return any(self.in_place(user) for user in node.users)
+        same = [user for user in node.users if self.factor(user) is not None]  # they give the same tensor on
+        return any(map(self.in_place, node.users)) or any(map(self.changed_in_place, same))
 
     def has_silent_effects(self) -> bool:
         """Whether something is overwritten by a node that nobody asks, which the graph therefore does not show."""

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.geometry.triton_modules import kernel_module
+from whorl.models.backward import shared_pool, soft_step
 
 Activation = Literal["none", "relu", "relu6"]
 
@@ -88,6 +89,7 @@ def bias_act(
     *,
     reuse: bool = False,
     into: Tensor | None = None,
+    before: Tensor | None = None,
 ) -> Tensor:
     """``act(x + bias + residual)``.
 
@@ -98,6 +100,7 @@ def bias_act(
         residual: shape of ``x``, or None.
         reuse: whether the result may overwrite ``x``, where that has no gaps.
         into: where to write, such as a range of channels of a larger tensor; None for a new tensor.
+        before: where to write what goes into the activation, which may be ``x`` itself; None for nowhere.
 
     Returns:
         (B, C, H, W), dtype of ``x``: ``into``, or dense.
@@ -107,13 +110,15 @@ def bias_act(
         if out is None:
             out = x if reuse and _no_gaps(x) else empty(x.shape, x)
         with torch.cuda.device_of(x):
-            kernels().bias_act(x, bias, None if residual is None else even(residual), out, act)
+            kernels().bias_act(x, bias, None if residual is None else even(residual), out, act, before)
         return out
     # Added up in float32 at least, as the kernel does.
     total = x + bias.view(1, -1, 1, 1)
     if residual is not None:
         total = total + residual
     made = activate(total, act).to(x.dtype)
+    if before is not None:
+        before.copy_(total)
     return dense(made) if into is None else into.copy_(made)
 
 
@@ -122,29 +127,47 @@ def activate(x: Tensor, act: Activation) -> Tensor:
     return x if act == "none" else x.clamp(0, None if act == "relu" else 6)
 
 
-def act_backward(gradient: Tensor, out: Tensor, act: Activation, into: Tensor | None = None) -> Tensor:
-    """Gradient before an activation, from the gradient after it and what came out of it.
+def smooth_slope(x: Tensor, act: Activation, sharpness: float) -> Tensor:
+    """What stands in for a rectifier's derivative at ``x``: that of x·sigmoid(βx), at both ends where there are two.
+
+    In float32 at least.
+
+    >>> smooth_slope(torch.tensor([-50.0, 0.0, 3.0, 6.0]), "relu6", 4.0).round(decimals=3).abs().tolist()
+    [0.0, 0.5, 1.0, 0.5]
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    slope = soft_step(wide, sharpness)
+    return slope * soft_step(6 - wide, sharpness) if act == "relu6" else slope
+
+
+def act_backward(
+    gradient: Tensor, seen: Tensor, act: Activation, into: Tensor | None = None, *, smooth: float | None = None
+) -> Tensor:
+    """Gradient before an activation, from the gradient after it and what came out of it, or went into it.
 
     Args:
         gradient: (B, C, H, W), any memory format; best a range of channels of a channels-last tensor, or all of it.
-        out: the activation's result, same shape, likewise.
+        seen: the activation's result, same shape, likewise; what went into it, where its derivative is smooth.
         act: what was applied.
         into: where to write, likewise; None for a new, dense tensor.
+        smooth: sharpness of the rectifier whose derivative stands in (:func:`smooth_slope`); None for its own.
     """
     if act == "none" and into is None:
         return gradient
     into = empty(gradient.shape, gradient) if into is None else into
-    if all(map(_even, (gradient, out, into))) and by_kernel(gradient, out, into):
+    if all(map(_even, (gradient, seen, into))) and by_kernel(gradient, seen, into):
         with torch.cuda.device_of(gradient):
-            kernels().act_backward(gradient, out, into, act)
+            kernels().act_backward(gradient, seen, into, act, smooth)
         return into
     made: Tensor
     if act == "none":
         made = into.copy_(gradient)
+    elif smooth is not None:
+        made = into.copy_(gradient * smooth_slope(seen, act, smooth))
     elif act == "relu":
-        made = torch.ops.aten.threshold_backward.grad_input(gradient, out, 0, grad_input=into)
+        made = torch.ops.aten.threshold_backward.grad_input(gradient, seen, 0, grad_input=into)
     else:
-        made = torch.ops.aten.hardtanh_backward.grad_input(gradient, out, 0, 6, grad_input=into)
+        made = torch.ops.aten.hardtanh_backward.grad_input(gradient, seen, 0, 6, grad_input=into)
     return made
 
 
@@ -186,7 +209,13 @@ class Pool(NamedTuple):
 
 
 def average_pool(
-    x: Tensor, pool: Pool, bias: Tensor | None = None, act: Activation = "none", *, into: Tensor | None = None
+    x: Tensor,
+    pool: Pool,
+    bias: Tensor | None = None,
+    act: Activation = "none",
+    *,
+    into: Tensor | None = None,
+    before: Tensor | None = None,
 ) -> Tensor:
     """``act(average(x) + bias)``, for use in an autograd function's forward.
 
@@ -196,41 +225,52 @@ def average_pool(
         bias: (C,) float32, or None.
         act: what to apply.
         into: where to write, or None for a new, dense tensor.
+        before: where to write what goes into the activation; None for nowhere.
     """
     if _small(pool) and by_kernel(x):
         out = empty((*x.shape[:2], *pool.sides(x)), x) if into is None else into
         with torch.cuda.device_of(x):
-            _pooling_kernels().average_pool(even(x), pool, bias, out, act)
+            _pooling_kernels().average_pool(even(x), pool, bias, out, act, before)
         return out
     total = F.avg_pool2d(x.to(torch.promote_types(x.dtype, torch.float32)), *pool)
     if bias is not None:
         total = total + bias.view(1, -1, 1, 1)
+    if before is not None:
+        before.copy_(total)
     made = activate(total, act).to(x.dtype)
     return dense(made) if into is None else into.copy_(made)
 
 
 def average_pool_backward(
-    gradient: Tensor, out: Tensor, pool: Pool, shape: Sequence[int], act: Activation, *, into: Tensor | None = None
+    gradient: Tensor,
+    seen: Tensor,
+    pool: Pool,
+    shape: Sequence[int],
+    act: Activation,
+    *,
+    into: Tensor | None = None,
+    smooth: float | None = None,
 ) -> Tensor:
     """Gradient of :func:`average_pool` with respect to ``x``.
 
     Args:
         gradient: of the result, any memory format.
-        out: the result; looked at only if there is an activation.
+        seen: the result, or what went into its activation: as of :func:`act_backward`, if there is an activation.
         pool: the windows.
         shape: of ``x``.
         act: what was applied.
         into: where to write, or None for a new, dense tensor.
+        smooth: as of :func:`act_backward`.
     """
     into = empty(shape, gradient) if into is None else into
-    if _small(pool) and by_kernel(gradient, out, into):
+    if _small(pool) and by_kernel(gradient, seen, into):
         with torch.cuda.device_of(gradient):
-            _pooling_kernels().average_pool_backward(even(gradient), even(out), pool, into, act)
+            _pooling_kernels().average_pool_backward(even(gradient), even(seen), pool, into, act, smooth)
         return into
     # In channels-last memory on a GPU torch forgets the padding in the backward pass (seen with 2.11, mended in its
     # #188345), so it is given a plain copy.
     wide = torch.promote_types(gradient.dtype, torch.float32)
-    plainly = act_backward(gradient, out, act).to(wide).contiguous()
+    plainly = act_backward(gradient, seen, act, smooth=smooth).to(wide).contiguous()
     return into.copy_(torch.ops.aten.avg_pool2d_backward(plainly, plainly.new_empty(tuple(shape)), *pool))
 
 
@@ -259,9 +299,9 @@ class MaxPoolFunction(torch.autograd.Function):
     """Max pooling that remembers a byte a window, where torch remembers eight, and never adds atomically."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, window: Window, into: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, window: Window, share: float, into: Tensor | None) -> Tensor:
         """Pool; of equal values the first one wins, as in torch."""
-        ctx.window, ctx.shape = window, x.shape
+        ctx.window, ctx.share, ctx.shape = window, share, x.shape
         out = empty(window.shape(x), x) if into is None else into
         with torch.cuda.device_of(x):
             which = _pooling_kernels().max_pool(even(x), out, window.kernel, window.stride, window.padding)
@@ -270,13 +310,15 @@ class MaxPoolFunction(torch.autograd.Function):
         return out if into is None else out.data
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Each window's gradient goes to the pixel that won."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Each window's gradient goes to the pixel that won, but for the share of all."""
         (which,), (gradient,) = ctx.saved_tensors, gradients
         kernel, stride, padding, _ = ctx.window
         with torch.cuda.device_of(gradient):
-            made = _pooling_kernels().max_pool_backward(even(gradient), which, ctx.shape, kernel, stride, padding)
-        return made, None, None
+            made = _pooling_kernels().max_pool_backward(
+                even(gradient), which, ctx.shape, kernel, stride, padding, ctx.share
+            )
+        return made, None, None, None
 
 
 class Window(NamedTuple):
@@ -297,12 +339,16 @@ class Window(NamedTuple):
         return (*x.shape[:2], rows, columns)
 
 
-def max_pool(x: Tensor, window: Window, *, into: Tensor | None = None) -> Tensor:
-    """Max pooling; ``into`` may be a range of channels to write to, where kernels are used."""
+def max_pool(x: Tensor, window: Window, share: float = 0.0, *, into: Tensor | None = None) -> Tensor:
+    """Max pooling, a share of whose gradient goes to all pixels of a window alike.
+
+    ``into`` may be a range of channels to write to, where kernels are used.
+    """
     if by_kernel(x):
-        out: Tensor = MaxPoolFunction.apply(x, window, into)  # type: ignore[no-untyped-call]  # torch's own
+        out: Tensor = MaxPoolFunction.apply(x, window, share, into)  # type: ignore[no-untyped-call]  # torch's own
         return out
-    return F.max_pool2d(x, *_plainly(window))
+    out = F.max_pool2d(x, *_plainly(window))
+    return shared_pool(x, out, share, *window) if share else out
 
 
 def _plainly(window: Window) -> tuple[int, int, int, int, bool]:

@@ -16,8 +16,9 @@ from whorl.models.prepared.kernel_parts import ACTS, activated, kernel_jit, let_
 
 @kernel_jit
 def _bias_act(
-    x, bias, residual, out, pixels, channels, row_x, row_residual, row_out,
-    act: tl.constexpr, has_residual: tl.constexpr, block_p: tl.constexpr, block_c: tl.constexpr,
+    x, bias, residual, out, before, pixels, channels, row_x, row_residual, row_out, row_before,
+    act: tl.constexpr, has_residual: tl.constexpr, has_before: tl.constexpr,
+    block_p: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     deep = tl.cdiv(channels, block_c)
@@ -30,24 +31,29 @@ def _bias_act(
     if has_residual:
         at = pixel[:, None] * row_residual + channel[None, :]
         value += tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
+    if has_before:
+        at = pixel[:, None] * row_before + channel[None, :]
+        tl.store(before + at, value.to(before.dtype.element_ty), mask=inside)
     value = activated(value, act)
     tl.store(out + (pixel[:, None] * row_out + channel[None, :]), value.to(out.dtype.element_ty), mask=inside)
 
 
-def bias_act(x: Tensor, bias: Tensor, residual: Tensor | None, out: Tensor, act: str) -> None:
+def bias_act(x: Tensor, bias: Tensor, residual: Tensor | None, out: Tensor, act: str, before: Tensor | None) -> None:
     """See :func:`whorl.models.prepared.pointwise.bias_act`; pixels follow each other evenly in all of them."""
     pixels, block_p, block_c, grid = tiles(x)
     more = out if residual is None else residual
+    kept = out if before is None else before
     _bias_act[grid](
-        x, bias, more, out, pixels, x.shape[1], row_of(x), row_of(more), row_of(out),
-        act=ACTS.index(act), has_residual=residual is not None, block_p=block_p, block_c=block_c,
+        x, bias, more, out, kept, pixels, x.shape[1], row_of(x), row_of(more), row_of(out), row_of(kept),
+        act=ACTS.index(act), has_residual=residual is not None, has_before=before is not None,
+        block_p=block_p, block_c=block_c,
     )  # fmt: skip
 
 
 @kernel_jit
 def _act_backward(
-    gradient, result, out, pixels, channels, row_gradient, row_result, row_out,
-    act: tl.constexpr, block_p: tl.constexpr, block_c: tl.constexpr,
+    gradient, seen, out, sharpness, pixels, channels, row_gradient, row_seen, row_out,
+    act: tl.constexpr, smooth: tl.constexpr, block_p: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     deep = tl.cdiv(channels, block_c)
@@ -56,17 +62,17 @@ def _act_backward(
     inside = (pixel < pixels)[:, None] & (channel < channels)[None, :]
     value = tl.load(gradient + (pixel[:, None] * row_gradient + channel[None, :]), mask=inside, other=0.0)
     if act != 0:
-        seen = tl.load(result + (pixel[:, None] * row_result + channel[None, :]), mask=inside, other=0.0)
-        value = let_through(value.to(tl.float32), seen.to(tl.float32), act)
+        there = tl.load(seen + (pixel[:, None] * row_seen + channel[None, :]), mask=inside, other=0.0)
+        value = let_through(value.to(tl.float32), there.to(tl.float32), sharpness, act, smooth)
     tl.store(out + (pixel[:, None] * row_out + channel[None, :]), value.to(out.dtype.element_ty), mask=inside)
 
 
-def act_backward(gradient: Tensor, result: Tensor, out: Tensor, act: str) -> None:
+def act_backward(gradient: Tensor, seen: Tensor, out: Tensor, act: str, smooth: float | None) -> None:
     """See :func:`whorl.models.prepared.pointwise.act_backward`; pixels follow each other evenly in all of them."""
     pixels, block_p, block_c, grid = tiles(out)
     _act_backward[grid](
-        gradient, result, out, pixels, out.shape[1], row_of(gradient), row_of(result), row_of(out),
-        act=ACTS.index(act), block_p=block_p, block_c=block_c,
+        gradient, seen, out, float(smooth or 0), pixels, out.shape[1], row_of(gradient), row_of(seen), row_of(out),
+        act=ACTS.index(act), smooth=smooth is not None, block_p=block_p, block_c=block_c,
     )  # fmt: skip
 
 

@@ -49,10 +49,11 @@ def _members(
 
 @kernel_jit
 def _average_pool(
-    x, bias, out, channels, height, width, rows, columns, row_x, row_out,
+    x, bias, out, before, channels, height, width, rows, columns, row_x, row_out, row_before,
     kernel_h: tl.constexpr, kernel_w: tl.constexpr, stride_h: tl.constexpr, stride_w: tl.constexpr,
     padding_h: tl.constexpr, padding_w: tl.constexpr, counted: tl.constexpr, divisor: tl.constexpr,
-    has_bias: tl.constexpr, act: tl.constexpr, block_w: tl.constexpr, block_c: tl.constexpr,
+    has_bias: tl.constexpr, has_before: tl.constexpr, act: tl.constexpr,
+    block_w: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     image, row, column, channel = program_place(rows, columns, channels, block_w, block_c)
     known = channel < channels
@@ -74,16 +75,19 @@ def _average_pool(
         total = total / tl.where(column < columns, members, 1.0)[:, None]
     if has_bias:
         total += tl.load(bias + channel, mask=known, other=0.0)[None, :]
-    at = ((image * rows + row) * columns + column)[:, None] * row_out + channel[None, :]
+    pixel = ((image * rows + row) * columns + column)[:, None]
+    if has_before:
+        tl.store(before + (pixel * row_before + channel[None, :]), total.to(before.dtype.element_ty), mask=inside)
+    at = pixel * row_out + channel[None, :]
     tl.store(out + at, activated(total, act).to(out.dtype.element_ty), mask=inside)
 
 
 @kernel_jit
 def _average_pool_backward(
-    gradient, result, out, channels, height, width, rows, columns, row_gradient, row_result, row_out,
+    gradient, seen, out, sharpness, channels, height, width, rows, columns, row_gradient, row_seen, row_out,
     kernel_h: tl.constexpr, kernel_w: tl.constexpr, stride_h: tl.constexpr, stride_w: tl.constexpr,
     padding_h: tl.constexpr, padding_w: tl.constexpr, counted: tl.constexpr, divisor: tl.constexpr,
-    act: tl.constexpr, block_w: tl.constexpr, block_c: tl.constexpr,
+    act: tl.constexpr, smooth: tl.constexpr, block_w: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     image, h, w, channel = program_place(height, width, channels, block_w, block_c)
     inside = (w < width)[:, None] & (channel < channels)[None, :]
@@ -95,12 +99,12 @@ def _average_pool_backward(
             column = (w + padding_w) // stride_w - j
             there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
             there = there & (h + padding_h - row * stride_h < kernel_h) & (w + padding_w - column * stride_w < kernel_w)
-            seen = inside & there[:, None]
+            held = inside & there[:, None]
             window = ((image * rows + row) * columns + column)[:, None]
-            value = tl.load(gradient + (window * row_gradient + channel[None, :]), mask=seen, other=0.0).to(tl.float32)
+            value = tl.load(gradient + (window * row_gradient + channel[None, :]), mask=held, other=0.0).to(tl.float32)
             if act != 0:
-                answer = tl.load(result + (window * row_result + channel[None, :]), mask=seen, other=0.0)
-                value = let_through(value, answer.to(tl.float32), act)
+                answer = tl.load(seen + (window * row_seen + channel[None, :]), mask=held, other=0.0)
+                value = let_through(value, answer.to(tl.float32), sharpness, act, smooth)
             if divisor == 0:
                 top = row * stride_h - padding_h
                 left = column * stride_w - padding_w
@@ -113,27 +117,32 @@ def _average_pool_backward(
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
 
 
-def average_pool(x: Tensor, pool: Pool, bias: Tensor | None, out: Tensor, act: str) -> None:
+def average_pool(x: Tensor, pool: Pool, bias: Tensor | None, out: Tensor, act: str, before: Tensor | None) -> None:
     """See :func:`whorl.models.prepared.pointwise.average_pool`; pixels are evenly spaced in ``x`` and ``out``."""
     _, channels, height, width = x.shape
     rows, columns = out.shape[2:]
     block_w, block_c, warps, grid = line_tiles(out)
+    kept = out if before is None else before
     _average_pool[grid](
-        x, out if bias is None else bias, out, channels, height, width, rows, columns, row_of(x), row_of(out),
-        *pool.kernel, *pool.stride, *pool.padding, pool.counted, pool.always,
-        has_bias=bias is not None, act=ACTS.index(act), block_w=block_w, block_c=block_c, num_warps=warps,
+        x, out if bias is None else bias, out, kept, channels, height, width, rows, columns,
+        row_of(x), row_of(out), row_of(kept), *pool.kernel, *pool.stride, *pool.padding, pool.counted, pool.always,
+        has_bias=bias is not None, has_before=before is not None, act=ACTS.index(act),
+        block_w=block_w, block_c=block_c, num_warps=warps,
     )  # fmt: skip
 
 
-def average_pool_backward(gradient: Tensor, result: Tensor, pool: Pool, out: Tensor, act: str) -> None:
+def average_pool_backward(
+    gradient: Tensor, seen: Tensor, pool: Pool, out: Tensor, act: str, smooth: float | None
+) -> None:
     """See :func:`whorl.models.prepared.pointwise.average_pool_backward`; all of them even."""
     _, channels, height, width = out.shape
     rows, columns = gradient.shape[2:]
     block_w, block_c, warps, grid = line_tiles(out)
     _average_pool_backward[grid](
-        gradient, result, out, channels, height, width, rows, columns, row_of(gradient), row_of(result), row_of(out),
+        gradient, seen, out, float(smooth or 0), channels, height, width, rows, columns,
+        row_of(gradient), row_of(seen), row_of(out),
         *pool.kernel, *pool.stride, *pool.padding, pool.counted, pool.always,
-        act=ACTS.index(act), block_w=block_w, block_c=block_c, num_warps=warps,
+        act=ACTS.index(act), smooth=smooth is not None, block_w=block_w, block_c=block_c, num_warps=warps,
     )  # fmt: skip
 
 
@@ -163,8 +172,9 @@ def _max_pool(
 
 @kernel_jit
 def _max_pool_backward(
-    gradient, which, out, channels, height, width, rows, columns, row_gradient,
-    kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, block_w: tl.constexpr, block_c: tl.constexpr,
+    gradient, which, out, share, channels, height, width, rows, columns, row_gradient,
+    kernel: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, shared: tl.constexpr,
+    block_w: tl.constexpr, block_c: tl.constexpr,
 ):  # fmt: skip
     image, h, w, channel = program_place(height, width, channels, block_w, block_c)
     inside = (w < width)[:, None] & (channel < channels)[None, :]
@@ -181,7 +191,10 @@ def _max_pool_backward(
             seen = inside & there[:, None]
             index = tl.load(which + (window * channels + channel[None, :]), mask=seen, other=255).to(tl.int32)
             value = tl.load(gradient + (window * row_gradient + channel[None, :]), mask=seen, other=0.0).to(tl.float32)
-            total += tl.where(index == (tap_h * kernel + tap_w)[:, None], value, 0.0)
+            won = tl.where(index == (tap_h * kernel + tap_w)[:, None], value, 0.0)
+            if shared:
+                won = (1.0 - share) * won + share / (kernel * kernel) * value
+            total += won
     at = ((image * height + h) * width + w)[:, None] * channels + channel[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
 
@@ -200,15 +213,19 @@ def max_pool(x: Tensor, out: Tensor, kernel: int, stride: int, padding: int) -> 
 
 
 def max_pool_backward(
-    gradient: Tensor, which: Tensor, shape: torch.Size, kernel: int, stride: int, padding: int
+    gradient: Tensor, which: Tensor, shape: torch.Size, kernel: int, stride: int, padding: int, share: float
 ) -> Tensor:
-    """Gradient of :func:`max_pool` with respect to its input of the given shape; ``gradient`` is even."""
+    """Gradient of :func:`max_pool` with respect to its input of the given shape; ``gradient`` is even.
+
+    A share of it goes to all pixels of a window alike.
+    """
     _, channels, height, width = shape
     rows, columns = gradient.shape[2:]
     out = torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=_LAST)
     block_w, block_c, warps, grid = line_tiles(out)
     _max_pool_backward[grid](
-        gradient, which, out, channels, height, width, rows, columns, row_of(gradient),
-        kernel=kernel, stride=stride, padding=padding, block_w=block_w, block_c=block_c, num_warps=warps,
+        gradient, which, out, float(share), channels, height, width, rows, columns, row_of(gradient),
+        kernel=kernel, stride=stride, padding=padding, shared=share > 0,
+        block_w=block_w, block_c=block_c, num_warps=warps,
     )  # fmt: skip
     return out

@@ -7,16 +7,33 @@ sees what lies between the two, and so on. What no rule covers stays as it is.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 
+from whorl.models.backward import Sites, hook
 from whorl.models.prepared.fold import same_padded
-from whorl.models.prepared.fusions import average_pool, fuse_concatenations, replace_average_pools, replace_max_pools
-from whorl.models.prepared.layers import Convolution, Geometry, OutputPart, SamePadded, Stem
-from whorl.models.prepared.network_graph import NetworkGraph, pair, square, sure
+from whorl.models.prepared.fusions import (
+    average_pool,
+    fuse_concatenations,
+    replace_average_pools,
+    replace_max_pools,
+    shared_max_pool,
+)
+from whorl.models.prepared.layers import (
+    Convolution,
+    Geometry,
+    MaxPool,
+    OutputPart,
+    Rectifier,
+    SamePadded,
+    Stem,
+    scale_gradient,
+)
+from whorl.models.prepared.network_graph import Following, NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool
 
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
@@ -37,17 +54,21 @@ class Rewritten(NamedTuple):
     """Whether it normalises images by itself."""
 
 
-def rewrite(net: nn.Module, *, stem: Statistics | None = None) -> Rewritten | None:
+UNCHANGED = Sites()
+
+
+def rewrite(net: nn.Module, *, stem: Statistics | None = None, changes: Sites = UNCHANGED) -> Rewritten | None:
     """Fold, fuse and merge what can be.
 
     Args:
         net: in eval mode. Its modules are taken over: pass a copy.
         stem: the normalisation, to be taken into the first layer where that is possible; None to leave it outside.
+        changes: what is to become of its backward pass.
 
     Returns:
         The rewritten network, or None if its graph cannot be read.
     """
-    graph_module = trace(net)
+    graph_module = trace(net, changes)
     if graph_module is None:
         return None
     work = NetworkGraph(graph_module)
@@ -94,19 +115,35 @@ def fuse_convolutions(work: NetworkGraph) -> None:
         bias = torch.zeros(conv.out_channels, dtype=torch.float64, device=weight.device)
         bias = bias if conv.bias is None else conv.bias.detach().double()
         chain = [node]
-        norm = work.norm(work.only_user(node))
+        scale = _scaled(work, chain)
+        norm = work.norm(work.only_user(chain[-1]))
         if norm is not None:
             weight = weight * norm.scale.view(-1, 1, 1, 1)
             bias = bias * norm.scale + norm.shift
-            chain.append(sure(work.only_user(node)))
+            chain.append(sure(work.only_user(chain[-1])))
+            scale *= _scaled(work, chain)
         act = work.activation(work.only_user(chain[-1]))
         if act is not None:
             chain.append(sure(work.only_user(chain[-1])))
+            scale *= _scaled(work, chain)
         dtype = conv.weight.dtype
-        parts = [OutputPart(conv.out_channels, act or "none")]
+        follows = act or Following()
+        parts = [OutputPart(conv.out_channels, follows.act, smooth=follows.smooth, scale=scale)]
         made = kind(weight.to(dtype), bias.to(dtype), _geometry(conv), parts)
         *between, last = chain
         work.replace(last, made, (node.args[0],), between[::-1])
+
+
+def _scaled(work: NetworkGraph, chain: list[fx.Node]) -> float:
+    """Take in what only scales the gradient of the last of a chain; gives the factor.
+
+    All that is in the chain is linear in the gradient, element by element, so it does not matter where that is scaled.
+    """
+    scale = 1.0
+    while (factor := work.factor(work.only_user(chain[-1]))) is not None:
+        chain.append(sure(work.only_user(chain[-1])))
+        scale *= factor
+    return scale
 
 
 def fuse_additions(work: NetworkGraph) -> None:
@@ -131,7 +168,7 @@ def fuse_additions(work: NetworkGraph) -> None:
         act = work.activation(work.only_user(node))
         if act is not None:
             chain.append(sure(work.only_user(node)))
-            conv.parts = (OutputPart(conv.parts[0].width, act),)
+            conv.parts = (conv.parts[0]._replace(act=act.act, smooth=act.smooth),)
         *between, last = chain
         work.replace(last, conv, (source, early), between[::-1])
 
@@ -197,7 +234,7 @@ def replace_stem(work: NetworkGraph, statistics: Statistics) -> bool:
     if not plain or side is None or padding is None or channels > 4 or channels != len(statistics.mean):
         return False
     [part] = conv.parts
-    made = Stem(conv.weight, conv.bias, padding, part.act, mean=statistics.mean, std=statistics.std)
+    made = Stem(conv.weight, conv.bias, padding, part, mean=statistics.mean, std=statistics.std)
     work.replace(first, made, (start,), ())
     return True
 
@@ -217,34 +254,79 @@ def _geometry(conv: nn.Conv2d) -> Geometry:
     return Geometry(stride, padding, dilation, conv.groups)
 
 
-def trace(net: nn.Module) -> fx.GraphModule | None:
-    """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot."""
+def trace(net: nn.Module, changes: Sites = UNCHANGED) -> fx.GraphModule | None:
+    """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot.
+
+    With a changed backward pass, what is read has it: rectifiers are replaced in ``net`` itself, and what scales a
+    gradient is a node after the branch; inside a black box, a hook.
+    """
+    _replace(net, {name: _rectifier(net.get_submodule(name), sharpness) for name, sharpness in changes.rectifiers})
+    pools = {name: (net.get_submodule(name), share) for name, share in changes.pools}
+    made = {
+        name: shared for name, (pool, share) in pools.items() if (shared := shared_max_pool(pool, share)) is not None
+    }
+    _replace(net, made)
+    hook(net, Sites(pools=tuple(pool for pool in changes.pools if pool[0] not in made)))
+    branches = {net.get_submodule(name): (name, factor) for name, factor in changes.branches}
     opaque: set[type] = set()
     while True:
-        tracer = _Tracer(opaque)
+        tracer = _Tracer(opaque, {module: factor for module, (_, factor) in branches.items()})
         try:
-            return fx.GraphModule(net, tracer.trace(net))
+            graph = tracer.trace(net)
         except Exception:  # noqa: BLE001 - a forward that cannot be read may fail in any way
             if tracer.failed is None or tracer.failed in opaque:
                 return None
             opaque.add(tracer.failed)
+            continue
+        hook(net, Sites(branches=tuple(site for module, site in branches.items() if module not in tracer.scaled)))
+        return fx.GraphModule(net, graph)
+
+
+def _rectifier(module: nn.Module, sharpness: float) -> Rectifier:
+    return Rectifier("relu6" if isinstance(module, nn.ReLU6) else "relu", sharpness)
+
+
+def _replace(net: nn.Module, by_name: Mapping[str, nn.Module]) -> None:
+    """Put other modules in the place of some, wherever the network has them."""
+    made = {net.get_submodule(name): other for name, other in by_name.items()}
+    for parent in list(net.modules()):
+        for name, child in list(parent._modules.items()):  # all names of one that has several
+            if child in made:
+                setattr(parent, name, made[child])
 
 
 class _Tracer(fx.Tracer):
-    def __init__(self, opaque: set[type]) -> None:
+    """Reads a graph, in which the gradient of some modules' results is scaled.
+
+    Args:
+        opaque: modules that stay black boxes.
+        branches: modules whose result's gradient is scaled, and the factor.
+    """
+
+    def __init__(self, opaque: set[type], branches: Mapping[nn.Module, float]) -> None:
         super().__init__()
-        self.opaque = opaque
+        self.opaque, self.branches = opaque, branches
+        self.scaled: set[nn.Module] = set()
         self.failed: type | None = None
+        self.thread = threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return type(m) in self.opaque or super().is_leaf_module(m, module_qualified_name)
+        own = isinstance(m, Rectifier | MaxPool) or type(m) in self.opaque
+        return own or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        # torch looks into every call of a module while it traces, also those of other threads.
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
         try:
-            return super().call_module(m, forward, args, kwargs)
+            out = super().call_module(m, forward, args, kwargs)
         except Exception:  # whatever it is, it goes on to whoever traces
             # The innermost one is tried first.
             self.failed = self.failed or type(m)
             raise
+        if m not in self.branches or not isinstance(out, fx.Proxy):
+            return out
+        self.scaled.add(m)
+        return self.create_proxy("call_function", scale_gradient, (out, self.branches[m]), {})

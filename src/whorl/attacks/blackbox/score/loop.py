@@ -17,7 +17,7 @@ from whorl.attacks.blackbox.starts import Init, check_in_ball, given_start, slac
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.norms import Norm, NormName, column, find_norm, radius_faults
-from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.attacks.objectives import Goal, LossName
 from whorl.attacks.step import Adam, largest
 from whorl.errors import Fault, WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
@@ -141,7 +141,7 @@ class ScoreAttack(Attack):
 
     def _climb(self, target: QueriedTarget, progress: BestSoFar, start: Tensor, keys: Tensor) -> None:
         """Step until every image is done. States are kept for the whole batch; ``rows`` are the images still at it."""
-        loss, x = find_loss(self.loss), progress.x
+        x = progress.x
         eps = torch.tensor(self.eps, dtype=x.dtype, device=x.device)
         points = self.space.enter(start).clone()
         move = Mover(self.optimizer, progress.norm, x)
@@ -153,7 +153,7 @@ class ScoreAttack(Attack):
             shown = self.space.shown(points[rows], progress.norm.ball(x[rows], eps))
             if self.rounded:
                 shown = in_8_bits(shown, x[rows], progress.norm, self.eps)
-            value, reached = target.objective(shown, rows, loss)
+            value, reached = target.objective(shown, rows, self.loss)
             # What succeeds is taken whatever its loss: cross entropy may be higher where the answer is still right.
             progress.offer(rows, shown, torch.where(reached, torch.inf, value), reached, loss=value)
             rate.heed(rows, value)
@@ -180,10 +180,10 @@ class ScoreAttack(Attack):
             target.step += 1
 
     def _asker(self, target: QueriedTarget, x: Tensor, eps: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        norm, loss = find_norm(self.norm), find_loss(self.loss)
+        norm = find_norm(self.norm)
 
         def ask(points: Tensor, rows: Tensor) -> Tensor:
-            return target.objective(self.space.shown(points, norm.ball(x[rows], eps)), rows, loss)[0]
+            return target.objective(self.space.shown(points, norm.ball(x[rows], eps)), rows, self.loss)[0]
 
         return ask
 
@@ -193,7 +193,7 @@ class ScoreAttack(Attack):
             part = goal.rows(rows)
             grad_evals.index_add_(0, rows, torch.ones_like(rows))
             with held_in_eval(self.surrogate), torch.enable_grad():
-                gradient = SampledGradient(self.surrogate, part, find_loss(self.loss), plain, 1, None)
+                gradient = SampledGradient(self.surrogate, part, self.loss, plain, 1, None)
                 found = gradient(points, rows)[0]
             check_finite(largest(found).isfinite(), rows.tolist())
             return found

@@ -13,7 +13,7 @@ from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
 from whorl.attacks.blackbox.score.gradients import Draw, directions
 from whorl.attacks.contract import Attack, Crafted, Model
 from whorl.attacks.norms import NormName, find_norm, radius_faults, unit
-from whorl.attacks.objectives import Goal, LossName, find_loss
+from whorl.attacks.objectives import Goal, LossName
 from whorl.errors import Fault
 from whorl.randomness import Ids, image_keys, substream
 from whorl.records import Count, Positive
@@ -54,12 +54,12 @@ class NoiseSearch(Attack):
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is queried first."""
-        norm, loss, keys = find_norm(self.norm), find_loss(self.loss), image_keys(x, seed, ids)
+        norm, keys = find_norm(self.norm), image_keys(x, seed, ids)
         target = QueriedTarget(model, x, goal, budget=self.budget, chunk=self.chunk)
         progress = BestSoFar(x, x, target, norm, trace=False, grad_evals=torch.zeros_like(goal.labels))
         rows = torch.arange(len(x), device=x.device)
         with progress.kept_on_failure():
-            value, reached = target.objective(x, rows, loss)
+            value, reached = target.objective(x, rows, self.loss)
             progress.offer(rows, x, torch.where(reached, torch.inf, value), reached)
             rows = rows[~reached]
             while len(rows := rows[target.affords(rows, 1)]):
@@ -67,7 +67,7 @@ class NoiseSearch(Attack):
                 queried = int(target.queries[rows[0]])
                 draws = torch.arange(queried, min(queried + self.samples, self.budget), device=x.device)
                 images = (x[rows] + self._draw(x[rows], substream(keys[rows][None], draws[:, None]))).clamp(0, 1)
-                value, reached = target.objective(images.flatten(0, 1), rows.repeat(len(draws)), loss)
+                value, reached = target.objective(images.flatten(0, 1), rows.repeat(len(draws)), self.loss)
                 value = torch.where(reached, torch.inf, value).reshape(len(draws), -1)
                 best = value.argmax(dim=0)
                 at = torch.arange(len(rows), device=x.device)
