@@ -233,7 +233,7 @@ class _Pooled(torch.autograd.Function):
 
 
 def simple(model: object) -> bool:
-    """Whether a model is a classifier, or an ensemble of some, that a copy can stand for: unhooked, not compiled, float32."""
+    """Whether a model is a classifier, or an ensemble, that a copy can stand for: unhooked, not compiled, float32."""
     members = list(model.models) if type(model) is Ensemble else [model]
     if not all(type(member) is Classifier for member in members):
         return False
