@@ -1,7 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis`` and ``doc_poses``. Here are the pages, the sentences
-that state figures (``{}`` stands for each) and those that claim something without one.
+Tables are in ``doc_counts``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis`` and ``doc_poses``. Here are the
+pages, the sentences that state figures (``{}`` stands for each) and those that claim something without one.
 """
 
 from __future__ import annotations
