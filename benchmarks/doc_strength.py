@@ -27,15 +27,15 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _settings(source: str, what: str, gradients: int) -> dict[str, Any]:
-    settings = {
+    tried: dict[str, Mapping[str, Any]] = {
         "before": {},
         "near draws, cooling": _NEAR,
         "near draws, cooling, pace 10": {**_NEAR, "pace": 10.0},
         "relative sharpness": _RELATIVE,
         "the family's rule": _OWN.get(source, {}),
         "near draws, cooling, the family's rule": {**_NEAR, **_OWN.get(source, {})},
-    }[what]
-    return settings if gradients == 10 else {**settings, "steps": gradients}
+    }
+    return {**tried[what]} if gradients == 10 else {**tried[what], "steps": gradients}
 
 
 @table("strength")

@@ -50,7 +50,7 @@ def measured(model: nn.Module, x: Tensor) -> Tensor:
     return torch.tensor([found[module] for module in rectifiers if module in found], dtype=torch.float64)
 
 
-def compared(model: nn.Module, photographs: Tensor) -> dict[str, Any]:
+def compared(model: whorl.Classifier, photographs: Tensor) -> dict[str, Any]:
     """Every probe beside the photographs, and these one by one beside all of them."""
     truth = measured(model, photographs)
     ratios = {probe: (measured(model, make(model.size)) / truth).log() for probe, make in PROBES.items()}

@@ -55,7 +55,7 @@ BEST: Settings = {
 EOT: Settings = {"plain_eot": True, "steps": 50, "samples": 50, "pace": 5.0}
 RELATIVE: Settings = {"relative": True, "rectifier": 0.7}
 
-_OPS = {
+_OPS: Mapping[str, InputTransform] = {
     "blocks": BlockShuffle(),
     "blocks3": BlockShuffle(blocks=3),
     "warp": SmoothWarp(),

@@ -194,11 +194,16 @@ class Track:
         score = sum(cell["soft_identity"] + cell["soft_poses"] for cell in cells) / (2 * len(cells))
         return {
             "score": round(score, 4),
-            "gradients": int(info.grad_evals[0]),
+            "gradients": int(_sure(info.grad_evals)[0]),
             "crafting": crafting,
             "attack": repr(attack),
             "rates": rates,
         }
+
+
+def _sure(value: Tensor | None) -> Tensor:
+    assert value is not None  # for mypy
+    return value
 
 
 @dataclass
@@ -254,7 +259,7 @@ def show(row: Mapping[str, Any]) -> None:
 def alone(track: Track, start: Settings, moves: Sequence[Settings], label: str, until: float) -> list[Settings]:
     """Moves one at a time on a start; those that help, the best first."""
     base = track.score(start, label)
-    gains = []
+    gains: list[tuple[float, int, Settings]] = []
     for move in moves:
         if not track.book.until(until):
             break

@@ -95,14 +95,15 @@ def test_a_relative_sharpness_is_in_units_of_each_rectifiers_spread() -> None:
         nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1, bias=False), nn.ReLU6()).double(),
         random_images(3, 2, 6, 8).double(),
     )
+    assert isinstance(net[1], nn.Conv2d)
     nn.init.constant_(net[1].weight, 50.0)
     shown = probe(2, (6, 8)).double()
     inner = 50 * shown.sum(1, keepdim=True).expand_as(shown)
     sharp = [1.5 / float(z.flatten(1).var(1, correction=0).mean().sqrt()) for z in (shown, inner)]
     sites = Backward(rectifier=1.5, relative=True).sites(net, x[:1])
     assert [name for name, _ in sites.rectifiers] == ["0", "2"]
-    for (_, ours), expected in zip(sites.rectifiers, sharp, strict=True):
-        assert ours == pytest.approx(expected, rel=0.006)  # it has three digits
+    for (_, ours), exact in zip(sites.rectifiers, sharp, strict=True):
+        assert ours == pytest.approx(exact, rel=0.006)  # it has three digits
     z = 50 * x.sum(1, keepdim=True)
     beyond = soft_step(z, sites.rectifiers[1][1]) * soft_step(6 - z, sites.rectifiers[1][1])
     expected = soft_step(x, sites.rectifiers[0][1]) * 50 * 2 * beyond

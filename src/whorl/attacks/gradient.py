@@ -19,7 +19,8 @@ from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
 from whorl.models.backward import Backward, BackwardRule
 from whorl.models.classifier import Classifier
-from whorl.models.prepared.fold import folded, simple
+from whorl.models.prepared.fold import folded
+from whorl.models.prepared.versions import simple
 from whorl.randomness import Ids, image_keys, substream
 from whorl.records import Count, Limits, NotNegative, Part, Positive
 from whorl.transforms import InputTransform, plain

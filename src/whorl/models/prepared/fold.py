@@ -19,8 +19,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from whorl.models.classifier import Classifier
-from whorl.models.ensemble import Ensemble
-from whorl.models.prepared.versions import floating
 
 _Module = TypeVar("_Module", bound=nn.Module)
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
@@ -230,24 +228,3 @@ class _Pooled(torch.autograd.Function):
         pairs = [[size, size] if isinstance(size, int) else list(size) for size in sizes]
         gradient = gradients[0].contiguous()
         return torch.ops.aten.max_pool2d_with_indices_backward(gradient, x, *pairs, ceil, which), None
-
-
-def simple(model: object) -> bool:
-    """Whether a model is a classifier, or an ensemble, that a copy can stand for: unhooked, not compiled, float32."""
-    members = list(model.models) if type(model) is Ensemble else [model]
-    if not all(type(member) is Classifier for member in members):
-        return False
-    assert isinstance(model, nn.Module)  # noqa: S101 - as above
-    modules = list(model.modules())
-    # What is compiled already can be neither hooked nor folded, and is as fast as it gets.
-    if any(isinstance(module, torch.jit.ScriptModule) or _hooked(module) for module in modules):
-        return False
-    return floating(modules) <= {torch.float32}
-
-
-def _hooked(module: nn.Module) -> bool:
-    own = module.__dict__
-    return "forward" in own or any(own[name] for name in _HOOKS)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

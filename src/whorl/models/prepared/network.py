@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl.models.backward import Backward, BackwardRule, Sites, compiled, hook
-from whorl.models.prepared.fold import alias, simple
+from whorl.models.prepared.fold import alias
 from whorl.models.prepared.layers import Convolution, Stem
 from whorl.models.prepared.rewrite import Statistics, rewrite
-from whorl.models.prepared.versions import tensors_of, version_of
+from whorl.models.prepared.versions import simple, tensors_of, version_of
 
 # Rewriting only reorders sums, so in float32 answers agree to much better than the first, and input gradients than the
 # second: a sum that is nearly zero may turn its sign, and then lets a gradient through that was stopped before.
