@@ -45,7 +45,7 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
 
     An addition of two activations that come from a common ancestor is a residual one; the operand with more work
     behind it is the branch, the other the shortcut. So blocks of torchvision, timm or your own are found alike, with
-    or without a convolution in the shortcut. A concatenation counts where no piece is made from another (not in DenseNet).
+    or without a convolution in the shortcut. A concatenation counts where no piece is made from another.
 
     Args:
         model: from (B, C, H, W) images to logits, in eval mode.
