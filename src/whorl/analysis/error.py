@@ -24,7 +24,7 @@ from torch import Tensor
 
 from whorl.analysis.expectations import Bounds, Gram, bounds, gram
 from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, uniforms
-from whorl.attacks.loop import loss_terms
+from whorl.attacks.contract import loss_terms
 from whorl.attacks.objectives import Goal, LossName
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator

@@ -254,6 +254,22 @@ def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
         ) from error
 
 
+def forward_cast(model: Model, x: Tensor) -> Any:
+    """What a model answers to images in the dtype of its parameters; otherwise as :func:`forward`."""
+    return forward(model, x.to(network_dtype(model, x)))
+
+
+def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
+    """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses.
+
+    It sees (B, C, H, W) images in the dtype of its parameters.
+    """
+    terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
+    if terms is None:
+        return [(1.0, forward_cast(model, x))]
+    return list(forward(terms, x.to(network_dtype(model, x))))
+
+
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():

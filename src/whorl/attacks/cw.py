@@ -13,8 +13,7 @@ from whorl.attacks.contract import (
     Crafted,
     Model,
     check_finite,
-    forward,
-    network_dtype,
+    forward_cast,
 )
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
@@ -86,7 +85,7 @@ class CarliniWagner(Attack):
             tanh = torch.tanh(w)
             adv = (tanh / _INSIDE + 1) / 2
             leaf = adv.detach().clamp(0, 1).requires_grad_()
-            logits = forward(model, leaf.to(network_dtype(model, x)))
+            logits = forward_cast(model, leaf)
             goal.check_classes(logits)
             logits = logits.to(x.dtype)
             # Raising `lead` is what the attack wants; past the confidence it no longer counts.

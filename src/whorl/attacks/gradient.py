@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
@@ -18,8 +18,7 @@ from whorl.attacks.step import Optimizer
 from whorl.errors import Fault, WhorlError
 from whorl.estimators import Estimator, for_eps, identity
 from whorl.models.backward import Backward, BackwardRule
-from whorl.models.classifier import Classifier
-from whorl.models.prepared.fold import folded
+from whorl.models.prepared.fold import fold_copy, folded
 from whorl.models.prepared.versions import simple
 from whorl.randomness import Ids, image_keys, substream
 from whorl.records import Count, Limits, NotNegative, Part, Positive
@@ -161,8 +160,11 @@ class GradientAttack(Attack):
                 return run(self, source, batch, on_step=on_step)
             # Folding takes about what a gradient takes, so a single one is sooner had without.
             several = self.steps * self.samples > 1
-            if self.fast is not False and several and isinstance(source, Classifier) and simple(source):
-                source = folded(source)
+            if self.fast is not False and several and isinstance(source, nn.Module) and simple(model):
+                if source is model:
+                    source = folded(source)
+                else:  # a copy already
+                    fold_copy(source)
             return step_by_step(self, source, batch)
 
 

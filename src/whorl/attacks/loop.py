@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Model, forward, network_dtype
+from whorl.attacks.contract import Model, loss_terms
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
 from whorl.progress import WORK, count_work
@@ -185,12 +185,9 @@ class SampledGradient:
     ) -> None:
         self.model, self.goal, self.loss, self.transform, self.samples = model, goal, loss, transform, samples
         self.chunk, self.narrow = chunk, narrow
-        self.dtype: torch.dtype | None = None
 
     def __call__(self, x: Tensor, keys: Tensor, *path: int | Tensor) -> tuple[Tensor, Tensor]:
         """Average over all draws, as many at a time as fit; ``path`` names the stream of ``keys``, such as the step."""
-        if self.dtype is None:
-            self.dtype = network_dtype(self.model, x)
         if self.samples == 1:
             (gradient,), logits = self._draws(x, keys, path, 0, 1)
             return gradient, logits
@@ -232,7 +229,7 @@ class SampledGradient:
         goal = self.goal if count == 1 else self.goal.repeat(count)
         objective = torch.zeros_like(goal.labels, dtype=x.dtype)
         logits: Tensor | None = None
-        for weight, part in loss_terms(self.model, seen.to(self.dtype)):
+        for weight, part in loss_terms(self.model, seen):
             goal.check_classes(part)
             objective = objective + weight * goal.objective(part.to(x.dtype), self.loss)
             logits = weight * part.detach() if logits is None else logits + weight * part.detach()
@@ -241,9 +238,3 @@ class SampledGradient:
         gradient = input_gradient(objective, leaf)
         batch = x.shape[0]
         return gradient.reshape(count, *x.shape), logits[:batch]
-
-
-def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
-    """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses."""
-    terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
-    return [(1.0, forward(model, x))] if terms is None else list(forward(terms, x))

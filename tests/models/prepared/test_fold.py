@@ -115,16 +115,17 @@ def test_a_folded_copy_shares_tensors_and_leaves_the_classifier_as_it_is() -> No
 
 
 def test_a_folded_copy_pools_as_the_classifier_does() -> None:
-    """No normalisation here, so that nothing else may differ by a bit."""
+    """No normalisation here: only pools, and kernels that are laid out in advance."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(16, 4, 3), nn.AvgPool2d(5))
     model = whorl.Classifier(nn.Sequential(net, nn.Flatten()), size=16, mean=[0.5] * 3, std=[0.2] * 3, num_classes=4)
     copy = folded(model)
-    assert [type(module) for module in copy.net.modules() if "forward" in vars(module)] == [nn.MaxPool2d]
+    changed = [type(module) for module in copy.net.modules() if "forward" in vars(module)]
+    assert changed == [nn.Conv2d, nn.MaxPool2d, nn.Conv2d]
     answers = []
     for each in (model, copy):
         x = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(1)).requires_grad_()
         logits = each(x)
         answers.append((logits.detach(), *torch.autograd.grad(logits.square().sum(), x)))
     for one, other in zip(*answers, strict=True):
-        assert torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

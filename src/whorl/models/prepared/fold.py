@@ -7,9 +7,10 @@ backwards more of it than the convolutions make.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,11 +20,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from whorl.models.classifier import Classifier
+from whorl.models.ensemble import Ensemble
 
 _Module = TypeVar("_Module", bound=nn.Module)
 Pair = tuple[nn.Conv2d, nn.BatchNorm2d]
 Product = tuple[Tensor, Tensor]
 
+# Of a first layer: colours, and perhaps one more.
+_FEW_CHANNELS = 4
 # A logit may differ by this share of the largest one: more than TF32 makes of it, and far less than a wrong fold.
 _CLOSE = 1e-2
 
@@ -84,8 +88,8 @@ def fold(net: nn.Module, size: tuple[int, int], channels: int = 3, *, learns: bo
     with torch.no_grad():
         pairs, before = _pairs(net, x)
         for conv, norm in pairs:
-            product = partial(_product, conv, norm) if learns else partial(_as_it_is, _product(conv, norm))
-            conv.forward = partial(_convolve, conv, product)  # type: ignore[method-assign]  # of this module alone
+            joined = partial(_convolve_anew, conv, norm) if learns else KeptConvolution(conv, *_product(conv, norm))
+            conv.forward = joined  # type: ignore[method-assign, assignment]  # of this module alone
             norm.forward = partial(_finish, norm)  # type: ignore[method-assign]  # as above
         after = net(x)
     if pairs and float((after - before).abs().max()) <= _CLOSE * float(before.abs().max()):
@@ -108,23 +112,43 @@ def alias(module: _Module) -> _Module:
     return deepcopy(module, memo)
 
 
-def folded(classifier: Classifier) -> Classifier:
-    """A copy of a classifier with its normalisations folded: the same answers up to rounding, sooner.
+def folded(model: _Module) -> _Module:
+    """A copy of a classifier or an ensemble with its normalisations folded: the same answers up to rounding, sooner.
 
     Args:
-        classifier: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes. One
-            that cannot be copied, such as a network that holds a file or a lock, is given back.
+        model: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes. One that
+            cannot be copied, such as a network that holds a file or a lock, is given back.
     """
     try:
-        copy = alias(classifier)
+        copy = alias(model)
     except Exception:  # noqa: BLE001 - it is somebody's own, and may raise anything
-        return classifier
-    fold(copy.net, copy.size, len(copy.mean))
-    if copy._mean.device.type == "cpu":
-        for module in copy.net.modules():
-            if type(module) is nn.MaxPool2d and not module.return_indices:
-                module.forward = partial(pool, module)  # type: ignore[method-assign]  # of this module alone
+        return model
+    fold_copy(copy)
     return copy
+
+
+def fold_copy(model: nn.Module) -> None:
+    """Fold a classifier or an ensemble that is nobody else's, in place; one that is hooked keeps its hooks."""
+    for member in model.models if isinstance(model, Ensemble) else (model,):
+        assert isinstance(member, Classifier)  # noqa: S101 - as simple() has it
+        fold(member.net, member.size, len(member.mean))
+        pack(member.net)
+
+
+def pack(net: nn.Module) -> None:
+    """Let a frozen network on a CPU keep its kernels as they are multiplied, and pool faster: the same up to rounding.
+
+    Args:
+        net: a copy that is nobody else's, changed in place; it holds until a parameter changes.
+    """
+    for module in net.modules():
+        if "forward" in vars(module) or any(tensor.device.type != "cpu" for tensor in module.parameters(recurse=False)):
+            continue
+        if isinstance(module, nn.Conv2d) and _plain(module) and not module._forward_pre_hooks:
+            kept = KeptConvolution(module, module.weight, module.bias)
+            module.forward = kept  # type: ignore[method-assign, assignment]  # of this module alone
+        elif type(module) is nn.MaxPool2d and not module.return_indices:
+            module.forward = partial(pool, module)  # type: ignore[method-assign]  # as above
 
 
 def _pairs(net: nn.Module, x: Tensor) -> tuple[list[Pair], Tensor]:
@@ -134,9 +158,7 @@ def _pairs(net: nn.Module, x: Tensor) -> tuple[list[Pair], Tensor]:
     pairs: list[Pair] = []
 
     def after(module: nn.Module, _: object, out: Tensor) -> None:
-        # A subclass may compute anything; timm's pads by the image's size.
-        known = type(module) is nn.Conv2d or same_padded(module)
-        if known and isinstance(module, nn.Conv2d) and module.padding_mode == "zeros":
+        if isinstance(module, nn.Conv2d) and _plain(module):
             made[id(out)] = module
             kept.append(out)
 
@@ -155,6 +177,11 @@ def _pairs(net: nn.Module, x: Tensor) -> tuple[list[Pair], Tensor]:
     return pairs, answer
 
 
+def _plain(conv: nn.Conv2d) -> bool:
+    """Whether a module is a convolution as it should be: a subclass may compute anything; timm's pads by the size."""
+    return (type(conv) is nn.Conv2d or same_padded(conv)) and conv.padding_mode == "zeros"
+
+
 def _fits(norm: nn.BatchNorm2d) -> bool:
     return norm.affine and norm.running_mean is not None and not norm.training
 
@@ -169,16 +196,189 @@ def _product(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Product:
     return conv.weight * scale[:, None, None, None], shift
 
 
-def _as_it_is(product: Product) -> Product:
-    return product
+def _convolve_anew(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    return _convolve(conv, *_product(conv, norm), *_padded(conv, x))
 
 
-def _convolve(conv: nn.Conv2d, product: Callable[[], Product], x: Tensor) -> Tensor:
-    weight, shift = product()
-    padding = conv.padding
-    if type(conv) is not nn.Conv2d:
-        x, padding = sys.modules["timm.layers"].pad_same(x, conv.kernel_size, conv.stride, conv.dilation), (0, 0)
-    return F.conv2d(x, weight, shift, conv.stride, padding, conv.dilation, conv.groups)
+def _padded(conv: nn.Conv2d, x: Tensor) -> tuple[Tensor, str | tuple[int, ...]]:
+    """What a convolution works on, and how much it is still to be padded."""
+    if type(conv) is nn.Conv2d:
+        return x, conv.padding
+    return sys.modules["timm.layers"].pad_same(x, conv.kernel_size, conv.stride, conv.dilation), (0, 0)
+
+
+def _convolve(
+    conv: nn.Conv2d, weight: Tensor, bias: Tensor | None, x: Tensor, padding: str | tuple[int, ...]
+) -> Tensor:
+    return F.conv2d(x, weight, bias, conv.stride, padding, conv.dilation, conv.groups)
+
+
+class KeptConvolution:
+    """What a convolution does, with a kernel and a bias that stay.
+
+    On a CPU the kernel is laid out once as oneDNN multiplies it, forwards and backwards. torch does so in every pass,
+    which for one image at a time takes nearly as long as the multiplication. Values lie with an image's channels side
+    by side from then on; who showed it an image that does not gets such a gradient back.
+
+    Args:
+        conv: says all but the kernel and the bias.
+        weight: kernel.
+        bias: or None.
+
+    >>> conv, x = nn.Conv2d(3, 4, 3, stride=2, padding=1), torch.rand(1, 3, 8, 8)
+    >>> torch.allclose(KeptConvolution(conv, conv.weight, conv.bias)(x), conv(x), atol=1e-5)
+    True
+    """
+
+    def __init__(self, conv: nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
+        self.conv, self.weight, self.bias = conv, weight, bias
+        self.packed: Packed | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Convolve (B, C, H, W) images."""
+        conv = self.conv
+        x, padding = _padded(conv, x)
+        if not isinstance(padding, str) and self._packs(x, padding):
+            if self.packed is None or self.packed.shape != x.shape:
+                self.packed = Packed.of(self.weight, self.bias, x.shape, conv.stride, padding)
+            out: Tensor = _Convolved.apply(x, self.packed)  # type: ignore[no-untyped-call]  # torch's own
+            return out
+        return _convolve(conv, self.weight, self.bias, x, padding)
+
+    def _packs(self, x: Tensor, padding: tuple[int, ...]) -> bool:
+        conv = self.conv
+        if not x.device.type == self.weight.device.type == "cpu":
+            return False
+        usual = conv.groups == 1 and conv.dilation == (1, 1) and x.dim() == 4 and x.numel() > 0
+        # Of more padding a gradient would be cut, which its convolution cannot say.
+        narrow = all(by < size for by, size in zip(padding, conv.kernel_size, strict=True))
+        single = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        return usual and narrow and single and packs()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "packed": None}  # oneDNN's own memory can be neither copied nor sent
+
+
+class Blocks(NamedTuple):
+    """The gradient of a convolution of stride 2 at its images, as a plain one that gives 2×2 blocks of pixels."""
+
+    kernel: Tensor
+    """(4·C, K, h, w): of each channel the four pixels of a block."""
+    reach: list[int]
+    """How far it is padded at each end."""
+    begin: list[int]
+    """Where its answer begins that belongs to the images."""
+
+    @classmethod
+    def of(cls, kernel: Tensor, padding: Sequence[int]) -> Blocks:
+        """Of a (K, C, h, w) kernel.
+
+        >>> Blocks.of(torch.ones(8, 3, 7, 7), (3, 3)).kernel.shape
+        torch.Size([12, 8, 4, 4])
+        """
+        windows = list(zip(kernel.shape[2:], padding, strict=True))
+        before = [(size - 1 - pad) // 2 for size, pad in windows]
+        reach = [one + (1 + pad) // 2 for one, (_, pad) in zip(before, windows, strict=True)]
+        made = kernel.new_zeros(kernel.shape[1], 2, 2, kernel.shape[0], *(one + 1 for one in reach))
+        # Pixel 2m + f of an image meets window 2i + a - padding where a is 2(m - i) + f + padding.
+        for f_y, f_x, y, x in product(range(2), range(2), range(reach[0] + 1), range(reach[1] + 1)):
+            a_y, a_x = 2 * (before[0] - y) + f_y + padding[0], 2 * (before[1] - x) + f_x + padding[1]
+            if 0 <= a_y < kernel.shape[2] and 0 <= a_x < kernel.shape[3]:
+                made[:, f_y, f_x, :, y, x] = kernel[:, :, a_y, a_x].T
+        return cls(made.flatten(0, 2), reach, [most - one for most, one in zip(reach, before, strict=True)])
+
+    def pixels(self, answer: Tensor, gradient: Tensor) -> Tensor:
+        """The images' gradient, of the answer to a (B, K, h, w) gradient."""
+        (top, left), (height, width) = self.begin, gradient.shape[2:]
+        return F.pixel_shuffle(answer[:, :, top : top + height, left : left + width], 2)
+
+
+class Packed(NamedTuple):
+    """A kernel as oneDNN multiplies it, for images of one shape."""
+
+    shape: torch.Size
+    forwards: Tensor
+    backwards: Tensor
+    bias: Tensor | None
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    rest: list[int]
+    """Rows and columns of the image at its far end that no window reaches."""
+    blocks: Blocks | None
+    """Of a first layer that halves its images: what ``backwards`` is. Of so few channels, a transposed convolution
+    takes three times as long."""
+
+    @classmethod
+    def of(
+        cls, weight: Tensor, bias: Tensor | None, shape: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...]
+    ) -> Packed:
+        """Lay out a (K, C, h, w) kernel for images of a shape."""
+        with torch.no_grad():
+            kernel = weight.detach().contiguous()
+            sizes = list(zip(shape[2:], kernel.shape[2:], stride, padding, strict=True))
+            rest = [(side + 2 * pad - window) % step for side, window, step, pad in sizes]
+            sides = [(side + 2 * pad - window) // step + 1 for side, window, step, pad in sizes]
+            answer = [shape[0], kernel.shape[0], *sides]
+            own, one, blocks = torch.ops.mkldnn, [1, 1], None
+            if stride == (2, 2) and shape[1] <= _FEW_CHANNELS and list(shape[2:]) == [2 * side for side in sides]:
+                blocks = Blocks.of(kernel, padding)
+                backwards = own._reorder_convolution_weight(blocks.kernel, blocks.reach, one, one, 1, answer)
+            else:
+                backwards = own._reorder_convolution_transpose_weight(kernel, padding, rest, stride, one, 1, answer)
+            forwards = own._reorder_convolution_weight(kernel, padding, stride, one, 1, list(shape))
+            kept = None if bias is None else bias.detach()
+            return cls(shape, forwards, backwards, kept, stride, padding, rest, blocks)
+
+    def convolved(self, x: Tensor) -> Tensor:
+        """The answer to images of its shape, channels side by side in both."""
+        given = (self.forwards, self.bias, self.padding, self.stride, [1, 1], 1)
+        out: Tensor = torch.ops.mkldnn._convolution_pointwise(x, *given, "none", [], "")
+        return out
+
+    def returned(self, gradient: Tensor) -> Tensor:
+        """The gradient at the images, of one at the answer; likewise."""
+        if self.blocks is not None:
+            own = (self.backwards, None, self.blocks.reach, [1, 1], [1, 1], 1)
+            return self.blocks.pixels(torch.ops.mkldnn._convolution_pointwise(gradient, *own, "none", [], ""), gradient)
+        given = (self.backwards, None, self.padding, self.rest, self.stride, [1, 1], 1)
+        out: Tensor = torch.ops.mkldnn._convolution_transpose_pointwise(gradient, *given, "none", [], "")
+        return out
+
+
+class _Convolved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packed: Packed) -> Tensor:
+        ctx.packed, ctx.plain = packed, x.is_contiguous()
+        return packed.convolved(x.contiguous(memory_format=torch.channels_last))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        found = ctx.packed.returned(gradients[0].contiguous(memory_format=torch.channels_last))
+        return found.contiguous() if ctx.plain else found, None
+
+
+@cache
+def packs() -> bool:
+    """Whether torch lays out kernels in advance here: by operations that no page promises, so they are tried."""
+    x = torch.linspace(-1, 1, 2 * 20 * 9 * 8).reshape(2, 20, 9, 8)
+    weight, bias = torch.linspace(1, -1, 24 * 20 * 9).reshape(24, 20, 3, 3), torch.linspace(-1, 1, 24)
+    last: Any = {"memory_format": torch.channels_last}
+    try:
+        with torch.enable_grad():
+            leaf = x.requires_grad_()
+            answer = F.conv2d(leaf, weight, bias, 2, 1)
+            (gradient,) = torch.autograd.grad(answer.square().sum(), leaf)
+        with torch.no_grad():
+            packed = Packed.of(weight, bias, x.shape, (2, 2), (1, 1))
+            own = packed.convolved(x.contiguous(**last))
+            returned = packed.returned((2 * answer).contiguous(**last))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return all(
+        one.shape == other.shape and one.is_contiguous(**last) and torch.allclose(one, other, rtol=1e-4, atol=1e-3)
+        for one, other in ((own, answer), (returned, gradient))
+    )
 
 
 def _finish(norm: nn.Module, x: Tensor) -> Tensor:
