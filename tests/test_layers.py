@@ -37,9 +37,7 @@ OPEN_PAIRS = {("paper", other) for other in ROWS[8]} | {("bench", "interop")}
 # Single imports against the rows, each for a reason.
 EXCEPTIONS = {
     ("attacks/presets.py", "interop"): "a peer's attack is looked up by name, library:NAME; the libraries are extras",
-    ("evaluation/outcomes.py", "report"): ".plot() is looked up in the one chart toolkit, which stands above",
-    ("runs/results.py", "report"): ".plot() likewise",
-    ("runs/single_attack.py", "report"): ".plot() likewise",
+    ("records.py", "report"): ".plot() of results is looked up by name in the one chart toolkit, which is above",
 }
 MOST_LINES = 60
 MOST_PARAMETERS = 8

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from html import escape
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import (
@@ -194,6 +195,15 @@ class Record:
         if faults:
             raise SettingsError(faults)
         return made
+
+
+class Plotted:
+    """Mixin for what came of a measurement: its figures, see :func:`whorl.report.plot.figure_of`."""
+
+    def plot(self, kind: str = "overview", **which: str) -> Any:
+        """Draw a plotly figure; ``kind`` and ``which`` (``source``, ``target``) as of ``whorl.report.plot``."""
+        # By name, for the chart toolkit stands above all that has something to show.
+        return import_module("whorl.report.plot").figure_of(self, kind, **which)
 
 
 def html_table(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.models.architectures import build
-from whorl.models.branches import residual_branches
+from whorl.models.branches import structure
 
 
 class Added(nn.Module):
@@ -36,7 +36,7 @@ class Added(nn.Module):
 @pytest.mark.parametrize("shortcut", [None, nn.Conv2d(3, 3, 1)], ids=["identity", "convolution"])
 def test_the_branch_is_the_operand_with_more_work_behind_it(way: str, shortcut: nn.Module | None) -> None:
     block = Added(way, shortcut)
-    [branch] = residual_branches(nn.Sequential(block, nn.ReLU()), torch.rand(2, 3, 8, 8))
+    [branch] = structure(nn.Sequential(block, nn.ReLU()), torch.rand(2, 3, 8, 8)).residual
     assert branch is block.branch[2]
 
 
@@ -53,7 +53,7 @@ def test_the_branch_is_the_operand_with_more_work_behind_it(way: str, shortcut: 
 )
 def test_counts_in_known_networks(architecture: str, count: int) -> None:
     net, given = build(architecture)
-    branches = residual_branches(net.eval(), torch.rand(1, 3, *given.size))
+    branches = structure(net.eval(), torch.rand(1, 3, *given.size)).residual
     assert len(branches) == count
     assert len(set(branches)) == count
 
@@ -69,7 +69,7 @@ def test_a_module_that_runs_twice_is_no_place_for_a_hook() -> None:
             return out
 
     net = Twice()
-    [branch] = residual_branches(net, torch.rand(1, 3, 4, 4))
+    [branch] = structure(net, torch.rand(1, 3, 4, 4)).residual
     assert branch is net.conv
 
 
@@ -83,7 +83,7 @@ def test_two_equal_towers_are_no_residual() -> None:
             out: Tensor = self.left(x) + self.right(x)
             return out
 
-    assert residual_branches(Towers(), torch.rand(1, 3, 4, 4)) == ()
+    assert structure(Towers(), torch.rand(1, 3, 4, 4)).residual == ()
 
 
 def test_the_network_is_left_as_it_was() -> None:
@@ -91,7 +91,7 @@ def test_the_network_is_left_as_it_was() -> None:
     net[2].bias.requires_grad_(False)
     before = [parameter.requires_grad for parameter in net.parameters()], net(x).detach()
     with torch.no_grad():
-        assert len(residual_branches(net, x)) == 1
+        assert len(structure(net, x).residual) == 1
     assert [parameter.requires_grad for parameter in net.parameters()] == before[0]
     assert torch.equal(net(x), before[1])
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in net.modules())
@@ -99,4 +99,4 @@ def test_the_network_is_left_as_it_was() -> None:
 
 def test_half_precision_networks_are_shown_their_own_kind() -> None:
     net = nn.Sequential(Added("first")).to(torch.bfloat16)
-    assert len(residual_branches(net, torch.rand(1, 3, 8, 8))) == 1
+    assert len(structure(net, torch.rand(1, 3, 8, 8)).residual) == 1

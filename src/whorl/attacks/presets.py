@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Literal
 
 from whorl.attacks.blackbox.decision import DecisionAttack, EvolutionaryWalk
@@ -114,9 +115,9 @@ def attack(name: str, /, **settings: Any) -> Attack:
     """
     name = checked("name", name, str)
     if ":" in name:
-        from whorl.interop import peer  # other libraries, which are extras
-
-        return peer(name, **settings)
+        # Other libraries' attacks are an extra room, above this one: by name.
+        other: Attack = import_module("whorl.interop").peer(name, **settings)
+        return other
     everything: dict[str, Attack] = {**GRADIENT, **MINIMAL, **SCORE, **DECISION}
     found = everything.get(name.lower())
     if found is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from whorl.evaluation.rate_table import RateRow, rate_table
 from whorl.evaluation.statistics import Comparison, Rate, compare, for_headline, headline, rate
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose
+from whorl.records import Plotted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -30,7 +31,7 @@ Measure = Literal["success", "targeted", "hit"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outcomes:
+class Outcomes(Plotted):
     """What became of each image under each attack, on each target, in each pose; ``a + b`` adds other images.
 
     Attributes:
@@ -233,12 +234,6 @@ class Outcomes:
             WhorlError: pandas is not installed (extra ``pandas``).
         """
         return frame_of_images(self) if by == "image" else frame_of_cells(self)
-
-    def plot(self, kind: str = "overview", **which: str) -> Any:
-        """Draw a plotly figure of the rates; see ``whorl.report.plot``."""
-        from whorl.report.plot import plot, without_source
-
-        return plot(without_source(self), kind, **which)
 
     def __add__(self, other: Outcomes) -> Outcomes:
         return Outcomes.joined((self, other))

@@ -50,6 +50,15 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
     Args:
         model: from (B, C, H, W) images to logits, in eval mode.
         x: (B, C, H, W) images; the first is shown.
+
+    >>> class Block(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.conv = nn.Conv2d(3, 3, 3, padding=1)
+    ...     def forward(self, x):
+    ...         return x + self.conv(x)
+    >>> len(structure(nn.Sequential(Block(), nn.ReLU(), Block()), torch.rand(1, 3, 8, 8)).residual)
+    2
     """
     watch = _Watch(model)
     frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -72,29 +81,6 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
         joined=tuple(branch for pieces in watch.concatenations for branch in _joined(watch, pieces)),
         attention=watch.attention,
     )
-
-
-def residual_branches(model: nn.Module, x: Tensor) -> tuple[nn.Module, ...]:
-    """Find where a network adds a branch to a shortcut.
-
-    Args:
-        model: as of :func:`structure`.
-        x: likewise.
-
-    Returns:
-        For each branch the module whose output it is, in the order in which they run; empty where the network has none
-        (VGG, Inception-v3, DenseNet). Each runs once in a forward pass, so that a hook on it meets this branch alone.
-
-    >>> class Block(nn.Module):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.conv = nn.Conv2d(3, 3, 3, padding=1)
-    ...     def forward(self, x):
-    ...         return x + self.conv(x)
-    >>> len(residual_branches(nn.Sequential(Block(), nn.ReLU(), Block()), torch.rand(1, 3, 8, 8)))
-    2
-    """
-    return structure(model, x).residual
 
 
 def in_precision_of(model: nn.Module, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from whorl.evaluation import Outcomes, Pose
 from whorl.report.charts import bars, query_curve
 from whorl.report.figures import drawings
 from whorl.report.series import headline_rate, target_name
-from whorl.runs.results import Cell
+from whorl.runs.results import Cell, CellTable
 from whorl.runs.single_attack import AttackResult
 
 if TYPE_CHECKING:
@@ -48,6 +48,26 @@ def plot(cells: Iterable[Cell], kind: str = "overview", *, source: str = "", tar
         "one number of a pose, a surface three angles with three scales each in which some image is recognised clean, "
         "a cost two attacks of different cost."
     )
+
+
+def figure_of(result: Outcomes | CellTable | AttackResult, kind: str = "overview", **which: str) -> Figure:
+    """Draw what came of a measurement: what its ``.plot()`` gives.
+
+    Args:
+        result: rates of outcomes, of a run or an evaluation, or one attack, of which there is one figure: success
+            against queries, or its rate on each network.
+        kind: as of :func:`plot`.
+        which: ``source`` and ``target``, likewise.
+
+    Raises:
+        WhorlError: as of :func:`plot`, or a kind or a choice that a single attack does not have.
+    """
+    if not isinstance(result, AttackResult):
+        return plot(without_source(result) if isinstance(result, Outcomes) else result.cells, kind, **which)
+    if kind != "overview" or which:
+        asked = ", ".join([repr(kind), *(f"{name}={value!r}" for name, value in which.items())])
+        raise WhorlError(f"a single attack has one figure, 'overview', of all its networks; got {asked}.")
+    return plot_attack(result)
 
 
 def without_source(outcomes: Outcomes) -> Iterable[Cell]:

@@ -174,7 +174,7 @@ class Declaration(TomlTable):
         return given
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Self:
+    def _of_different_names(self) -> Self:
         _each_once("attack and source", [f"{spec.title} on {source}" for spec, source in self.versions()])
         return self
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whorl import evaluation
 from whorl.evaluation import ImageCounts, Pose, SuccessRate
 from whorl.evaluation.data_frame import data_frame
 from whorl.files import write_csv
 from whorl.geometry.pose import NUMBERS, PAPER_NUMBERS, PoseNumber, numbers_of
+from whorl.records import Plotted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,7 +71,7 @@ class Cell:
         )
 
 
-class CellTable:
+class CellTable(Plotted):
     """Mixin for what came of a measurement: its ``cells`` as a data frame, and as figures."""
 
     cells: tuple[Cell, ...]
@@ -83,12 +84,6 @@ class CellTable:
         """
         listed = records(self.cells)
         return data_frame(columns(self.cells), [tuple(row.values()) for row in listed])
-
-    def plot(self, kind: str = "overview", **which: str) -> Any:
-        """Draw a plotly figure of the rates; see ``whorl.report.plot``."""
-        from whorl.report.plot import plot
-
-        return plot(self.cells, kind, **which)
 
 
 def write_results(path: Path, cells: Iterable[Cell]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 
@@ -18,7 +18,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
 from whorl.progress import Progress, duration, silent
-from whorl.records import html_table
+from whorl.records import Plotted, html_table
 from whorl.runs.engines import Interrupted, carry_out, check_sources
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
@@ -115,7 +115,7 @@ class SingleAttack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackResult:
+class AttackResult(Plotted):
     """What came of one attack on one network.
 
     Attributes:
@@ -164,12 +164,6 @@ class AttackResult:
         """
         rows = ((self.attack, self.source, name, self.success[name], self.queries.get(name)) for name in self.ids)
         return data_frame(("attack", "source", "id", "success", "queries"), rows)
-
-    def plot(self) -> Any:
-        """Draw a plotly figure: success against queries, or of a gradient attack on each network."""
-        from whorl.report.plot import plot_attack
-
-        return plot_attack(self)
 
     @property
     def row(self) -> QueryRow:
