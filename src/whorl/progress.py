@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Event, RLock
 from typing import Any
 
 from whorl.errors import missing_extra, printable
@@ -46,9 +47,39 @@ class Work:
             self.tell(self.stage, int(self.done), self.total)
 
 
+class Share:
+    """One of several shares of a piece of work, which are done side by side.
+
+    Args:
+        whole: what it is a share of; None if nobody counts.
+        part: how large a share, in (0, 1].
+        stopped: once set, the share ends when it next counts something as done.
+    """
+
+    def __init__(self, whole: Work | Share | None, part: float, stopped: Event) -> None:
+        self.whole, self.part, self.stopped = whole, part, stopped
+
+    def add(self, count: float, unit: str) -> None:
+        """Say that so much was spent on each image of the share.
+
+        Raises:
+            Stopped: another share failed, or somebody interrupted.
+        """
+        if self.stopped.is_set():
+            raise Stopped
+        if self.whole is not None:
+            with _TOGETHER:
+                self.whole.add(count * self.part, unit)
+
+
+class Stopped(Exception):  # noqa: N818 - what went wrong is elsewhere
+    """A share of some work ends early, because another one cannot be finished."""
+
+
+_TOGETHER = RLock()
 # Who hears of what is done within a task, and the task itself. They belong to the thread that works.
 _LISTENER: ContextVar[Progress] = ContextVar("listener", default=silent)
-WORK: ContextVar[Work | None] = ContextVar("work", default=None)
+WORK: ContextVar[Work | Share | None] = ContextVar("work", default=None)
 
 
 @contextmanager
@@ -78,6 +109,22 @@ def piece_of_work(stage: str, total: int, unit: str) -> Iterator[None]:
     eot, this batch 2 3
     """
     token = WORK.set(Work(_LISTENER.get(), stage, total, unit))
+    try:
+        yield
+    finally:
+        WORK.reset(token)
+
+
+@contextmanager
+def share_of_work(part: float, stopped: Event) -> Iterator[None]:
+    """Do a share of what is under way, in a thread beside others; see :class:`Share`.
+
+    >>> with listening(lambda *said: print(*said)), piece_of_work("eot, this batch", 3, "gradients"):
+    ...     with share_of_work(0.5, Event()):
+    ...         count_work(2, "gradients")
+    eot, this batch 1 3
+    """
+    token = WORK.set(Share(WORK.get(), part, stopped))
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
-from whorl.attacks.loop import Made, OnStep, UnderAttack, run, step_by_step
+from whorl.attacks.loop import Made, OnStep, UnderAttack, run, share_by_share, step_by_step
 from whorl.attacks.norms import NormName, find_norm, radius_faults
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
@@ -127,6 +127,11 @@ class GradientAttack(Attack):
         return self.estimator
 
     @property
+    def pure(self) -> bool:
+        """Whether estimator and input transform are functions of tensors alone: threads may call them at once."""
+        return all(getattr(part, "pure", False) for part in (self.estimator, self.input))
+
+    @property
     def _stride(self) -> float:
         """Size of the first step as a share of eps."""
         if self.steps == 1:
@@ -165,6 +170,8 @@ class GradientAttack(Attack):
                     source = folded(source)
                 else:  # a copy already
                     fold_copy(source)
+                if source is not model and self.pure and torch.get_num_threads() > 1:
+                    return share_by_share(self, source, batch)
             return step_by_step(self, source, batch)
 
 

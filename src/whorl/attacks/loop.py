@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whorl.attacks.contract import Model, loss_terms
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
+from whorl.models.prepared.copies import shares, side_by_side
+from whorl.models.prepared.fold import alias
 from whorl.progress import WORK, count_work
 from whorl.randomness import substream
 from whorl.transforms import InputTransform, Planned, plain
@@ -99,6 +101,23 @@ def run(attack: GradientAttack, model: Model, batch: UnderAttack, *, on_step: On
 def step_by_step(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:
     """Attack a batch as :func:`run` does, or as :func:`run_until_reached` where images are to stop early."""
     return (run_until_reached if attack.early_stop else run)(attack, model, batch)
+
+
+def share_by_share(attack: GradientAttack, source: nn.Module, batch: UnderAttack) -> Made:
+    """Attack a batch as :func:`step_by_step` does, on a CPU, in shares side by side.
+
+    Args:
+        attack: its settings; its parts are functions of tensors alone, so that several threads may call them.
+        source: nobody else's; each share has a copy over the same weights.
+        batch: not empty.
+    """
+    parts = shares(len(batch.x))
+    sources = [source, *(alias(source) for _ in parts[1:])]
+
+    def made(place: int) -> Made:
+        return step_by_step(attack, sources[place], batch.rows(parts[place]))
+
+    return Made(*(torch.cat(each) for each in zip(*side_by_side(made, len(parts)), strict=True)))
 
 
 def run_until_reached(attack: GradientAttack, model: Model, batch: UnderAttack) -> Made:

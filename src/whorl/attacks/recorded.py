@@ -197,9 +197,8 @@ class Loop:
 
 def recordable(attack: GradientAttack) -> bool:
     """Whether an attack's step is the same operations every time, whatever came out of the last one."""
-    # A part says of itself that it is a function of tensors alone: recording it then stands for calling it each time.
-    pure = all(getattr(part, "pure", False) for part in (attack.estimator, attack.input))
-    if not pure or attack.optimizer != "sign" or attack.early_stop:
+    # Recording a part that is a function of tensors alone stands for calling it each time.
+    if not attack.pure or attack.optimizer != "sign" or attack.early_stop:
         return False
     return not isinstance(attack.input, Planned) or _plans_purely(attack.input)
 

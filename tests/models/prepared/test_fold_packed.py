@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +15,7 @@ import whorl
 from conftest import small_net
 from whorl.models.backward import Backward
 from whorl.models.prepared import fold as module
-from whorl.models.prepared.fold import Blocks, KeptConvolution, Packed, folded, packs
+from whorl.models.prepared.fold import Blocks, KeptConvolution, Packed, fold_copy, folded, packs
 
 LAST = torch.channels_last
 # channels, answers, kernel, stride, padding, height, width
@@ -79,7 +80,7 @@ def test_first_layers_go_on_blocks() -> None:
     found = []
     for channels, answers, kernel, stride, padding, height, width in SHAPES[:7]:
         weight, shape = torch.randn(answers, channels, kernel, kernel), torch.Size((1, channels, height, width))
-        found.append(Packed.of(weight, None, shape, (stride, stride), (padding, padding)).blocks)
+        found.append(Packed(weight, None, shape, (stride, stride), (padding, padding)).blocks)
     assert [one is not None for one in found] == [True] * 5 + [False] * 2
     assert isinstance(found[0], Blocks)
 
@@ -110,14 +111,17 @@ def test_images_of_another_shape_get_a_layout_of_their_own() -> None:
         torch.testing.assert_close(kept(x), conv(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_copy_lays_out_for_itself() -> None:
-    conv = nn.Conv2d(3, 4, 3)
+def test_copies_share_a_layout_and_what_is_sent_lays_out_for_itself() -> None:
+    conv = nn.Conv2d(3, 4, 3).requires_grad_(False)
     kept = KeptConvolution(conv, conv.weight, conv.bias)
     x = torch.rand(1, 3, 8, 8)
     expected = kept(x)
-    copy = deepcopy(kept)
-    assert copy.packed is None
+    copy, sent = deepcopy(kept), pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
+    assert copy.packed is kept.packed
+    assert copy.conv is not kept.conv
+    assert sent.packed is None
     assert torch.equal(copy(x), expected)
+    assert torch.equal(sent(x), expected)
 
 
 def test_without_those_operations_everything_is_computed_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +174,7 @@ def test_a_changed_backward_pass_is_the_same_when_folded(backward: Backward) -> 
     with backward.applied(clf, x) as changed:
         copy = folded(clf) if changed is clf else changed
         if changed is not clf:
-            module.fold_copy(changed)
+            fold_copy(changed)
         assert "forward" in vars(copy.net.norm)
         torch.testing.assert_close(input_gradient(copy, x), expected, rtol=1e-4, atol=1e-5)
     assert backward.changes == (not torch.allclose(expected, input_gradient(clf, x), rtol=1e-3))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +28,7 @@ Product = tuple[Tensor, Tensor]
 
 # Of a first layer: colours, and perhaps one more.
 _FEW_CHANNELS = 4
+_ONE = [1, 1]
 # A logit may differ by this share of the largest one: more than TF32 makes of it, and far less than a wrong fold.
 _CLOSE = 1e-2
 
@@ -239,9 +240,10 @@ class KeptConvolution:
         conv = self.conv
         x, padding = _padded(conv, x)
         if not isinstance(padding, str) and self._packs(x, padding):
-            if self.packed is None or self.packed.shape != x.shape:
-                self.packed = Packed.of(self.weight, self.bias, x.shape, conv.stride, padding)
-            out: Tensor = _Convolved.apply(x, self.packed)  # type: ignore[no-untyped-call]  # torch's own
+            packed = self.packed  # another thread may be about to replace it
+            if packed is None or packed.shape != x.shape:
+                packed = self.packed = Packed(self.weight, self.bias, x.shape, conv.stride, padding)
+            out: Tensor = _Convolved.apply(x, packed)  # type: ignore[no-untyped-call]  # torch's own
             return out
         return _convolve(conv, self.weight, self.bias, x, padding)
 
@@ -256,7 +258,12 @@ class KeptConvolution:
         return usual and narrow and single and packs()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "packed": None}  # oneDNN's own memory can be neither copied nor sent
+        return {**vars(self), "packed": None}  # oneDNN's own memory cannot be sent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KeptConvolution:
+        copy = KeptConvolution(deepcopy(self.conv, memo), self.weight, self.bias)
+        copy.packed = self.packed  # nothing changes it, so that copies for several threads need no memory of their own
+        return copy
 
 
 class Blocks(NamedTuple):
@@ -293,54 +300,64 @@ class Blocks(NamedTuple):
         return F.pixel_shuffle(answer[:, :, top : top + height, left : left + width], 2)
 
 
-class Packed(NamedTuple):
-    """A kernel as oneDNN multiplies it, for images of one shape."""
+class Packed:
+    """A (K, C, h, w) kernel as oneDNN multiplies it, for images of one shape: forwards, and backwards once needed.
 
-    shape: torch.Size
-    forwards: Tensor
-    backwards: Tensor
-    bias: Tensor | None
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    rest: list[int]
-    """Rows and columns of the image at its far end that no window reaches."""
-    blocks: Blocks | None
-    """Of a first layer that halves its images: what ``backwards`` is. Of so few channels, a transposed convolution
-    takes three times as long."""
+    Args:
+        weight: kernel.
+        bias: or None.
+        shape: (B, C, H, W) of the images.
+        stride: of the convolution.
+        padding: likewise.
+    """
 
-    @classmethod
-    def of(
-        cls, weight: Tensor, bias: Tensor | None, shape: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...]
-    ) -> Packed:
-        """Lay out a (K, C, h, w) kernel for images of a shape."""
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, shape: torch.Size, stride: tuple[int, ...], padding: tuple[int, ...]
+    ) -> None:
+        self.shape, self.stride, self.padding = shape, stride, padding
+        self.kernel, self.bias = weight.detach().contiguous(), None if bias is None else bias.detach()
+        sizes = list(zip(shape[2:], self.kernel.shape[2:], stride, padding, strict=True))
+        # Rows and columns of the image at its far end that no window reaches.
+        self.rest = [(side + 2 * pad - window) % step for side, window, step, pad in sizes]
+        self.sides = [(side + 2 * pad - window) // step + 1 for side, window, step, pad in sizes]
         with torch.no_grad():
-            kernel = weight.detach().contiguous()
-            sizes = list(zip(shape[2:], kernel.shape[2:], stride, padding, strict=True))
-            rest = [(side + 2 * pad - window) % step for side, window, step, pad in sizes]
-            sides = [(side + 2 * pad - window) // step + 1 for side, window, step, pad in sizes]
-            answer = [shape[0], kernel.shape[0], *sides]
-            own, one, blocks = torch.ops.mkldnn, [1, 1], None
-            if stride == (2, 2) and shape[1] <= _FEW_CHANNELS and list(shape[2:]) == [2 * side for side in sides]:
-                blocks = Blocks.of(kernel, padding)
-                backwards = own._reorder_convolution_weight(blocks.kernel, blocks.reach, one, one, 1, answer)
+            reorder = torch.ops.mkldnn._reorder_convolution_weight
+            self.forwards: Tensor = reorder(self.kernel, padding, stride, _ONE, 1, list(shape))
+
+    @cached_property
+    def blocks(self) -> Blocks | None:
+        """What ``backwards`` is of a first layer that halves its images.
+
+        Of so few channels, a transposed convolution takes three times as long.
+        """
+        halves = self.stride == (2, 2) and list(self.shape[2:]) == [2 * side for side in self.sides]
+        return Blocks.of(self.kernel, self.padding) if halves and self.shape[1] <= _FEW_CHANNELS else None
+
+    @cached_property
+    def backwards(self) -> Tensor:
+        """The kernel, or its blocks, laid out for the gradient at the images."""
+        own, answer = torch.ops.mkldnn, [self.shape[0], self.kernel.shape[0], *self.sides]
+        with torch.no_grad():
+            kept: Tensor
+            if self.blocks is not None:
+                kept = own._reorder_convolution_weight(self.blocks.kernel, self.blocks.reach, _ONE, _ONE, 1, answer)
             else:
-                backwards = own._reorder_convolution_transpose_weight(kernel, padding, rest, stride, one, 1, answer)
-            forwards = own._reorder_convolution_weight(kernel, padding, stride, one, 1, list(shape))
-            kept = None if bias is None else bias.detach()
-            return cls(shape, forwards, backwards, kept, stride, padding, rest, blocks)
+                given = (self.padding, self.rest, self.stride, _ONE, 1, answer)
+                kept = own._reorder_convolution_transpose_weight(self.kernel, *given)
+            return kept
 
     def convolved(self, x: Tensor) -> Tensor:
         """The answer to images of its shape, channels side by side in both."""
-        given = (self.forwards, self.bias, self.padding, self.stride, [1, 1], 1)
+        given = (self.forwards, self.bias, self.padding, self.stride, _ONE, 1)
         out: Tensor = torch.ops.mkldnn._convolution_pointwise(x, *given, "none", [], "")
         return out
 
     def returned(self, gradient: Tensor) -> Tensor:
         """The gradient at the images, of one at the answer; likewise."""
         if self.blocks is not None:
-            own = (self.backwards, None, self.blocks.reach, [1, 1], [1, 1], 1)
+            own = (self.backwards, None, self.blocks.reach, _ONE, _ONE, 1)
             return self.blocks.pixels(torch.ops.mkldnn._convolution_pointwise(gradient, *own, "none", [], ""), gradient)
-        given = (self.backwards, None, self.padding, self.rest, self.stride, [1, 1], 1)
+        given = (self.backwards, None, self.padding, self.rest, self.stride, _ONE, 1)
         out: Tensor = torch.ops.mkldnn._convolution_transpose_pointwise(gradient, *given, "none", [], "")
         return out
 
@@ -370,7 +387,7 @@ def packs() -> bool:
             answer = F.conv2d(leaf, weight, bias, 2, 1)
             (gradient,) = torch.autograd.grad(answer.square().sum(), leaf)
         with torch.no_grad():
-            packed = Packed.of(weight, bias, x.shape, (2, 2), (1, 1))
+            packed = Packed(weight, bias, x.shape, (2, 2), (1, 1))
             own = packed.convolved(x.contiguous(**last))
             returned = packed.returned((2 * answer).contiguous(**last))
     except (AttributeError, RuntimeError, NotImplementedError):
