@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.models.prepared import copies
 from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
 
@@ -273,7 +275,8 @@ def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
     """The model's logits on ``x`` in float32 or float64, without gradient."""
     with torch.no_grad():
-        logits: Tensor = forward(model, x.to(network_dtype(model, x), copy=True))  # it may work in place
+        shown = x.to(network_dtype(model, x), copy=True)  # it may work in place
+        logits: Tensor = forward(partial(copies.answer, model), shown)
     goal.check_classes(logits)
     if not bool(logits.isfinite().all()):
         raise WhorlError("the model must return finite logits; got NaN or infinity. Check its weights.")

@@ -13,7 +13,7 @@ from whorl.attacks.contract import check_images, forward, held_in_eval, network_
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
-from whorl.models.prepared.copies import copies
+from whorl.models.prepared import copies
 
 Network = Callable[[Tensor], Tensor]
 """(B, C, H, W) in [0, 1] to (B, classes) logits: a classifier, an ensemble, a defended one."""
@@ -256,16 +256,10 @@ def _grid(cells: Cells, targets: Targets, poses: Sequence[Pose]) -> Tensor:
     return torch.stack([torch.stack([cells[name, pose] for pose in poses]) for name in targets])
 
 
-def _answer(target: Network, x: Tensor) -> Tensor:
-    """What a network answers: on a CPU by copies, each with a share of the images."""
-    kept = copies(target) if x.device.type == "cpu" else None
-    return target(x) if kept is None else kept(x)
-
-
 def _in_precision(target: Network, precision: Precision) -> Network:
     """Give a network that answers in a precision."""
     if precision == "full":
-        return partial(_answer, target)
+        return partial(copies.answer, target)
     from whorl.models.prepared.network import prepared  # needed here alone
 
     @cache

@@ -21,6 +21,7 @@ from whorl.attacks import Attack, TargetError, Trace
 from whorl.attacks.contract import Model
 from whorl.data import Images, load_image, save_image
 from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
+from whorl.models.prepared import copies
 from whorl.progress import piece_of_work
 from whorl.runs.background import ReadAhead, WriteBehind
 from whorl.runs.folder import folder_name, pixels_sha256
@@ -60,7 +61,7 @@ class Meter(nn.Module):
         if self.on_pass is not None:
             self.on_pass(len(x))
         self.seen += len(x)
-        answer: Tensor = self.model(x)
+        answer: Tensor = copies.answer(self.model, x)
         return answer
 
 

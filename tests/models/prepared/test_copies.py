@@ -197,6 +197,21 @@ def test_weights_that_change_change_the_answers() -> None:
         torch.testing.assert_close(after[0, 0], clf(x).softmax(1).amax(1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("change", ["layer", "setting"])
+def test_a_layer_that_changes_changes_the_answers(change: str) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(4 * 16 * 16, CLASSES))
+    clf, x = whorl.Classifier.from_module(net, size=SIDE, mean=(0.5,) * 3, std=(0.25,) * 3), random_images(2)
+    before = predictions({"mine": clf}, x).probabilities
+    if change == "layer":
+        net[1] = nn.Tanh()
+    else:
+        setattr(net[1], "negative_slope", 3.0)  # noqa: B010 - torch's stubs have no such attribute
+    after = predictions({"mine": clf}, x).probabilities
+    assert not torch.allclose(before, after)
+    with torch.no_grad():
+        torch.testing.assert_close(after[0, 0], clf(x).softmax(1).amax(1), rtol=1e-4, atol=1e-5)
+
+
 class Uncopyable(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dt
 from whorl.attacks.norms import Norm
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.errors import WhorlError, first_line
+from whorl.models.prepared import copies
 from whorl.progress import count_work
 
 # On a CPU a larger batch is no faster, only larger; on a GPU this many pixel values fill it without filling its memory.
@@ -95,7 +96,7 @@ class QueriedTarget:
         try:
             with torch.no_grad():
                 # A copy: a target that works in place must not move the images under attack.
-                answer = self.model(images.to(network_dtype(self.model, images), copy=True))
+                answer = copies.answer(self.model, images.to(network_dtype(self.model, images), copy=True))
         except Exception as error:  # the target is anyone's code, and whatever it raises must not lose the work so far
             raise self._failed(f"it raised {first_line(error)}") from error
         if not isinstance(answer, Tensor):

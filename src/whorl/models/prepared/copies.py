@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from itertools import pairwise, starmap
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -99,7 +99,7 @@ class Copies:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.version = version_of(model)
+        self.version = _version(model)
         # They outlive the mode they are first needed in.
         with torch.inference_mode(False):
             first = alias(model)
@@ -123,6 +123,12 @@ _KEPT: WeakKeyDictionary[nn.Module, Copies | None] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
+def answer(model: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What a model answers to (B, C, H, W) images, without a gradient: on a CPU by its copies, if it can have some."""
+    kept = copies(model) if x.device.type == "cpu" else None
+    return model(x) if kept is None else kept(x)
+
+
 def copies(model: object) -> Copies | None:
     """Copies of a model on a CPU, or those that were made before; None where it has to be used as it is.
 
@@ -138,9 +144,19 @@ def copies(model: object) -> Copies | None:
     assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
     with _LOCK:
         kept = _KEPT.get(model)
-        if model not in _KEPT or (kept is not None and kept.version != version_of(model)):
+        if model not in _KEPT or (kept is not None and kept.version != _version(model)):
             try:
                 kept = _KEPT[model] = Copies(model)
             except Exception:  # noqa: BLE001 - a module is anyone's code, and may hold what cannot be copied
                 kept = _KEPT[model] = None
         return kept
+
+
+def _version(model: nn.Module) -> tuple[Any, ...]:
+    """What changes whenever a weight, a layer or a setting of a layer does."""
+    layers = ((id(module), *map(_settled, vars(module).values())) for module in model.modules())
+    return version_of(model), tuple(layers)
+
+
+def _settled(value: object) -> object:
+    return value if isinstance(value, int | float | str | tuple | None) else id(value)
