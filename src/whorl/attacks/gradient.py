@@ -163,13 +163,13 @@ class GradientAttack(Attack):
         with self.changed(model, batch.x) as source:
             if on_step is not None:
                 return run(self, source, batch, on_step=on_step)
-            # Folding takes about what a gradient takes, so a single one is sooner had without.
-            several = self.steps * self.samples > 1
-            if self.fast is not False and several and isinstance(source, nn.Module) and simple(model):
+            if self.fast is not False and isinstance(source, nn.Module) and simple(model):
+                # Folding takes about what a gradient takes, so a single one is sooner had without.
+                norms = self.steps * self.samples > 1
                 if source is model:
-                    source = folded(source)
+                    source = folded(source, norms=norms)
                 else:  # a copy already
-                    fold_copy(source)
+                    fold_copy(source, norms=norms)
                 if source is not model and self.pure and torch.get_num_threads() > 1:
                     return share_by_share(self, source, batch)
             return step_by_step(self, source, batch)

@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from whorl.models.classifier import Classifier
-from whorl.models.prepared.fold import alias, pack
+from whorl.models.prepared.fold import alias, fold_copy
 from whorl.models.prepared.versions import simple, version_of
 from whorl.progress import share_of_work
 
@@ -103,9 +102,7 @@ class Copies:
         # They outlive the mode they are first needed in.
         with torch.inference_mode(False):
             first = alias(model)
-            for member in first.modules():
-                if isinstance(member, Classifier):
-                    pack(member.net)
+            fold_copy(first, norms=False)
         self.all: list[nn.Module] = [first]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -132,6 +129,7 @@ def answer(model: Callable[[Tensor], Any], x: Tensor) -> Any:
 def copies(model: object) -> Copies | None:
     """Copies of a model on a CPU, or those that were made before; None where it has to be used as it is.
 
+    >>> from whorl.models import Classifier
     >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
     >>> clf = Classifier.from_module(net, size=8, mean=(0.5,) * 3, std=(0.5,) * 3)
     >>> x, kept = torch.rand(3, 3, 8, 8), copies(clf)

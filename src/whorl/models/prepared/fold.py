@@ -113,26 +113,28 @@ def alias(module: _Module) -> _Module:
     return deepcopy(module, memo)
 
 
-def folded(model: _Module) -> _Module:
+def folded(model: _Module, *, norms: bool = True) -> _Module:
     """A copy of a classifier or an ensemble with its normalisations folded: the same answers up to rounding, sooner.
 
     Args:
         model: frozen, and stays as it is. The copy shares its tensors, and holds until one of them changes. One that
             cannot be copied, such as a network that holds a file or a lock, is given back.
+        norms: False leaves normalisations as they are, and only lays out kernels.
     """
     try:
         copy = alias(model)
     except Exception:  # noqa: BLE001 - it is somebody's own, and may raise anything
         return model
-    fold_copy(copy)
+    fold_copy(copy, norms=norms)
     return copy
 
 
-def fold_copy(model: nn.Module) -> None:
+def fold_copy(model: nn.Module, *, norms: bool = True) -> None:
     """Fold a classifier or an ensemble that is nobody else's, in place; one that is hooked keeps its hooks."""
     for member in model.models if isinstance(model, Ensemble) else (model,):
         assert isinstance(member, Classifier)  # noqa: S101 - as simple() has it
-        fold(member.net, member.size, len(member.mean))
+        if norms:
+            fold(member.net, member.size, len(member.mean))
         pack(member.net)
 
 
