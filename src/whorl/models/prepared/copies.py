@@ -152,9 +152,13 @@ def copies(model: object) -> Copies | None:
 
 def _version(model: nn.Module) -> tuple[Any, ...]:
     """What changes whenever a weight, a layer or a setting of a layer does."""
-    layers = ((id(module), *map(_settled, vars(module).values())) for module in model.modules())
-    return version_of(model), tuple(layers)
+    return version_of(model), tuple((id(module), *_settings(vars(module))) for module in model.modules())
 
 
-def _settled(value: object) -> object:
-    return value if isinstance(value, int | float | str | tuple | None) else id(value)
+def _settings(own: dict[str, Any]) -> list[Any]:
+    """A module's own attributes: values where they are plain, otherwise which object it is."""
+    return [value if type(value) in _PLAIN else id(value) for name, value in own.items() if name not in _EVERY_MODULE_S]
+
+
+_PLAIN = {bool, int, float, str, tuple, type(None)}
+_EVERY_MODULE_S = set(vars(nn.Module()))  # weights, and hooks, of which :func:`simple` knows
