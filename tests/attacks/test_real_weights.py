@@ -71,7 +71,7 @@ def test_nes_beats_noise_on_a_real_network(
     clf: whorl.Classifier, photographs: tuple[Tensor, Tensor, list[str]]
 ) -> None:
     x, y, ids = photographs[0][:2], photographs[1][:2], photographs[2][:2]
-    eps, budget = 4 / 255, 148
+    eps, budget = 4 / 255, 295
     nes = whorl.attack("nes", eps=eps, samples=20, budget=budget, learning_rate=eps / 4, chunk=16)
     adv, info = nes(clf, x, y, ids=ids, return_info=True)
     assert info.queries is not None

@@ -150,6 +150,7 @@ ELSEWHERE = {
     "attacks/objectives.py": "an attack's own goal, for which it refuses bad labels and answers itself",
     "bench/sections.py": "labels to attack, which nothing is counted of",
     "defenses/randmix.py": "the nearest of a few colours",
+    "interop/transferattack.py": "the class that a targeted attack of theirs is told to leave; answers were checked",
 }
 """Where something else than a network's answer, or an attack's goal, has a largest column."""
 
