@@ -12,7 +12,7 @@ import platform
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -285,14 +285,18 @@ def remove_parts(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def defined(value: Any) -> Any:
+def defined(content: Mapping[str, Any]) -> dict[str, Any]:
     """Make values fit for JSON, which has no NaN: what is undefined becomes None, at any depth, and tuples lists.
 
     >>> defined({"rate": float("nan"), "interval": (0.5, float("nan"))})
     {'rate': None, 'interval': [0.5, None]}
     """
+    return {name: _defined(value) for name, value in content.items()}
+
+
+def _defined(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: defined(one) for name, one in value.items()}
+        return defined(value)
     if isinstance(value, list | tuple):
-        return [defined(one) for one in value]
+        return [_defined(one) for one in value]
     return None if isinstance(value, float) and math.isnan(value) else value

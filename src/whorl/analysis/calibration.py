@@ -208,8 +208,7 @@ def as_json(done: Calibrated) -> dict[str, Any]:
         "judged": [asdict(one) for one in done.chosen.judged],
         "ranking": [asdict(one) | {"level": one.level} for one in done.chosen.ranking],
     }
-    made: dict[str, Any] = defined(content)
-    return made
+    return defined(content)
 
 
 def as_toml(done: Calibrated) -> str:

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.text import Text
 
@@ -51,8 +50,6 @@ Example: whorl analyze calibrate resnet18 --data photos/ --limit 200 --device cu
 
 Example: whorl analyze calibrate resnet18 --attack mim --steps 20 --grid "translation=0.5,1;polar=0,0.5"
 """
-_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
-_CPU_IMAGES, _GPU_IMAGES = 8, 32
 
 
 @commands.command("error", epilog=_ERROR_EXAMPLES)

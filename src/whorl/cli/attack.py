@@ -12,7 +12,7 @@ from rich.text import Text
 import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, table
+from whorl.cli.console import output, progress_bar, show_left_out, table
 from whorl.cli.options import DataSet, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import wilson
@@ -244,8 +244,7 @@ def _show(done: runs.AttackResult) -> None:
         share = f"{done.reached / len(done.ids):.1%}, 95% interval {low:.1%} to {high:.1%}"
         console.print(f"Hit rate: {done.reached} of {len(done.ids)} images are taken for the target ({share}).")
     _show_folder(len(done.ids), done.kept, done.folder)
-    for bad in done.left_out:
-        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    show_left_out(bad.reason for bad in done.left_out)
 
 
 def _show_queries(done: runs.AttackResult, budget: int) -> None:
@@ -273,8 +272,7 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
         chart = Drawing(name="queries", title="Success against queries", alt=alt, figure=figure)
         plot = write_chart(done.trace.with_name(f"{done.trace.name}.html"), chart)
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
-    for bad in done.left_out:
-        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    show_left_out(bad.reason for bad in done.left_out)
 
 
 def _show_folder(count: int, kept: int, folder: Path) -> None:

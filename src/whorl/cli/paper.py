@@ -14,7 +14,7 @@ from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_left_out, table
 from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Intervals, Seed, Workers, split_names
 from whorl.errors import WhorlError
 from whorl.files import check_writable, write_file
@@ -176,8 +176,8 @@ def _show(made: suite.Reproduced) -> None:
     for line in filter(None, (legend, *compared.notes)):
         console.print(Text(line, style="dim"), soft_wrap=True)
     show_files({**made.files, "run folder": made.folder})
-    for name, reason in made.done.left_out if made.done else ():
-        messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
+    if made.done:
+        show_left_out(f"{name}: {reason}" for name, reason in made.done.left_out)
     console.print()
 
 

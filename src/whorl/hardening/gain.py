@@ -104,8 +104,7 @@ class HardeningGain:
             "clean_accuracy": pair(self.clean),
             "attacks": {one.attack: row(one) for one in self.rows},
         }
-        made: dict[str, Any] = defined(content)
-        return made
+        return defined(content)
 
 
 def measure_gain(  # long: half of it says what it takes and gives
