@@ -11,7 +11,19 @@ from rich.text import Text
 
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, show_left_out, table
-from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
+from whorl.cli.options import (
+    LABELLED,
+    AsJson,
+    BatchSize,
+    Defenses,
+    Device,
+    Seed,
+    Targets,
+    split_models,
+    split_names,
+    split_numbers,
+    split_pairs,
+)
 from whorl.errors import WhorlError
 from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
 from whorl.evaluation.pose_search import BUDGET
@@ -50,21 +62,13 @@ Example: whorl evaluate photos/ mine/ --model resnet18 --tilts 30:0,0:30 --blurs
 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
-    clean: Annotated[
-        str,
-        typer.Argument(
-            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples.",
-            show_default=False,
-        ),
-    ],
+    clean: Annotated[str, typer.Argument(help=LABELLED, show_default=False)],
     adversarial: Annotated[
         list[Path],
         typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
     ],
-    model: Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")],
-    defense: Annotated[
-        str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
-    ] = UNDEFENDED,
+    model: Targets,
+    defense: Defenses = UNDEFENDED,
     angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas; every value with every other.")] = None,
     scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
     shifts: Annotated[
@@ -87,9 +91,7 @@ def evaluate(
     ] = False,
     size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
-    ] = None,
+    batch_size: BatchSize = None,
     device: Device = "auto",
     seed: Seed = 0,
     skip_bad: Annotated[
