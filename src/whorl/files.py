@@ -26,7 +26,8 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]  # a module or nothing
 
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 
 _THREADS = 8
 _PART = ".part"  # ends the name of every temporary file

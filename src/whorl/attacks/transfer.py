@@ -12,11 +12,9 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import OnStep
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
-from whorl.models.backward import Backward, BackwardRule
+from whorl.models.backward import UNCHANGED, BackwardRule
 from whorl.randomness import Ids
 from whorl.records import Positive
-
-_UNCHANGED = Backward()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -36,7 +34,7 @@ class TransferAttack(GradientAttack):
     (True, [10, 10])
     """
 
-    backward: BackwardRule = _UNCHANGED
+    backward: BackwardRule = UNCHANGED
     temperature: Positive = 1.0
     overshoot: Positive = 1.0
 

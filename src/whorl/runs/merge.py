@@ -165,10 +165,7 @@ def _taken(plan: Plan, task: Task, shard: Store) -> bool:
     place = task.variant.place
 
     def whole(store: Store, chunk: Chunk | None) -> bool:
-        done = chunk is not None and not any(
-            chunk.missing(plan.target_keys[name], poses) for name, poses in task.targets.items()
-        )
-        return done and chunk is not None and store.sound(chunk)
+        return chunk is not None and not plan.unanswered(chunk, task) and store.sound(chunk)
 
     if whole(plan.store, plan.store.get(place, task.key)):
         return True
