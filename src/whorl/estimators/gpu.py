@@ -202,7 +202,7 @@ class AroundLaunch(NamedTuple):
 
     grid: tuple[int, int, int]
     sizes: tuple[int, ...]
-    """Of ``gpu_kernels.sum_around``, from ``n`` on."""
+    """Of ``gpu_kernels.blur_around``, from ``n`` on."""
     warps: int
 
 
