@@ -107,7 +107,7 @@ class HardeningGain:
         return defined(content)
 
 
-def measure_gain(  # long: half of it says what it takes and gives
+def measure_gain(
     pair: tuple[Classifier, Classifier],
     source: Classifier,
     batches: Batches,

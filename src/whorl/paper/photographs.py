@@ -66,8 +66,7 @@ def reproduce_photographs(
         craft(spec.name, model, images, out / spec.title, settings=settings, progress=progress, **common)
     groups = [collect(out / spec.title, clean=folder, limit=options.limit) for spec in specs]
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
-    names = tuple(dict.fromkeys(name for _, name in who.targets))
-    targets = load_targets(names, device=where, seed=options.seed)
+    targets = load_targets(who.target_names, device=where, seed=options.seed)
     how = Rehearsal(seed=options.seed)
     done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)

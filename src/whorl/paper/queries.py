@@ -50,7 +50,7 @@ def reproduce_queries(
 
     profile = load_profile(options.profile)
     who, images = cast(item, profile), _images(options.data, options.limit, options.size or profile.size)
-    [(_, surrogates)], targets = who.sources, tuple(dict.fromkeys(name for _, name in who.targets))
+    [(_, surrogates)] = who.sources
     starts: dict[str, list[str]] = {}
     for spec in options.rows(item):
         starts.setdefault(spec.name, []).append(_start(spec.title))
@@ -63,7 +63,7 @@ def reproduce_queries(
             attacks=(attack,),
             starts=own,
             start_settings={start: _start_settings(start, options.kernel) for start in own if start != NO_START},
-            targets=targets,
+            targets=who.target_names,
             surrogates=split_source(surrogates),
             budget=budget,
             seed=options.seed,

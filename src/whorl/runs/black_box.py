@@ -35,7 +35,6 @@ class QueryOptions(RunOptions, total=False):
     trace: bool
 
 
-# long: because half of it says what is counted and what the options are
 def query(
     name: str,
     target: Model,
