@@ -143,8 +143,7 @@ class Preparation:
                 "images": {},
                 "cells": (Path("cells") / variant.place).as_posix(),
             }
-            for variant in plan.variants
-            if variant.attack is not None
+            for variant in plan.attacked
         }
 
         def change(manifest: Json) -> None:
@@ -205,7 +204,7 @@ def prepare(
 def conclude(ready: Preparation, *, computed: int) -> Done:
     """Count what is stored, and write the table unless it is a shard's; every task has been done."""
     tally, known = Tally(), Counter[str]()
-    attacked = [variant for variant in ready.plan.variants if variant.attack is not None]
+    attacked = ready.plan.attacked
     for outcomes, chunks in ready.plan.by_chunk():
         tally.add(outcomes, chunks)
         for variant, chunk in zip(attacked, chunks[1:], strict=True):
@@ -311,7 +310,7 @@ def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
     plan, left_out = ready.plan, tally.left_out
     if not tally.ids:
         raise none_usable([reason for _, reason in left_out])
-    variants, whole = [variant for variant in plan.variants if variant.attack is not None], Outcomes.joined(tally.parts)
+    variants, whole = plan.attacked, Outcomes.joined(tally.parts)
     return Done(
         declaration=ready.declaration,
         plan=plan,

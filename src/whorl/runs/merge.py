@@ -135,12 +135,11 @@ def _other(one: Json, two: Json) -> list[str]:
 def _same_here(plan: Plan, shards: Iterable[ShardFolder]) -> None:
     """Refuse shards that were made with other weights or versions than are here: their chunks have other keys."""
     for one in shards:
-        for variant in plan.variants:
-            if variant.attack is not None:
-                identity = {**variant.identity, "attack": variant.label}
-                other = differences({key: one.manifest["crafted"][variant.name].get(key) for key in identity}, identity)
-                if other:
-                    raise WhorlError(f"{one} was made with another {' and another '.join(other)} than is here.")
+        for variant in plan.attacked:
+            identity = {**variant.identity, "attack": variant.label}
+            other = differences({key: one.manifest["crafted"][variant.name].get(key) for key in identity}, identity)
+            if other:
+                raise WhorlError(f"{one} was made with another {' and another '.join(other)} than is here.")
 
 
 def _take(ready: Preparation, shards: Mapping[Shard, ShardFolder], progress: Progress) -> None:

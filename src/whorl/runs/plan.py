@@ -124,6 +124,11 @@ class Plan:
     tasks: tuple[Task, ...]
 
     @cached_property
+    def attacked(self) -> tuple[Variant, ...]:
+        """The variants that are not the clean images."""
+        return tuple(variant for variant in self.variants if variant.attack is not None)
+
+    @cached_property
     def target_keys(self) -> Mapping[str, str]:
         """Name to the hash that answers are filed under."""
         return {name: hashed(identity) for name, identity in self.targets.items()}
@@ -192,7 +197,7 @@ class Plan:
 
     def outcomes(self, place: int) -> tuple[Outcomes, list[Chunk]]:
         """What became of one chunk of images, by its place; see ``by_chunk``."""
-        names = tuple(variant.name for variant in self.variants if variant.attack is not None)
+        names = tuple(variant.name for variant in self.attacked)
         tasks = self._variants_of(place)
         chunks = [self.stored(task) for task in tasks]
         for task, chunk in zip(tasks, chunks, strict=True):
