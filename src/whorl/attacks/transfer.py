@@ -27,6 +27,7 @@ class TransferAttack(GradientAttack):
         temperature: divides the logits before the loss; above 1 the gradient speaks of more classes.
         overshoot: the loop moves in a ball this many times as large; its result is projected into the ball of ``eps``.
 
+    >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
     >>> adv, info = TransferAttack(momentum=1.0, temperature=3.0, overshoot=1.5)(net, x, y, return_info=True)
