@@ -202,12 +202,13 @@ def is_command(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def test_long_functions_have_a_reason() -> None:
-    long = {
-        f"{path.split('/')[0]}: {node.name}"
-        for path, head, node in functions()
-        if (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES and not REASON_LONG.search(head)
-    }
-    assert long == set(), "take it apart, or say why not in a comment at its head: # long: because ..."
+    long, excused = set(), set()
+    for path, head, node in functions():
+        name = f"{path.split('/')[0]}: {node.name}"
+        long |= {name} if (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES else set()
+        excused |= {name} if REASON_LONG.search(head) else set()
+    assert long <= excused, "take it apart, or say why not in a comment at its head: # long: because ..."
+    assert excused <= long, "it is short by now: its comment goes"
 
 
 def test_many_parameters_have_a_reason() -> None:

@@ -136,6 +136,15 @@ def quoted(value: object) -> str:
     return " ".join(_QUOTE.repr(value).split())
 
 
+def reason(error: BaseException) -> str:
+    r"""The first line of an error's message, or its type where it has none.
+
+    >>> reason(OSError("no space\non the device")), reason(KeyError())
+    ('no space', 'KeyError')
+    """
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def first_line(error: BaseException) -> str:
     r"""What another's error says, in a line: its type, and the beginning of its message.
 

@@ -12,12 +12,13 @@ import platform
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from whorl.errors import WhorlError, printable
+from whorl.errors import WhorlError, printable, reason
 from whorl.progress import notice
 
 try:
@@ -25,8 +26,10 @@ try:
 except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]  # a module or nothing
 
+S = TypeVar("S")
 T = TypeVar("T")
 
+_THREADS = 8
 _PART = ".part"  # ends the name of every temporary file
 # A link or a FIFO of such a name is nobody's temporary file.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -193,8 +196,7 @@ def read_back(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> T | No
 
 def damaged(path: Path, error: Exception, *, remedy: str) -> WhorlError:
     """Build the error for a file of whorl's own that is not as it was written; see :func:`read_back`."""
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return WhorlError(f"{path} is damaged, or is not what whorl wrote ({reason:.200}). Delete it {remedy}.")
+    return WhorlError(f"{path} is damaged, or is not what whorl wrote ({reason(error):.200}). Delete it {remedy}.")
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
@@ -285,14 +287,33 @@ def remove_parts(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def defined(value: Any) -> Any:
+def in_threads(work: Callable[[S], T], items: Iterable[S], *, several: bool = True) -> list[T]:
+    """Do the same with many files or images at a time: reading, hashing and Pillow let other threads run.
+
+    Args:
+        work: what is done.
+        items: to what; the results come in this order.
+        several: False for one thread beside this one, where what is read stands no more.
+
+    >>> in_threads(abs, [-1, 2])
+    [1, 2]
+    """
+    with ThreadPoolExecutor(_THREADS if several else 1) as pool:
+        return list(pool.map(work, items))
+
+
+def defined(content: Mapping[str, Any]) -> dict[str, Any]:
     """Make values fit for JSON, which has no NaN: what is undefined becomes None, at any depth, and tuples lists.
 
     >>> defined({"rate": float("nan"), "interval": (0.5, float("nan"))})
     {'rate': None, 'interval': [0.5, None]}
     """
+    return {name: _defined(value) for name, value in content.items()}
+
+
+def _defined(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: defined(one) for name, one in value.items()}
+        return defined(value)
     if isinstance(value, list | tuple):
-        return [defined(one) for one in value]
+        return [_defined(one) for one in value]
     return None if isinstance(value, float) and math.isnan(value) else value

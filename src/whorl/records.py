@@ -197,6 +197,23 @@ class Record:
         return made
 
 
+@dataclass(frozen=True, init=False, repr=False)
+class InOrder(Generic[_Part]):
+    """Several parts of one kind, applied one after the other, the first one first."""
+
+    parts: tuple[_Part, ...]
+
+    def __init__(self, *parts: _Part) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
+
+    def all_are(self, kind: str) -> bool:
+        """Whether all parts say of themselves that they are ``pure``, or ``short``."""
+        return all(getattr(part, kind, False) for part in self.parts)
+
+
 class Plotted:
     """Mixin for what came of a measurement: its figures, see :func:`whorl.report.plot.figure_of`."""
 

@@ -23,8 +23,8 @@ from whorl.attacks.blackbox.score.gradients import (
     Site,
     best_lean,
 )
-from whorl.attacks.blackbox.score.spaces import Tanh
 from whorl.attacks.objectives import margin
+from whorl.attacks.spaces import Tanh
 
 NAMES = whorl.attack_names(kind="score")
 BALLS = {"linf": 16 / 255, "l2": 2.0}

@@ -12,7 +12,6 @@ import torch
 
 from whorl.analysis.cross_validation import Answers, Chosen, choose, families_of, family
 from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
-from whorl.data.sets import seen_from
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes
 from whorl.evaluation.prediction import Precision
@@ -153,13 +152,13 @@ def _declaration(
     source: str, targets: Sequence[str], kernels: Sequence[Candidate], options: CalibrationOptions, seed: int
 ) -> Declaration:
     """Declare the run of one seed: every kernel on the source, every target, the paper's twelve poses."""
-    folder = SAMPLES if options.data is None else seen_from(Path.cwd(), str(options.data))
+    folder = SAMPLES if options.data is None else str(options.data)
     return declare(
         name="calibrate",
         title=f"Kernels for {options.attack} on {source}",
         about="Success on other networks over the paper's twelve poses, for a grid of kernels.",
         seed=seed,
-        data=Data(folder=folder, limit=options.limit, size=options.size),
+        data=Data(folder=folder, limit=options.limit, size=options.size).seen_from(Path.cwd()),
         sources=[source],
         attacks=[one.spec(options.attack, options.settings) for one in kernels],
         targets=list(targets),
@@ -208,8 +207,7 @@ def as_json(done: Calibrated) -> dict[str, Any]:
         "judged": [asdict(one) for one in done.chosen.judged],
         "ranking": [asdict(one) | {"level": one.level} for one in done.chosen.ranking],
     }
-    made: dict[str, Any] = defined(content)
-    return made
+    return defined(content)
 
 
 def as_toml(done: Calibrated) -> str:

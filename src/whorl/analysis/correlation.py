@@ -124,8 +124,7 @@ def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) 
 
 def as_json(found: Correlation) -> dict[str, Any]:
     """Give everything as JSON values; what is undefined is null."""
-    content: dict[str, Any] = defined(asdict(found))
-    return content
+    return defined(asdict(found))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant
 from whorl.geometry.kernels import Kernel, Kind, Weights, odd, spread
 from whorl.geometry.polar import steps_of
+from whorl.geometry.pose import REFERENCE_SIDE
+from whorl.geometry.projection import centred_axes, sampled
 
 EOT_ANGLE, EOT_SCALE, EOT_SHIFT = 30.0, 0.5, 20.0
 """The range that EOT draws from: degrees, factor about 1, and pixels of a 299-pixel image."""
-REFERENCE_SIDE = 299
 _SMALLEST_SCALE = 0.05  # a bell curve has no end, and an image cannot be flipped inside out
 
 
@@ -209,14 +209,7 @@ def pull_back_along_radius(g: Tensor, angle: Tensor, radius: Tensor, shift: Tens
 
 
 def _centred(g: Tensor) -> tuple[Tensor, Tensor]:
-    height, width = g.shape[-2:]
-    dtype = torch.promote_types(g.dtype, torch.float32)
-    down, right = torch.meshgrid(
-        torch.arange(height, dtype=dtype, device=g.device) - (height - 1) / 2,
-        torch.arange(width, dtype=dtype, device=g.device) - (width - 1) / 2,
-        indexing="ij",
-    )
-    return right, down
+    return centred_axes(g, torch.promote_types(g.dtype, torch.float32))
 
 
 def _rotated(right: Tensor, down: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,9 +219,5 @@ def _rotated(right: Tensor, down: Tensor, angle: Tensor) -> tuple[Tensor, Tensor
 
 
 def _sample(g: Tensor, right: Tensor, down: Tensor, shift: Tensor) -> Tensor:
-    height, width = g.shape[-2:]
-    offset = shift.to(right)
-    across = (right + offset[:, 0].view(-1, 1, 1)) * (2 / width)
-    along = (down + offset[:, 1].view(-1, 1, 1)) * (2 / height)
-    grid = torch.stack((across, along), dim=-1)
-    return F.grid_sample(g, grid.to(g.dtype), mode="bilinear", padding_mode="zeros", align_corners=False)
+    across, along = shift.to(right)[:, :, None, None].unbind(1)
+    return sampled(g, right + across, down + along)

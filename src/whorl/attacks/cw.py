@@ -17,14 +17,12 @@ from whorl.attacks.contract import (
 )
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
+from whorl.attacks.spaces import INSIDE, Tanh, untanh
 from whorl.attacks.step import Adam, estimated_by, input_gradient, largest
 from whorl.estimators import Estimator, identity
 from whorl.progress import count_work
 from whorl.randomness import Ids
 from whorl.records import Count, NotNegative, Positive
-
-# tanh never reaches ±1, so the image is drawn in by this much before it goes to tanh space.
-_INSIDE = 1 - 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -75,7 +73,7 @@ class CarliniWagner(Attack):
         self, model: Model, x: Tensor, goal: Goal, c: Tensor, best: Nearest, finite: Tensor, spent: Tensor
     ) -> Tensor:
         """One round of Adam at fixed c. Returns (B,) bool: whether some step was adversarial."""
-        w = torch.atanh((2 * x - 1) * _INSIDE)
+        w = Tanh().enter(x)
         adam = Adam()
         found = torch.zeros_like(finite)
         awake = torch.ones_like(finite)
@@ -83,7 +81,7 @@ class CarliniWagner(Attack):
         patience = max(1, self.steps // 10)
         for step in range(self.steps):
             tanh = torch.tanh(w)
-            adv = (tanh / _INSIDE + 1) / 2
+            adv = untanh(tanh)
             leaf = adv.detach().clamp(0, 1).requires_grad_()
             logits = forward_cast(model, leaf)
             goal.check_classes(logits)
@@ -101,7 +99,7 @@ class CarliniWagner(Attack):
             along = estimated_by(self.estimator, pull)
             finite &= largest(along).isfinite() & logits.detach().isfinite().all(1)
             in_pixels = 2 * delta - c[:, None, None, None] * along
-            move = adam(in_pixels * (1 - tanh * tanh) / (2 * _INSIDE))
+            move = adam(in_pixels * (1 - tanh * tanh) / (2 * INSIDE))
             w = torch.where(awake[:, None, None, None], w - self.learning_rate * move, w)
             if step % patience == patience - 1:
                 cost = size**2 + c * (self.confidence - lead.detach()).clamp_min(0)

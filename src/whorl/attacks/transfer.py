@@ -12,11 +12,9 @@ from whorl.attacks.gradient import GradientAttack
 from whorl.attacks.loop import OnStep
 from whorl.attacks.norms import find_norm
 from whorl.attacks.objectives import Goal, find_loss, tempered
-from whorl.models.backward import Backward, BackwardRule
+from whorl.models.backward import UNCHANGED, BackwardRule
 from whorl.randomness import Ids
 from whorl.records import Positive
-
-_UNCHANGED = Backward()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -29,6 +27,7 @@ class TransferAttack(GradientAttack):
         temperature: divides the logits before the loss; above 1 the gradient speaks of more classes.
         overshoot: the loop moves in a ball this many times as large; its result is projected into the ball of ``eps``.
 
+    >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
     >>> adv, info = TransferAttack(momentum=1.0, temperature=3.0, overshoot=1.5)(net, x, y, return_info=True)
@@ -36,7 +35,7 @@ class TransferAttack(GradientAttack):
     (True, [10, 10])
     """
 
-    backward: BackwardRule = _UNCHANGED
+    backward: BackwardRule = UNCHANGED
     temperature: Positive = 1.0
     overshoot: Positive = 1.0
 

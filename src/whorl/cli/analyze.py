@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.text import Text
 
@@ -20,9 +19,11 @@ from whorl.cli.app import app, typed
 from whorl.cli.console import output, progress_bar, show_files, show_json, table
 from whorl.cli.options import (
     AsJson,
+    BatchSize,
     DataSet,
     Device,
     EngineName,
+    Limit,
     Seed,
     Workers,
     split_models,
@@ -51,8 +52,6 @@ Example: whorl analyze calibrate resnet18 --data photos/ --limit 200 --device cu
 
 Example: whorl analyze calibrate resnet18 --attack mim --steps 20 --grid "translation=0.5,1;polar=0,0.5"
 """
-_PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
-_CPU_IMAGES, _GPU_IMAGES = 8, 32
 
 
 @commands.command("error", epilog=_ERROR_EXAMPLES)
@@ -140,16 +139,14 @@ def calibrate_(
     steps: Annotated[int | None, typer.Option(help="Gradients an image; the attack's own by default.")] = None,
     eps: Annotated[str | None, typer.Option(help="Bound, such as 8/255; the attack's own by default.")] = None,
     data: DataSet = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    limit: Limit = None,
     size: Annotated[int, typer.Option(help="Resize images to this side in pixels.")] = 224,
     folds: Annotated[int, typer.Option(help="Parts of the images, each held out once.")] = 4,
     seeds: Annotated[str, typer.Option(help="Seeds of the attack, joined by commas; a run each.")] = "0",
     out: Annotated[Path | None, typer.Option(help="Folder; by default one for the source and the attack.")] = None,
     engine: EngineName = "local",
     workers: Workers = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
-    ] = None,
+    batch_size: BatchSize = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Networks answer in bf16 or full; bf16 on a GPU by default.")
     ] = None,

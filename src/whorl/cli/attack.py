@@ -12,12 +12,12 @@ from rich.text import Text
 import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, table
-from whorl.cli.options import DataSet, Device, Seed, split_models
+from whorl.cli.console import output, progress_bar, show_left_out, table
+from whorl.cli.options import DataSet, Device, Limit, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import wilson
 from whorl.interop import find_estimator
-from whorl.runs.black_box import build_query_attack
+from whorl.runs.black_box import black_box_names, build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
 from whorl.runs.overrides import settings_of
 from whorl.runs.settings import parse_eps, read_settings
@@ -53,7 +53,7 @@ def attack(
         str | None, typer.Option(help="Network to attack; several, joined by commas, as one ensemble.")
     ] = None,
     data: DataSet = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    limit: Limit = None,
     size: Annotated[int | None, typer.Option(help="Resize images to this side in pixels.")] = None,
     eps: Annotated[
         str | None,
@@ -222,11 +222,7 @@ def _refuse_black_box_options(
     }
     if any(given.values()):
         names = ", ".join(option for option, there in given.items() if there)
-        raise WhorlError(f"{names}: for black-box attacks only ({', '.join(_black_box())}).")
-
-
-def _black_box() -> list[str]:
-    return [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
+        raise WhorlError(f"{names}: for black-box attacks only ({', '.join(black_box_names())}).")
 
 
 def _show(done: runs.AttackResult) -> None:
@@ -244,8 +240,7 @@ def _show(done: runs.AttackResult) -> None:
         share = f"{done.reached / len(done.ids):.1%}, 95% interval {low:.1%} to {high:.1%}"
         console.print(f"Hit rate: {done.reached} of {len(done.ids)} images are taken for the target ({share}).")
     _show_folder(len(done.ids), done.kept, done.folder)
-    for bad in done.left_out:
-        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    show_left_out(bad.reason for bad in done.left_out)
 
 
 def _show_queries(done: runs.AttackResult, budget: int) -> None:
@@ -273,8 +268,7 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
         chart = Drawing(name="queries", title="Success against queries", alt=alt, figure=figure)
         plot = write_chart(done.trace.with_name(f"{done.trace.name}.html"), chart)
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
-    for bad in done.left_out:
-        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    show_left_out(bad.reason for bad in done.left_out)
 
 
 def _show_folder(count: int, kept: int, folder: Path) -> None:

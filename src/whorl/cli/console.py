@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,7 +29,7 @@ from rich.text import Text
 from whorl.errors import printable
 
 if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
-    from whorl.evaluation import Outcomes
+    from whorl.evaluation import Rate
     from whorl.runs.done import Done
 
 _LOG_WIDTH = 200  # one row a line, so that a listing can be searched
@@ -174,7 +174,7 @@ class _LineProgress:
 
 def show_rates(done: Done) -> None:
     """Print the headline rates of an experiment, a row an attack and a column a target, and its headline."""
-    from whorl.evaluation import FEWEST
+    from whorl.evaluation import FEWEST, headline
     from whorl.report.experiment import headline_of
 
     declared, console = done.declaration, output()
@@ -182,7 +182,7 @@ def show_rates(done: Done) -> None:
         targets = [f"{name} (white-box)" if name in (source, *source.split("+")) else name for name in declared.targets]
         shown, found = table("attack", *targets, numbers=True), done.outcomes(source)
         for name in found.attacks:
-            shown.add_row(name, *(_rate(found, name, target) for target in declared.targets))
+            shown.add_row(name, *(rate_words(headline(found.counted(name, target))) for target in declared.targets))
         poses = len(done.plan.poses)
         heading = (
             f"Crafted on {source}: success rate (%), pooled over {poses} pose{'s' * (poses != 1)}, with its 95% "
@@ -196,8 +196,7 @@ def show_rates(done: Done) -> None:
     console.print(Text(said.statement), soft_wrap=True)
     for detail in said.details:
         console.print(Text(detail, style="dim"), soft_wrap=True)
-    for name, reason in done.left_out:
-        messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
+    show_left_out(f"{name}: {reason}" for name, reason in done.left_out)
 
 
 def show_files(files: Mapping[str, Path]) -> None:
@@ -206,12 +205,15 @@ def show_files(files: Mapping[str, Path]) -> None:
         output().print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
 
 
-def _rate(found: Outcomes, attack: str, target: str) -> str:
-    from whorl.evaluation import headline
+def show_left_out(reasons: Iterable[str]) -> None:
+    """Print why images are missing."""
+    for reason in reasons:
+        messages().print(Text(f"left out: {reason}", style="yellow"))
 
-    one = headline(found.counted(attack, target))
+
+def rate_words(one: Rate) -> str:
+    """A success rate in a table of percentages, with its interval and what it is of."""
     if math.isnan(one.value):
         return "–"
     low, high = one.interval
-    few = ", few" if one.few else ""
-    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{few})"
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{', few' * one.few})"

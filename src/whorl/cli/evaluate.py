@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
+from whorl.cli.console import messages, output, progress_bar, show_json, show_left_out, table
+from whorl.cli.options import (
+    LABELLED,
+    AsJson,
+    BatchSize,
+    Defenses,
+    Device,
+    Seed,
+    Targets,
+    split_models,
+    split_names,
+    split_numbers,
+    split_pairs,
+)
 from whorl.errors import WhorlError
 from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
 from whorl.evaluation.pose_search import BUDGET
-from whorl.files import check_writable, defined
+from whorl.evaluation.rate_table import percent, percent_interval
+from whorl.files import check_writable
 from whorl.models.zoo import find_device
+from whorl.runs import scores
 from whorl.runs.kept_outcomes import forget_kept, kept_beside
 from whorl.runs.networks import UNDEFENDED, load_targets
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import records, write_results
-from whorl.runs.scores import Evaluated, Summary, WorstCase, evaluate_folders
+from whorl.runs.results import write_results
+from whorl.runs.scores import Evaluated, evaluate_folders
 from whorl.transforms import RandomAffine
 
 ABOVE_LIMIT = 1
@@ -49,21 +62,13 @@ Example: whorl evaluate photos/ mine/ --model resnet18 --tilts 30:0,0:30 --blurs
 
 @app.command(epilog=_EXAMPLES)
 def evaluate(
-    clean: Annotated[
-        str,
-        typer.Argument(
-            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples.",
-            show_default=False,
-        ),
-    ],
+    clean: Annotated[str, typer.Argument(help=LABELLED, show_default=False)],
     adversarial: Annotated[
         list[Path],
         typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
     ],
-    model: Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")],
-    defense: Annotated[
-        str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
-    ] = UNDEFENDED,
+    model: Targets,
+    defense: Defenses = UNDEFENDED,
     angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas; every value with every other.")] = None,
     scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
     shifts: Annotated[
@@ -86,9 +91,7 @@ def evaluate(
     ] = False,
     size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
-    ] = None,
+    batch_size: BatchSize = None,
     device: Device = "auto",
     seed: Seed = 0,
     skip_bad: Annotated[
@@ -128,7 +131,7 @@ def evaluate(
         done = evaluate_folders(images, targets, poses=chosen, box=box, keep=keep, progress=progress)
     # Shown before it is written: whatever becomes of the file, the work is not lost.
     if as_json:
-        show_json(_content(done))
+        show_json(scores.as_json(done))
     else:
         _show(done)
     if out is not None and keep is not None:
@@ -136,8 +139,7 @@ def evaluate(
         forget_kept(keep)
         if not as_json:
             output().print(Text(f"counts of each pose: {out}"), soft_wrap=True)
-    for bad in done.left_out:
-        messages().print(Text(f"left out: {bad.reason}", style="yellow"))
+    show_left_out(bad.reason for bad in done.left_out)
     failed = [] if fail_above is None else done.above(fail_above)
     for summary in failed:
         said = f"{summary.attack}, evaluated on {summary.target}: {summary.rate.value:.1%} is above {fail_above:g}%"
@@ -162,14 +164,10 @@ def _show(done: Evaluated) -> None:
     headings += ["lowest", "highest", "L∞ mean", "L∞ max"]
     summary_table = table(*headings, *(["against the first"] if several else []))
     for summary in done.summaries:
-        low, high = summary.rate.interval
         distance = summary.distance
-        cells = [summary.attack, summary.target, _percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
-        cells += [
-            _percent(summary.rate.value) + " (few)" * summary.rate.few,
-            "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}",
-        ]
-        cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
+        cells = [summary.attack, summary.target, percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
+        cells += [percent(summary.rate.value) + " (few)" * summary.rate.few, percent_interval(summary.rate.interval)]
+        cells += [percent(summary.mean.value), percent(summary.worst_case.rate)]
         cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
@@ -185,19 +183,14 @@ def _show(done: Evaluated) -> None:
 def _show_worst_cases(done: Evaluated) -> None:
     found_table = table("images", "target", "recognised", "fooled", "95% interval", "poses tried: mean", "most")
     for case in done.worst_cases:
-        low, high = case.rate.interval
         queries = case.found.queries
-        cells = [case.attack or "clean images", case.target, str(case.rate.images), _percent(case.rate.value)]
-        cells += ["–" if math.isnan(low) else f"{low:.1%} to {high:.1%}"]
+        cells = [case.attack or "clean images", case.target, str(case.rate.images), percent(case.rate.value)]
+        cells += [percent_interval(case.rate.interval)]
         found_table.add_row(*cells, f"{queries.double().mean():.1f}", str(int(queries.max())))
     console = output()
     console.print("Worst pose of each image that a search found", style="bold")
     console.print(found_table)
     console.print(Text(_SEARCHED, style="dim"), soft_wrap=True)
-
-
-def _percent(rate: float) -> str:
-    return "–" if math.isnan(rate) else f"{rate:.1%}"
 
 
 def _verdict(comparison: Comparison | None) -> str:
@@ -207,68 +200,3 @@ def _verdict(comparison: Comparison | None) -> str:
     points = f"{100 * comparison.difference:+.1f} ({comparison.interval[0]:+.1%} to {comparison.interval[1]:+.1%})"
     said = {0: "not significant", 1: "better", -1: "worse"}[comparison.ahead]
     return f"{points}, {said} (p = {comparison.p_value:.2g})"
-
-
-def _content(done: Evaluated) -> dict[str, Any]:
-    """Everything as plain JSON; rates that are undefined are null."""
-    return {
-        "n": len(done.ids),
-        "summary": [_summary(summary) for summary in done.summaries],
-        "comparisons": [
-            {"first": first, "second": second, "target": target, **_comparison(comparison)}
-            for (first, second, target), comparison in done.comparisons.items()
-        ],
-        "cells": records(done.cells),
-        "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
-        **({"worst_cases": [_worst_case(case) for case in done.worst_cases]} if done.worst_cases else {}),
-    }
-
-
-def _worst_case(case: WorstCase) -> dict[str, Any]:
-    found = case.found
-    each = zip(found.ids, found.poses, found.fooled.tolist(), found.queries.tolist(), strict=True)
-    content = {
-        "attack": case.attack,
-        "target": case.target,
-        "asr": case.rate.value,
-        "interval": case.rate.interval,
-        "n_clean_correct": case.rate.n,
-        "n_success": case.rate.successes,
-        "queries": int(found.queries.sum()),
-        "poses": [
-            {"id": name, "fooled": fooled, "queries": queries, "pose": vars(pose)}
-            for name, pose, fooled, queries in each
-        ],
-    }
-    made: dict[str, Any] = defined(content)
-    return made
-
-
-def _summary(summary: Summary) -> dict[str, Any]:
-    rate, mean, distance, worst = summary.rate, summary.mean, summary.distance, summary.worst_case
-    content = {
-        "attack": summary.attack,
-        "target": summary.target,
-        "clean_accuracy": summary.pooled.clean_accuracy,
-        "asr": rate.value,
-        "interval": rate.interval,
-        "n_clean_correct": rate.n,
-        "images": rate.images,
-        "few": rate.few,
-        "poses_left_out": rate.left_out,
-        "mean": mean.value,
-        "mean_interval": mean.interval,
-        "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},
-        "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
-        "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
-        "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
-        "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
-    }
-    made: dict[str, Any] = defined(content)
-    return made
-
-
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    content = {**vars(comparison), "p_value": comparison.p_value, "differs": comparison.differs()}
-    made: dict[str, Any] = defined(content)
-    return made

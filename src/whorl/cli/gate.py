@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_files, show_json
-from whorl.cli.options import AsJson, Device, Seed, split_models
+from whorl.cli.options import LABELLED, AsJson, Device, Seed, split_models
 from whorl.evaluation import Verdict
 from whorl.evaluation.verdict import RATES
 from whorl.files import check_writable
@@ -34,12 +34,7 @@ Example: whorl gate python:shop:v4 --data photos/ --baseline runs/gate-v3 --fail
 def gate(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(help="The network to judge, by name or address.", show_default=False)],
-    data: Annotated[
-        str,
-        typer.Option(
-            help="Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples."
-        ),
-    ],
+    data: Annotated[str, typer.Option(help=LABELLED)],
     labels: Annotated[
         Path | None, typer.Option(help="Names of the network's classes, a line each, in the order of its logits.")
     ] = None,

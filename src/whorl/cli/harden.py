@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +10,9 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress_bar, show_json, table
+from whorl.cli.console import messages, output, progress_bar, rate_words, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
-from whorl.evaluation import Rate
 from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
 from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, write_gain
 from whorl.hardening.processes import leads
@@ -174,15 +172,8 @@ def _show_gain(gain: HardeningGain, page: Path) -> None:
         change, low, high = (f"{100 * value:+.1f}" for value in (row.change.difference, *row.change.interval))
         sure = {0: "not significant", 1: "worse", -1: "better"}[row.change.ahead]
         means = " → ".join(f"{100 * one.value:.1f}" for one in row.means)
-        shown = [_rate(one) for one in (*row.identity, *row.pooled)]
+        shown = [rate_words(one) for one in (*row.identity, *row.pooled)]
         rates.add_row(row.attack, *shown, f"{change} ({low} to {high}), {sure}", means)
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {gain.n}")
     console.print(Text(f"comparison: {page}"), soft_wrap=True)
-
-
-def _rate(one: Rate) -> str:
-    if math.isnan(one.value):
-        return "–"
-    low, high = one.interval
-    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{', few' * one.few})"

@@ -20,6 +20,12 @@ DataSet = Annotated[
         "the bundled samples by default."
     ),
 ]
+LABELLED = "Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples."
+"""Help of images that a command does not go without."""
+Limit = Annotated[int | None, typer.Option(help="Take only the first so many images.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")]
+Targets = Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")]
+Defenses = Annotated[str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")]
 Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]
 Intervals = Annotated[bool, typer.Option("--intervals", help="Write 95% intervals into LaTeX and Markdown too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -14,8 +14,20 @@ from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_files, show_json, table
-from whorl.cli.options import AsJson, DataSet, Device, EngineName, Figures, Intervals, Seed, Workers, split_names
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_left_out, table
+from whorl.cli.options import (
+    AsJson,
+    BatchSize,
+    DataSet,
+    Device,
+    EngineName,
+    Figures,
+    Intervals,
+    Limit,
+    Seed,
+    Workers,
+    split_names,
+)
 from whorl.errors import WhorlError
 from whorl.files import check_writable, write_file
 from whorl.paper.comparison import Compared, ComparedTable
@@ -63,7 +75,7 @@ def paper(
         Kernel, typer.Option(help="Of ai- rows: reference (the authors' code, σ = l/6) or printed (the text, l/√3).")
     ] = "reference",
     data: DataSet = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    limit: Limit = None,
     size: Annotated[
         int | None, typer.Option(help="Resize images to this side in pixels; 224 offline, 299 otherwise.")
     ] = None,
@@ -87,9 +99,7 @@ def paper(
     intervals: Intervals = False,
     engine: EngineName = "local",
     workers: Workers = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")
-    ] = None,
+    batch_size: BatchSize = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json_: AsJson = False,
@@ -176,8 +186,8 @@ def _show(made: suite.Reproduced) -> None:
     for line in filter(None, (legend, *compared.notes)):
         console.print(Text(line, style="dim"), soft_wrap=True)
     show_files({**made.files, "run folder": made.folder})
-    for name, reason in made.done.left_out if made.done else ():
-        messages().print(Text(f"left out: {name}: {reason}", style="yellow"))
+    if made.done:
+        show_left_out(f"{name}: {reason}" for name, reason in made.done.left_out)
     console.print()
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from whorl.cli.app import app, typed
 from whorl.cli.console import messages, output, progress_bar, show_json, table
-from whorl.cli.options import AsJson, Device, Seed, split_models, split_names
+from whorl.cli.options import AsJson, Defenses, Device, Limit, Seed, Targets, split_models, split_names
 from whorl.errors import WhorlError
 from whorl.evaluation import rate
 from whorl.models.zoo import find_device
@@ -62,7 +62,7 @@ def print_(
     clean: Annotated[
         Path | None, typer.Option(help="Where the clean images are, if they moved, or if the folder has no manifest.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many images.")] = None,
+    limit: Limit = None,
     size: Annotated[int | None, typer.Option(help="Side in pixels of images that nobody attacked.")] = None,
 ) -> None:
     """Make a PDF with the images of a run, clean and adversarial side by side, and markers to find them by.
@@ -92,10 +92,8 @@ def score_(
     ctx: typer.Context,
     photos: Annotated[list[Path], typer.Argument(help="Photographs, or folders of them.", show_default=False)],
     run: Annotated[Path, typer.Option(help="The folder that was printed, or its sheet.json.")],
-    model: Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")],
-    defense: Annotated[
-        str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")
-    ] = UNDEFENDED,
+    model: Targets,
+    defense: Defenses = UNDEFENDED,
     view: Annotated[str, typer.Option(help="How to cut images out: as-seen, rectified or both.")] = "both",
     scale_one: Annotated[
         str,

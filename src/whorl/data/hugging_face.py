@@ -10,7 +10,7 @@ from typing import Any
 from whorl.data.layouts import ListedImage, unique_ids
 from whorl.data.sets import BinaryFile, EncodedImages
 from whorl.data.torch_sets import checked_label, row_id
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, missing_extra, reason
 
 _LABELS = ("label", "labels", "fine_label", "class")
 
@@ -94,10 +94,10 @@ def open_hub(text: str, place: str, settings: Mapping[str, str]) -> HubImages:
             # A folder that is there is never looked for on the hub.
             found = datasets.load_dataset(str(folder) if folder.is_dir() else place, **which)
     except Exception as error:  # the library, and each version of it, has its own errors
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WhorlError(
-            f"the data set {text!r} could not be loaded ({reason}). Check its name and the connection (HF_ENDPOINT "
-            "names a mirror), or save it to a folder elsewhere, with save_to_disk, and name that: hf:FOLDER."
+            f"the data set {text!r} could not be loaded ({reason(error)}). Check its name and the connection "
+            "(HF_ENDPOINT names a mirror), or save it to a folder elsewhere, with save_to_disk, and name that: "
+            "hf:FOLDER."
         ) from error
     return HubImages(text, _one_split(found, split, text), **columns)
 

@@ -152,7 +152,12 @@ def _named(name: Path, max_pixels: int) -> Iterator[None]:
     except FileNotFoundError as error:
         raise WhorlError(f"{name}: no such file. Check the path, or take it off the list.") from error
     except _DAMAGE as error:
-        raise WhorlError(f"{name}: cannot be read as an image ({error}). Repair or remove it.") from error
+        raise unreadable(name, error) from error
+
+
+def unreadable(path: Path, error: Exception) -> WhorlError:
+    """The error for a file that is there and is no image."""
+    return WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.")
 
 
 def _pixels(

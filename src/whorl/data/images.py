@@ -220,8 +220,13 @@ def _batches(
         good.append(entry)
         decoded.append(image)
     if not good:
-        raise WhorlError(f"none of the {len(bad)} images can be used. The first: {bad[0].reason}")
+        raise none_usable([one.reason for one in bad])
     yield Images.of(decoded, good, bad)
+
+
+def none_usable(reasons: Sequence[str]) -> WhorlError:
+    """The error for images that were all left out, for a reason each."""
+    return WhorlError(f"none of the {len(reasons)} images can be used. The first: {reasons[0]}")
 
 
 def _read(images: ImageSet, entry: ListedImage, size: tuple[int, int] | None) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whorl.data.layouts import SAMPLE_FILES
 from whorl.errors import WhorlError
-from whorl.evaluation import Pose, Rate
+from whorl.evaluation import Pose
 from whorl.progress import Progress, Tracker, silent
 from whorl.report.experiment import run_gallery, telling_target
 from whorl.report.export import save_gallery
@@ -41,11 +41,6 @@ class Demo:
 
     done: Done
     figure: Path
-
-    def rate(self, attack: str, target: str) -> Rate:
-        """Success rate, pooled over the poses that have enough images; see ``whorl.evaluation.headline``."""
-        [source] = self.done.declaration.sources
-        return self.done.outcomes(source).headline(attack, target)
 
 
 class RunningRates(Tracker):

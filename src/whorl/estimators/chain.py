@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from whorl.estimators.fast import on_gpu
 from whorl.estimators.invariant import _checked, _computable, _Wraps
 from whorl.estimators.steps import Estimator, at_step, following, for_eps
+from whorl.records import InOrder
 
 
-@dataclass(frozen=True, init=False)
-class Chain(_Wraps):
+class Chain(InOrder[Estimator], _Wraps):
     """Apply several estimators, the first one first.
 
     >>> import torch
@@ -22,18 +20,10 @@ class Chain(_Wraps):
     torch.Size([1, 3, 16, 16])
     """
 
-    parts: tuple[Estimator, ...]
-
-    def __init__(self, *parts: Estimator) -> None:
-        object.__setattr__(self, "parts", parts)
-
     @property
     def pure(self) -> bool:  # type: ignore[override]  # a chain is what its parts are
         """Whether all parts are functions of tensors alone."""
-        return all(getattr(part, "pure", False) for part in self.parts)
-
-    def __repr__(self) -> str:
-        return f"Chain({', '.join(map(repr, self.parts))})"
+        return self.all_are("pure")
 
     def at(self, step: int, steps: int) -> Chain:
         """The parts, each as it is in a step; itself, where none changes."""
@@ -56,7 +46,7 @@ class Chain(_Wraps):
         """Apply every part in turn."""
         # Parts that are not known to add up in float32 get that.
         kept = on_gpu(gradient) and gradient.dtype == torch.bfloat16
-        short = kept and all(getattr(part, "short", False) for part in self.parts)
+        short = kept and self.all_are("short")
         g = _checked(gradient) if short else _computable(_checked(gradient))
         for part in self.parts:
             g = part(g)

@@ -7,7 +7,6 @@ which has the same range and goes over memory in half the time. It is rounded on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from whorl.geometry.kernels import Weights
+from whorl.geometry.polar import polar_coordinates, polar_samples
 
 # Planes that lie side by side, by bytes of a value: at most a line of the cache, which has 128 bytes.
 _LANES = {4: 32, 2: 32}
@@ -95,7 +95,7 @@ def estimate_on_gpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
 def _estimate(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
     x = gradient.contiguous()
     how = layout_of(x, max(x.shape[-2:]))
-    with device_of(x):
+    with torch.cuda.device_of(x):  # where Triton launches
         if not radii:
             return _blur_alone(x, how, rows, columns)
         polar = blur_around(blur_image(x, how, rows, columns), how, angles)
@@ -202,7 +202,7 @@ class AroundLaunch(NamedTuple):
 
     grid: tuple[int, int, int]
     sizes: tuple[int, ...]
-    """Of ``gpu_kernels.sum_around``, from ``n`` on."""
+    """Of ``gpu_kernels.blur_around``, from ``n`` on."""
     warps: int
 
 
@@ -274,20 +274,13 @@ def polar_tables(height: int, width: int, angles: int, device: torch.device) -> 
     # Tables outlive the mode they are first needed in.
     with torch.inference_mode(False), torch.device("cpu"):
         n = max(height, width)
-        row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
-        longest = math.hypot(row_centre, column_centre)
-        radius = (torch.arange(n, dtype=torch.float64) * (longest / (n - 1)))[None, :]
-        angle = (torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles))[:, None]
-        row, column = row_centre + radius * angle.sin(), column_centre + radius * angle.cos()
+        row, column = (place.T for place in polar_samples(height, width, angles))
         top, left = row.floor(), column.floor()
         # Who sees nothing of the image looks at a corner of its border.
         seen = (top >= -1) & (top < height) & (left >= -1) & (left < width)
         there = _packed((top + 1) * (width + 2) + left + 1, row - top, column - left, seen)
 
-        down = (torch.arange(height, dtype=torch.float64) - row_centre)[:, None]
-        right = (torch.arange(width, dtype=torch.float64) - column_centre)[None, :]
-        i = (torch.hypot(down, right) * ((n - 1) / longest)).clamp(max=n - 1)
-        j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (angles / (2 * math.pi))
+        i, j = polar_coordinates(height, width, angles)
         # The last radius is reached from the last but one, so that there is always a next.
         inner, before = i.floor().clamp(max=n - 2), j.floor().clamp(max=angles - 1)
         back = _packed(before * n + inner, j - before, i - inner, torch.ones_like(i, dtype=torch.bool))
@@ -322,12 +315,6 @@ def _segment(length: int, programs: int, fewest: int) -> int:
     """Cut an axis for ``programs`` that each run along all of it; gives the length of a piece."""
     pieces = max(fewest, -(-_PROGRAMS // programs))
     return max(min(_SHORTEST_SEGMENT, length), -(-length // pieces))
-
-
-def device_of(x: Tensor) -> torch.cuda.device:
-    """Make a tensor's device the current one, within a block."""
-    # Triton launches on the current device. Without a GPU (its interpreter) there is none to choose.
-    return torch.cuda.device(x.device if x.is_cuda else -1)
 
 
 # To torch.compile the estimate is one opaque operation.

@@ -157,7 +157,7 @@ def blur_image(  # long: one kernel is one function, wide: its launch
 
 
 @triton.jit
-def sum_around(
+def blur_around(
     images,
     table,
     out,
@@ -172,7 +172,10 @@ def sum_around(
     segment: tl.constexpr,
     ahead: tl.constexpr,
 ):
-    """What :func:`blur_around` does."""
+    """Go to polar coordinates and blur around the circle.
+
+    In: groups with a border; ``table`` [angle][radius] says where each sample lies. Out: [group][angle][radius][lane].
+    """
     radius = tl.program_id(0) * block + tl.arange(0, block)
     start = tl.program_id(1) * segment
     group = (tl.num_programs(2) - 1 - tl.program_id(2)).to(tl.int64)  # what was written last is in the cache yet
@@ -195,29 +198,6 @@ def sum_around(
             angle = start + step + k - (taps - 1) + nil
             finished = live[:, None] & (angle >= start) & (angle < start + segment) & (angle < angles)
             tl.store(target + angle * (n * lanes), sums[0].to(out.dtype.element_ty), mask=finished)
-
-
-@triton.jit
-def blur_around(
-    images,
-    table,
-    out,
-    weights,
-    n: tl.constexpr,
-    angles: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    taps: tl.constexpr,
-    lanes: tl.constexpr,
-    block: tl.constexpr,
-    segment: tl.constexpr,
-    ahead: tl.constexpr,
-):
-    """Go to polar coordinates and blur around the circle.
-
-    In: groups with a border; ``table`` [angle][radius] says where each sample lies. Out: [group][angle][radius][lane].
-    """
-    sum_around(images, table, out, weights, n, angles, height, width, taps, lanes, block, segment, ahead)
 
 
 @triton.jit

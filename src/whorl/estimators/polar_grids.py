@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.estimators.invariant import ESTIMATORS, AffineInvariant, _Wraps
+from whorl.estimators.invariant import ESTIMATORS, AffineInvariant, _computable, _Wraps
 from whorl.geometry.kernels import (
     Kernel,
     Kind,
@@ -93,7 +93,7 @@ class PolarGridInvariant(_Wraps, Record):
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""
         own, size = self.plain, (gradient.shape[-2], gradient.shape[-1])
-        g = gradient if gradient.dtype in (torch.float32, torch.float64) else gradient.float()
+        g = _computable(gradient)
         if own.kernel is not None:
             g = blur(g, own.kernel)
         if own.polar_kernel is not None:

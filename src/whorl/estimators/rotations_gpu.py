@@ -20,7 +20,6 @@ from whorl.estimators.gpu import (
     PlaneLayout,
     blur_around,
     blur_image,
-    device_of,
     launch_around,
     layout_of,
     leave_polar,
@@ -112,7 +111,7 @@ def _averaged(gradient: Tensor, angles: int, around: Callable[[Tensor, PlaneLayo
     out = torch.empty_like(x)
     planes, made = x.flatten(0, 1)[:, None], out.flatten(0, 1)[:, None]
     size = _AT_ONCE[layout_of(x, angles).dtype.itemsize] or len(planes)
-    with device_of(x):
+    with torch.cuda.device_of(x):
         for some, into in zip(planes.split(size), made.split(size), strict=True):
             how = layout_of(some, angles)
             leave_polar(around(blur_image(some, how, _STILL, _STILL), how), how, _STILL, into)

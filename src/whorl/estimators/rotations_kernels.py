@@ -6,7 +6,7 @@
 import triton
 import triton.language as tl
 
-from whorl.estimators.gpu_kernels import _between, _place, _words, sum_around
+from whorl.estimators.gpu_kernels import _between, _place, _words, blur_around
 
 
 @triton.jit
@@ -16,8 +16,8 @@ def _sample(source, table, angle, radius, live, n: tl.constexpr, width: tl.const
     return _between(source + position[:, None] * line, down, right, width + 2, line)
 
 
-@triton.jit
-def _sum_by_series(  # long: one kernel is one function, wide: its launch
+@triton.jit(do_not_specialize=["steepness"])
+def blur_around_by_series(  # long: one kernel is one function, wide: its launch
     images,
     table,
     waves,
@@ -33,7 +33,11 @@ def _sum_by_series(  # long: one kernel is one function, wide: its launch
     step: tl.constexpr,
     precision: tl.constexpr,
 ):
-    """What :func:`blur_around_by_series` does."""
+    """Go to polar coordinates and blur around the circle with a bell curve, by the first terms of its Fourier series.
+
+    In: groups with a border; ``table`` [angle][radius] says where each sample lies; ``waves`` as
+    ``rotations_gpu.waves`` has them. Out: [group][angle][radius][lane]. A program does ``block`` whole circles.
+    """
     half: tl.constexpr = angles // 2
     quarter: tl.constexpr = angles // 4
     rows: tl.constexpr = (quarter // step + 1) * step
@@ -96,31 +100,6 @@ def _sum_by_series(  # long: one kernel is one function, wide: its launch
         tl.store(target + (angles - at) * around, (ec + oc - es - os).to(dtype), mask=last)
 
 
-@triton.jit(do_not_specialize=["steepness"])
-def blur_around_by_series(
-    images,
-    table,
-    waves,
-    out,
-    steepness,
-    n: tl.constexpr,
-    angles: tl.constexpr,
-    height: tl.constexpr,
-    width: tl.constexpr,
-    terms: tl.constexpr,
-    lanes: tl.constexpr,
-    block: tl.constexpr,
-    step: tl.constexpr,
-    precision: tl.constexpr,
-):
-    """Go to polar coordinates and blur around the circle with a bell curve, by the first terms of its Fourier series.
-
-    In: groups with a border; ``table`` [angle][radius] says where each sample lies; ``waves`` as
-    ``rotations_gpu.waves`` has them. Out: [group][angle][radius][lane]. A program does ``block`` whole circles.
-    """
-    _sum_by_series(images, table, waves, out, steepness, n, angles, height, width, terms, lanes, block, step, precision)
-
-
 @triton.jit(do_not_specialize=["steps"])
 def blur_around_by_series_of_step(
     images,
@@ -148,7 +127,7 @@ def blur_around_by_series_of_step(
     """
     curve = curves + tl.minimum(tl.load(now), steps - 1) * row
     if tl.load(curve) == terms:
-        _sum_by_series(
+        blur_around_by_series(
             images,
             table,
             waves,
@@ -191,4 +170,4 @@ def blur_around_of_step(
         weights = ()
         for t in tl.static_range(taps):
             weights = weights + (tl.load(curve + 2 + t),)
-        sum_around(images, table, out, weights, n, angles, height, width, taps, lanes, block, segment, ahead)
+        blur_around(images, table, out, weights, n, angles, height, width, taps, lanes, block, segment, ahead)

@@ -67,7 +67,7 @@ def to_8_bits(x: Tensor) -> Tensor:
     return (x.clamp(0, 1) * 255).round() / 255
 
 
-def outcomes(  # long: half of it says what it takes and gives
+def outcomes(
     batches: Iterable[AttackedBatch],
     targets: Targets,
     poses: Sequence[Pose] = PAPER_POSES,

@@ -38,8 +38,8 @@ class RateRow(NamedTuple):
         """Give the texts of the row, in the order of the columns."""
         few = " (few)" if self.rate.few else ""
         counted = f"{self.rate.n} in {self.rate.poses} poses" if self.rate.poses != 1 else f"{self.rate.n}"
-        shown = (counted, _percent(self.rate.value) + few, _interval(self.rate.interval))
-        return (self.attack, self.target, *shown, _percent(self.mean.value), _percent(self.any_pose.rate))
+        shown = (counted, percent(self.rate.value) + few, percent_interval(self.rate.interval))
+        return (self.attack, self.target, *shown, percent(self.mean.value), percent(self.any_pose.rate))
 
 
 def rate_table(caption: str, rows: Iterable[RateRow]) -> str:
@@ -47,9 +47,11 @@ def rate_table(caption: str, rows: Iterable[RateRow]) -> str:
     return html_table(caption, _HEAD, (row.cells() for row in rows))
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share as a percentage with one digit, or a dash."""
     return "–" if math.isnan(share) else f"{share:.1%}"
 
 
-def _interval(ends: Interval) -> str:
-    return "–" if math.isnan(ends[0]) else f"{_percent(ends[0])} to {_percent(ends[1])}"
+def percent_interval(ends: Interval) -> str:
+    """Both ends of an interval likewise."""
+    return "–" if math.isnan(ends[0]) else f"{percent(ends[0])} to {percent(ends[1])}"

@@ -114,25 +114,35 @@ def polar_plan(height: int, width: int, device: torch.device, dtype: torch.dtype
 
 
 def _build(height: int, width: int, device: torch.device, dtype: torch.dtype, angles: int) -> PolarPlan:
-    n = max(height, width)
-    row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
-    longest = math.hypot(row_centre, column_centre)
-    radius = (torch.arange(n, dtype=torch.float64) * (longest / max(n - 1, 1)))[:, None]
-    angle = (torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles))[None, :]
-    forward = _bilinear(row_centre + radius * angle.sin(), column_centre + radius * angle.cos(), height, width)
-
-    down = (torch.arange(height, dtype=torch.float64) - row_centre)[:, None]
-    right = (torch.arange(width, dtype=torch.float64) - column_centre)[None, :]
-    per_pixel = (n - 1) / longest if longest > 0 else 0.0
-    # Rounding must not push a corner past the last radius, where its weight would be lost.
-    i = (torch.hypot(down, right) * per_pixel).clamp(max=n - 1)
-    j = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (angles / (2 * math.pi))
-    inverse = _bilinear(i, j, n, angles, wrap_columns=True)
+    forward = _bilinear(*polar_samples(height, width, angles), height, width)
+    inverse = _bilinear(*polar_coordinates(height, width, angles), max(height, width), angles, wrap_columns=True)
 
     def place(taps: Taps) -> Taps:
         return Taps(taps.position.to(device), taps.weight.to(device, dtype))
 
     return PolarPlan(place(forward), place(inverse))
+
+
+def polar_samples(height: int, width: int, angles: int) -> tuple[Tensor, Tensor]:
+    """Where a polar image is sampled: rows and columns of the image, (radii, angles) each, float64."""
+    n = max(height, width)
+    row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
+    radius = (torch.arange(n, dtype=torch.float64) * (math.hypot(row_centre, column_centre) / max(n - 1, 1)))[:, None]
+    angle = (torch.arange(angles, dtype=torch.float64) * (2 * math.pi / angles))[None, :]
+    return row_centre + radius * angle.sin(), column_centre + radius * angle.cos()
+
+
+def polar_coordinates(height: int, width: int, angles: int) -> tuple[Tensor, Tensor]:
+    """Where an image's pixels lie in a polar image: its rows (radii) and columns (angles), (H, W) each, float64."""
+    n = max(height, width)
+    row_centre, column_centre = (height - 1) / 2, (width - 1) / 2
+    longest = math.hypot(row_centre, column_centre)
+    down = (torch.arange(height, dtype=torch.float64) - row_centre)[:, None]
+    right = (torch.arange(width, dtype=torch.float64) - column_centre)[None, :]
+    per_pixel = (n - 1) / longest if longest > 0 else 0.0
+    # Rounding must not push a corner past the last radius, where its weight would be lost.
+    radius = (torch.hypot(down, right) * per_pixel).clamp(max=n - 1)
+    return radius, torch.remainder(torch.atan2(down, right), 2 * math.pi) * (angles / (2 * math.pi))
 
 
 def resample(x: Tensor, taps: Taps, size: tuple[int, int]) -> Tensor:

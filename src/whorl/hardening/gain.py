@@ -104,11 +104,10 @@ class HardeningGain:
             "clean_accuracy": pair(self.clean),
             "attacks": {one.attack: row(one) for one in self.rows},
         }
-        made: dict[str, Any] = defined(content)
-        return made
+        return defined(content)
 
 
-def measure_gain(  # long: half of it says what it takes and gives
+def measure_gain(
     pair: tuple[Classifier, Classifier],
     source: Classifier,
     batches: Batches,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -93,10 +92,7 @@ class Torchattack(Library):
                 )
         if self._layer in settings:
             settings[self._layer] = full_name(call.net, settings[self._layer])
-        if call.targeted:
-            if not takes(made_by, "targeted"):
-                raise self.untargeted_only(call.name)
-            settings["targeted"] = True
+        settings |= self.goal(call, made_by)
         attack = self.make(call.name, **settings)
         return lambda: attack(call.x, call.labels)
 
@@ -207,16 +203,13 @@ class Toolbox(Library):
         """Make a classifier and the attack, and take the arrays there and back."""
         made_by = self.attacks()[call.name]
         settings = self._settings(call, made_by)
-        if call.targeted:
-            if not takes(made_by, "targeted"):
-                raise self.untargeted_only(call.name)
-            settings["targeted"] = True
-        with _current(call.x):
+        settings |= self.goal(call, made_by)
+        with torch.cuda.device_of(call.x):  # the toolbox takes the current GPU, whichever the network is on
             attack = self.make(call.name, self.classifier(call.net, call.x, call.classes), **settings)
         x, y = call.x.float().cpu().numpy(), call.labels.cpu().numpy()
 
         def run() -> Any:
-            with _current(call.x):
+            with torch.cuda.device_of(call.x):
                 return attack.generate(x=x, y=y)
 
         return run
@@ -355,8 +348,3 @@ def full_name(net: nn.Module, layer: str) -> str:
     if not found:
         raise unknown_name("layer", layer, filter(None, names), hint="Expected a name of net.named_modules().")
     return min(found, key=len)
-
-
-def _current(x: Tensor) -> Any:
-    """The toolbox takes the current GPU, whichever the network is on."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

@@ -134,6 +134,16 @@ class Library(ABC):
             given["seed"] = call.seed
         return given
 
+    def goal(self, call: PeerCall, made_by: Callable[..., Any]) -> dict[str, Any]:
+        """What tells an attack that it is a targeted one, where its constructor has to know.
+
+        Raises:
+            WhorlError: it has no targeted form.
+        """
+        if call.targeted and not takes(made_by, "targeted"):
+            raise self.untargeted_only(call.name)
+        return {"targeted": True} if call.targeted else {}
+
     def untargeted_only(self, name: str) -> WhorlError:
         """Build the error for a target given to an attack that knows none."""
         return WhorlError(f"{self.key}:{name} has no targeted form. Give y, the true labels, instead of target.")

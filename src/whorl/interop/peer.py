@@ -70,9 +70,14 @@ class Peer(Attack):
         return find_library(self.name.partition(":")[0], self.path)
 
     @property
+    def attack_name(self) -> str:
+        """What the library calls the attack."""
+        return self.name.partition(":")[2]
+
+    @property
     def norm(self) -> NormName | None:
         """The norm of the ball; None where there is no ball, or in a norm that is not checked."""
-        known = self.library.norm(self.name.partition(":")[2], dict(self.settings))
+        known = self.library.norm(self.attack_name, dict(self.settings))
         return None if self.eps is None else known
 
     def with_(self, **settings: Any) -> Self:
@@ -83,7 +88,7 @@ class Peer(Attack):
         if self.path:
             kept["path"] = self.path
         # Ours and the library's word for one setting must not meet.
-        renamed = _in_their_words(self.library, self.name.partition(":")[2], settings)
+        renamed = _in_their_words(self.library, self.attack_name, settings)
         made = peer(self.name, **{**kept, **renamed})
         assert isinstance(made, type(self))  # noqa: S101 - tells mypy what peer makes
         return made
@@ -92,7 +97,7 @@ class Peer(Attack):
         """Hand the network and each image, or the whole batch, to the library."""
         classes = answers(model, x, goal).shape[1]
         keys = image_keys(x, seed, ids).tolist()
-        size = len(x) if self.batched and not self.library.alone(self.name.partition(":")[2]) else 1
+        size = len(x) if self.batched and not self.library.alone(self.attack_name) else 1
         parts: list[Tensor] = []
         spent: list[int] | None = []
         estimated = False
@@ -120,7 +125,7 @@ class Peer(Attack):
         """Run the library's attack; give its images, and the backward passes that they took."""
         net = PeerNetwork(model, self.estimator, x)
         call = PeerCall(
-            name=self.name.partition(":")[2],
+            name=self.attack_name,
             settings=dict(self.settings),
             eps=self.eps,
             net=net,

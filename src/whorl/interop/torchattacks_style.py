@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from whorl.attacks.contract import Attack, Model
 from whorl.errors import WhorlError
 from whorl.evaluation import predictions
+from whorl.runs.networks import device_of
 
 LabelMap = Callable[[Tensor, Tensor], Tensor]
 
@@ -106,8 +107,7 @@ class TorchattacksStyle:
         """Attack another network from now on."""
         self.model = model
         self.model_name = type(model).__name__
-        parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
-        self.device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+        self.device = device_of(model)
 
     def set_device(self, device: torch.device | str) -> None:
         """Say where the network is, if it has no parameters to tell."""

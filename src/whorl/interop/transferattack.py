@@ -49,7 +49,7 @@ _ONE_IMAGE = re.compile(r"batch_?size\s*=?\s*1\b", re.IGNORECASE)
 # What whorl hands over itself: where the attack is, what to reach, and what it is called in messages.
 _OURS = frozenset({"attack", "device", "targeted"})
 _NORMS: Mapping[str, NormName] = {"linfty": "linf", "linf": "linf", "l2": "l2"}
-_NORM_WORDS: Mapping[str, str] = {"linf": "linfty"}
+NORM_WORDS: Mapping[str, str] = {"linf": "linfty", "l2": "l2"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class TransferAttackClone(Library):
         if call.eps is not None:
             settings["epsilon"] = call.eps
         if "norm" in settings:
-            settings["norm"] = _NORM_WORDS.get(settings["norm"], settings["norm"])
+            settings["norm"] = NORM_WORDS.get(settings["norm"], settings["norm"])
         own = {"model_name": getattr(call.net, "name", ""), "targeted": call.targeted, "device": call.x.device}
         known = _known(made_by)
         settings = {word: value for word, value in own.items() if word in known} | settings

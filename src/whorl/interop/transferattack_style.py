@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Attack
 from whorl.errors import WhorlError, quoted
-
-_NORMS = {"linf": "linfty", "l2": "l2"}
+from whorl.interop.transferattack import NORM_WORDS
 
 
 def as_transferattack(attack: Attack, base: type, *, seed: int = 0) -> type:
@@ -36,7 +35,7 @@ def as_transferattack(attack: Attack, base: type, *, seed: int = 0) -> type:
     bound = getattr(attack, "eps", None)
     if bound is None:
         raise WhorlError(f"an attack of TransferAttack has a bound; {attack!r} has no eps.")
-    norm = _NORMS[getattr(attack, "norm", "linf")]
+    norm = NORM_WORDS[getattr(attack, "norm", "linf")]
 
     def __init__(  # noqa: N807 - of the class that is made below
         self: Any,

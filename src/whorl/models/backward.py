@@ -227,6 +227,10 @@ class Backward(BackwardRule):
             )
 
 
+UNCHANGED, NOWHERE = Backward(), Sites()
+"""A source as it is: what says so, and where it is changed."""
+
+
 def hook(model: nn.Module, sites: Sites) -> None:
     """Change a network's backward pass; for good, so pass a copy."""
     for name, sharpness in sites.rectifiers:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, missing_extra, reason
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,7 +48,7 @@ class OnnxNet(nn.Module):
         try:
             self._session: Any = onnxruntime.InferenceSession(str(path), providers=wanted)
         except Exception as error:  # onnxruntime has a class per failure, none of them public
-            raise WhorlError(f"{path} is not a usable ONNX model ({str(error).splitlines()[0]}).") from error
+            raise WhorlError(f"{path} is not a usable ONNX model ({reason(error)}).") from error
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type not in _DTYPES:
             described = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from whorl.errors import WhorlError, first_line, unknown_name
+from whorl.errors import WhorlError, first_line, reason, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
 from whorl.models.address import Address, is_name
@@ -196,8 +196,7 @@ def _from_hub(what: str, where: str, make: Callable[[], nn.Module]) -> nn.Module
         with torch.random.fork_rng(devices=[]):
             return make()
     except Exception as error:  # each library, and each version of it, has its own network errors
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise WhorlError(f"the weights of {what} could not be loaded ({reason}). {where}") from error
+        raise WhorlError(f"the weights of {what} could not be loaded ({reason(error)}). {where}") from error
 
 
 def _classifier(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.artifacts import cache_home, writing_to_cache
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, reason
 from whorl.files import atomic_write, exclusive, has_sha256, regular, remove_parts
 
 StateDict = dict[str, Tensor]
@@ -247,8 +247,7 @@ def _checked(content: object, path: Path) -> StateDict:
 
 
 def _refused(path: Path, error: Exception) -> WhorlError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
     return WhorlError(
-        f"{path} was not loaded, and nothing in it was run: expected a file of tensors only ({reason}). "
+        f"{path} was not loaded, and nothing in it was run: expected a file of tensors only ({reason(error)}). "
         "Save the state dict alone, with torch.save or as safetensors."
     )

@@ -65,6 +65,11 @@ class Cast:
     notes: tuple[str, ...]
     own: frozenset[str] = frozenset()
 
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """The networks that images are shown to, each once."""
+        return tuple(dict.fromkeys(name for _, name in self.targets))
+
     def lines(self) -> list[str]:
         """Say who stands for whom, as in ``Inc-v3 → resnet18``; each once."""
         played: dict[str, list[str]] = {}

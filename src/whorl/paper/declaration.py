@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from whorl.data.sets import seen_from
 from whorl.errors import WhorlError, unknown_name
 from whorl.paper.cast import Profile, cast, load_profile
 from whorl.paper.item import KERNELS, Item, Kernel, spaced, with_kernel
@@ -109,13 +108,13 @@ def declaration(
         about=" ".join((item.about, *(f"{line}." for line in who.lines()), *who.notes)),
         seed=options.seed,
         data=Data(
-            folder=SAMPLES if options.data is None else seen_from(Path.cwd(), str(options.data)),
+            folder=SAMPLES if options.data is None else str(options.data),
             limit=options.limit,
             size=chosen.size if options.size is None else options.size,
-        ),
+        ).seen_from(Path.cwd()),
         sources=tuple(dict.fromkeys(name for _, name in who.sources)),
         attacks=tuple(options.rows(item)),
-        targets=tuple(dict.fromkeys(name for _, name in who.targets)),
+        targets=who.target_names,
         poses=(item.grid,) if item.grid is not None else tuple(shown.grid for shown in item.poses),
         batch_size=options.batch_size,
     )

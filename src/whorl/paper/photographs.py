@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whorl.evaluation import SuccessRate, wilson
+from whorl.evaluation import wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Value
+from whorl.paper.comparison import Compared, ComparedTable, Value, in_percent
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
@@ -66,8 +66,7 @@ def reproduce_photographs(
         craft(spec.name, model, images, out / spec.title, settings=settings, progress=progress, **common)
     groups = [collect(out / spec.title, clean=folder, limit=options.limit) for spec in specs]
     sheet = arrange([_versions(rows, specs) for rows in zip(*groups, strict=True)], PageLayout())
-    names = tuple(dict.fromkeys(name for _, name in who.targets))
-    targets = load_targets(names, device=where, seed=options.seed)
+    targets = load_targets(who.target_names, device=where, seed=options.seed)
     how = Rehearsal(seed=options.seed)
     done = table5(sheet, targets, how, workers=options.workers or 1, folder=out, progress=progress)
     compared = compare_photographs(item, done, [spec.title for spec in specs], who, profile.name)
@@ -143,7 +142,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         return Value(
             ours=100 * counts.accuracy,
             printed=printed[row_of(row)][place][0] if row_of(row) in printed else None,
-            interval=_accuracy_interval(counts),
+            interval=in_percent(wilson(counts.n_adversarial_correct, counts.n)),
             n=counts.n,
             marks=marks.get((row, f"{item.poses[place].label}, {target}"), ""),
         )
@@ -207,11 +206,3 @@ def _orderings(item: Item, done: Table5, versions: dict[str, str], who: Cast) ->
                     printed=(said[second], said[first]),
                     comparison=done.compared(setting, one, other, target),
                 )
-
-
-def _accuracy_interval(counts: SuccessRate) -> tuple[float, float] | None:
-    """Wilson's interval of the accuracy, in percent: each print is photographed once in a setting."""
-    if not counts.n:
-        return None
-    low, high = wilson(counts.n_adversarial_correct, counts.n)
-    return 100 * low, 100 * high

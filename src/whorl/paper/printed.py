@@ -11,7 +11,7 @@ from typing import Protocol
 from whorl.evaluation import Comparison, Over, Pose, rate
 from whorl.evaluation.image_counts import UNKNOWN
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Cost, TableColumn, Value
+from whorl.paper.comparison import Compared, ComparedTable, Cost, TableColumn, Value, in_percent
 from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, Kernel, PaperNetwork, SurfaceCut
 from whorl.paper.orderings import MARKS, Ordering, corrected, difference
@@ -185,14 +185,13 @@ class _Lookup:
     def _value(self, row: str, column: TableColumn) -> Value:
         cells = self._found(row, column)
         images, ours = joined_images(cells), 100 * mean_rate(cells)
-        low, high = UNKNOWN if images is None else rate(images, "mean").interval
         held = [second for first, second in self.item.orderings if first == row and second in self.labels]
         marks = "" if column.extra else "".join(MARKS[self._judged[row, one, column.cell].verdict] for one in held)
         printed, roles = self._printed(row, column), {column.source[0].role, column.target[0].role}
         return Value(
             ours=None if math.isnan(ours) else ours,
             printed=printed,
-            interval=None if math.isnan(low) else (100 * low, 100 * high),
+            interval=in_percent(UNKNOWN if images is None else rate(images, "mean").interval),
             n=sum(cell.counts.n_clean_correct for cell in cells),
             marks=marks,
             difference=difference(ours, printed) if roles <= self.who.own else None,

@@ -15,7 +15,7 @@ from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison, mean_interval, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Value
+from whorl.paper.comparison import Compared, ComparedTable, Value, in_percent
 from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, Kernel, PaperNetwork, with_kernel
 from whorl.paper.orderings import Ordering, corrected, marks_of
@@ -50,7 +50,7 @@ def reproduce_queries(
 
     profile = load_profile(options.profile)
     who, images = cast(item, profile), _images(options.data, options.limit, options.size or profile.size)
-    [(_, surrogates)], targets = who.sources, tuple(dict.fromkeys(name for _, name in who.targets))
+    [(_, surrogates)] = who.sources
     starts: dict[str, list[str]] = {}
     for spec in options.rows(item):
         starts.setdefault(spec.name, []).append(_start(spec.title))
@@ -63,7 +63,7 @@ def reproduce_queries(
             attacks=(attack,),
             starts=own,
             start_settings={start: _start_settings(start, options.kernel) for start in own if start != NO_START},
-            targets=targets,
+            targets=who.target_names,
             surrogates=split_source(surrogates),
             budget=budget,
             seed=options.seed,
@@ -100,8 +100,7 @@ def compare_queries(
         part, name = who.targets[place]
         row, printed = ours.get((label, name)), item.printed[network.role][label][0][_column(item, part)]
         share = None if row is None or row.asr is None else 100 * row.asr
-        low, high = (math.nan, math.nan) if row is None else wilson(row.n_success, row.n)
-        interval = None if math.isnan(low) else (100 * low, 100 * high)
+        interval = None if row is None else in_percent(wilson(row.n_success, row.n))
         return Value(ours=share, printed=printed, interval=interval, n=row.n if row else 0)
 
     def queries(label: str, place: int) -> Value:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from whorl.data.image_files import Pixels
 from whorl.errors import WhorlError, unknown_name
+from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical.homography import Matrix
 from whorl.physical.layout import PageLayout
 from whorl.physical.libraries import opencv
@@ -129,7 +130,7 @@ class Camera(Record):
         direction = random.uniform(0, 360) if self.tilt_direction is None else self.tilt_direction
         drawn = np.array(draw_offset(random, self.offset)) if self.offset else np.zeros(2)
         page = np.array(layout.paper)
-        millimetres = drawn / 299 * layout.image
+        millimetres = drawn / REFERENCE_SIDE * layout.image
         density = self.scale * min(max(width, height) / page.max(), min(width, height) / page.min())
         focal = math.hypot(width, height) / 2 / math.tan(math.radians(self.field_of_view) / 2)
         roll, lean, tilt = (math.radians(degrees) for degrees in (self.angle, direction, self.tilt))

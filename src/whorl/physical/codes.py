@@ -23,7 +23,6 @@ SHEET_BITS, CELL_BITS, CORNER_BITS, CHECK_BITS = 17, 18, 2, 12
 
 # The product of the minimal polynomials of a and a^3 over GF(2), a a root of x^6 + x + 1.
 _GENERATOR = 0b1010100111001
-_MESSAGE_BITS = SHEET_BITS + CELL_BITS + CORNER_BITS
 _BITS = SIDE * SIDE
 # Half of its bits are set, at random: without it, small numbers would give nearly blank markers.
 _MASK = 0x1A5D36C94E3B1

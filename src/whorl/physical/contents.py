@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from whorl.data.image_files import decode, to_tensor
+from whorl.data.image_files import decode, to_tensor, unreadable
 from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
 from whorl.files import regular
@@ -139,4 +139,4 @@ def _size_of(file: Path) -> tuple[int, int]:
         with Image.open(regular(file)) as image:
             return image.height, image.width
     except OSError as error:
-        raise WhorlError(f"{file}: cannot be read as an image ({error}). Repair or remove it.") from error
+        raise unreadable(file, error) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from whorl.data.image_files import MAX_PIXELS, Pixels, decode
+from whorl.data.image_files import MAX_PIXELS, Pixels, decode, unreadable
 from whorl.errors import WhorlError
 from whorl.files import regular, write_file
 from whorl.physical.detection import Findings
@@ -72,7 +72,7 @@ def _read_heic(path: Path) -> Pixels:
         # Pillow's image has had its orientation applied by the decoder.
         pixels = None if large else np.asarray(image.to_pillow().convert("RGB"))
     except (OSError, ValueError, RuntimeError, SyntaxError, EOFError) as error:
-        raise WhorlError(f"{path}: cannot be read as an image ({error}). Repair or remove it.") from error
+        raise unreadable(path, error) from error
     if pixels is None:
         raise WhorlError(f"{path}: too large; expected {MAX_PIXELS:,} pixels at most, got {image.size}.")
     return pixels

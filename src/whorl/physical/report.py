@@ -125,7 +125,7 @@ def as_json(scored: Scored) -> dict[str, Any]:
         "summary": [_plain(line) for line in lines],
         "unread": [{"photo": unread.photo, "reason": unread.reason} for unread in scored.unread],
     }
-    return {name: defined(value) for name, value in content.items()}
+    return defined(content)
 
 
 def draw_contact(scored: Scored, path: Path, target: Target) -> None:

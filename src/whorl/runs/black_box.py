@@ -35,7 +35,6 @@ class QueryOptions(RunOptions, total=False):
     trace: bool
 
 
-# long: because half of it says what is counted and what the options are
 def query(
     name: str,
     target: Model,
@@ -100,7 +99,6 @@ def build_query_attack(
     init: str | Path | None = None,
     surrogate: Model | None = None,
     settings: Mapping[str, Any] | None = None,
-    init_settings: Mapping[str, Any] | None = None,
 ) -> Attack:
     """Make a black-box attack of names.
 
@@ -110,7 +108,6 @@ def build_query_attack(
             string that names no attack is taken for a folder.
         surrogate: what ``init`` is crafted on, and what P-RGF is guided by.
         settings: of the attack.
-        init_settings: of the attack that ``init`` names. ``eps`` and ``norm`` are the attack's own unless given here.
 
     Raises:
         WhorlError: no black-box attack, a start that is neither, or settings that do not fit.
@@ -118,9 +115,8 @@ def build_query_attack(
     >>> build_query_attack("nes", init="random", settings={"budget": 500})
     ScoreAttack(budget=500, init='random')
     """
-    black_box = (*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision"))
-    if name.lower() not in black_box:
-        raise WhorlError(f"expected a black-box attack: {', '.join(black_box)}; got {name!r}.")
+    if name.lower() not in black_box_names():
+        raise WhorlError(f"expected a black-box attack: {', '.join(black_box_names())}; got {name!r}.")
     bare = whorl.attack(name, **(settings or {}))
     guide = {} if surrogate is None else {"surrogate": surrogate}
     if init is None or init == "none":
@@ -131,7 +127,7 @@ def build_query_attack(
         shared = {key: getattr(bare, key) for key in ("eps", "norm") if getattr(bare, key, None) is not None}
         if name.lower() in whorl.attack_names(kind="decision"):
             shared = {}  # there eps is how near to come, not how far to go
-        return bare.with_(init=whorl.attack(init, **{**shared, **(init_settings or {})}), **guide)
+        return bare.with_(init=whorl.attack(init, **shared), **guide)
     folder = Path(init)
     if not folder.is_dir():
         raise WhorlError(
@@ -139,6 +135,11 @@ def build_query_attack(
             f"got {str(init)!r}."
         )
     return bare.with_(init=StartFolder(folder), **guide)
+
+
+def black_box_names() -> list[str]:
+    """The attacks that need nothing of their target but answers."""
+    return [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
 
 
 def label_of(name: str, init: object) -> str:

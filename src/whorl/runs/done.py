@@ -11,7 +11,7 @@ from pathlib import Path
 from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, Distance, Outcomes, Over, Pose, holm
 from whorl.runs.declaration import Declaration
-from whorl.runs.plan import Plan, Variant
+from whorl.runs.plan import Plan
 from whorl.runs.results import Cell, CellTable
 
 
@@ -68,20 +68,16 @@ class Done(CellTable):
         return known[source]
 
     def _crafted_on(self, source: str) -> Outcomes:
-        rows = [row for row, variant in enumerate(self._attacked) if variant.source == source]
+        rows = [row for row, variant in enumerate(self.plan.attacked) if variant.source == source]
         if not rows:
             raise WhorlError(f"there is no attack on {source!r} in this experiment; see its declaration.")
-        labels = tuple(self._attacked[row].label for row in rows)
+        labels = tuple(self.plan.attacked[row].label for row in rows)
         return replace(
             self.whole,
             attacks=labels,
             adversarial=self.whole.adversarial[rows],
             distances={label: self.distances[label, source] for label in labels},
         )
-
-    @property
-    def _attacked(self) -> list[Variant]:
-        return [variant for variant in self.plan.variants if variant.attack is not None]
 
     def compare(
         self, first: str, second: str, source: str, target: str, pose: Pose | None = None, *, poses: Over | None = None
@@ -110,7 +106,7 @@ class Done(CellTable):
         """
         pairs = [
             (one.label, other.label, one.source)
-            for other, one in combinations(self._attacked, 2)
+            for other, one in combinations(self.plan.attacked, 2)
             if one.source == other.source and all(one.swept.get(k) == other.swept.get(k) for k in ("eps", "seed"))
         ]
         found = {(*pair, target): self.compare(*pair, target) for pair in pairs for target in self.declaration.targets}

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from whorl.data.images import none_usable
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes, Pose, SuccessRate, check_recognised
 from whorl.models.zoo import find_device
@@ -122,7 +123,40 @@ class Preparation:
 
     def note(self) -> None:
         """Put everything that the results depend on into the manifest."""
-        _note(self)
+        plan, declaration = self.plan, self.declaration
+        specs = {(spec.title, source): spec for spec, source in declaration.versions()}
+        noted: Json = {
+            "experiment": declaration.model_dump(mode="json"),
+            "command": list(self.command),
+            "started": self.begun,
+            "images": len({image.entry.id for task in plan.tasks for image in task.images}),
+            "targets": dict(plan.targets),
+            **environment(self.networks.device),
+        }
+        crafted = {
+            variant.name: {
+                **variant.identity,
+                "attack": variant.label,
+                "preset": specs[variant.label, variant.source].name,
+                "repr": repr(variant.attack),
+                "data": declaration.data.describe(),
+                "images": {},
+                "cells": (Path("cells") / variant.place).as_posix(),
+            }
+            for variant in plan.attacked
+        }
+
+        def change(manifest: Json) -> None:
+            plain = [key for key in crafted if manifest["crafted"].get(key, {}).get("images")]
+            if plain:
+                raise WhorlError(
+                    f"{plan.store.path} already holds {plain[0]}, made by `whorl attack`. Choose another folder (out)."
+                )
+            manifest.pop("shard", None)
+            manifest.update(noted if self.shard is None else {**noted, "shard": str(self.shard)})
+            manifest["crafted"].update(crafted)
+
+        plan.store.write(change)
 
 
 @contextmanager
@@ -170,7 +204,7 @@ def prepare(
 def conclude(ready: Preparation, *, computed: int) -> Done:
     """Count what is stored, and write the table unless it is a shard's; every task has been done."""
     tally, known = Tally(), Counter[str]()
-    attacked = [variant for variant in ready.plan.variants if variant.attack is not None]
+    attacked = ready.plan.attacked
     for outcomes, chunks in ready.plan.by_chunk():
         tally.add(outcomes, chunks)
         for variant, chunk in zip(attacked, chunks[1:], strict=True):
@@ -226,44 +260,6 @@ def make_plan(declaration: Declaration, store: Store, images: Sequence[HashedIma
     )
 
 
-def _note(ready: Preparation) -> None:
-    plan, declaration = ready.plan, ready.declaration
-    specs = {(spec.title, source): spec for spec, source in declaration.versions()}
-    noted: Json = {
-        "experiment": declaration.model_dump(mode="json"),
-        "command": list(ready.command),
-        "started": ready.begun,
-        "images": len({image.entry.id for task in plan.tasks for image in task.images}),
-        "targets": dict(plan.targets),
-        **environment(ready.networks.device),
-    }
-    crafted = {
-        variant.name: {
-            **variant.identity,
-            "attack": variant.label,
-            "preset": specs[variant.label, variant.source].name,
-            "repr": repr(variant.attack),
-            "data": declaration.data.describe(),
-            "images": {},
-            "cells": (Path("cells") / variant.place).as_posix(),
-        }
-        for variant in plan.variants
-        if variant.attack is not None
-    }
-
-    def change(manifest: Json) -> None:
-        plain = [key for key in crafted if manifest["crafted"].get(key, {}).get("images")]
-        if plain:
-            raise WhorlError(
-                f"{plan.store.path} already holds {plain[0]}, made by `whorl attack`. Choose another folder (out)."
-            )
-        manifest.pop("shard", None)
-        manifest.update(noted if ready.shard is None else {**noted, "shard": str(ready.shard)})
-        manifest["crafted"].update(crafted)
-
-    plan.store.write(change)
-
-
 class Tally:
     """Puts the chunks of an experiment together, one by one."""
 
@@ -313,8 +309,8 @@ def _tracked(plan: Plan, track: Tracker, progress: Progress) -> Progress:
 def _collected(ready: Preparation, tally: Tally, *, computed: int) -> Done:
     plan, left_out = ready.plan, tally.left_out
     if not tally.ids:
-        raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0][1]}")
-    variants, whole = [variant for variant in plan.variants if variant.attack is not None], Outcomes.joined(tally.parts)
+        raise none_usable([reason for _, reason in left_out])
+    variants, whole = plan.attacked, Outcomes.joined(tally.parts)
     return Done(
         declaration=ready.declaration,
         plan=plan,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.data.sets import FolderImages, is_address, seen_from
 from whorl.data.torch_sets import checked_label, numbers_sha256, row_id
 from whorl.errors import WhorlError
+from whorl.files import in_threads
 from whorl.models.labels import named, shared_labels
 from whorl.runs.folder import Json
 from whorl.runs.toml import TomlTable, validated
@@ -36,9 +36,6 @@ SAMPLE_SIDE = 224
 """What samples are resized to by default; the photographs themselves differ in size."""
 
 MAX_SIDE = math.isqrt(MAX_PIXELS)
-
-# Pillow and hashing let other threads run.
-THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,19 +327,15 @@ def _some(items: Iterable[T], chosen: Chosen | None) -> Iterator[T]:
 
 def hashed_images(images: ImageSet, entries: Iterable[ListedImage]) -> list[HashedImage]:
     """Hash the content of listed images, all in one pass."""
-    if not images.threads:  # each is hashed as it comes, which is all that a stream allows
-        return [HashedImage(entry=entry, sha256=_sha256(images, entry)) for entry in entries]
-    listed = list(entries)
-    with ThreadPoolExecutor(THREADS) as pool:
-        hashes = list(pool.map(lambda entry: _sha256(images, entry), listed))
-    return [HashedImage(entry=entry, sha256=digest) for entry, digest in zip(listed, hashes, strict=True)]
 
+    def hashed(entry: ListedImage) -> HashedImage:
+        try:
+            return HashedImage(entry=entry, sha256=images.sha256(entry))
+        except WhorlError:  # said when the image is read, where a run may be told to leave it out
+            return HashedImage(entry=entry, sha256="")
 
-def _sha256(images: ImageSet, entry: ListedImage) -> str:
-    try:
-        return images.sha256(entry)
-    except WhorlError:  # said when the image is read, where a run may be told to leave it out
-        return ""
+    # Else each is hashed as it comes, which is all that a stream allows.
+    return in_threads(hashed, entries) if images.threads else list(map(hashed, entries))
 
 
 def _decoded(images: ImageSet, entries: Sequence[ListedImage], size: int | None, *, skip_bad: bool) -> Images:
@@ -356,8 +349,7 @@ def _decoded(images: ImageSet, entries: Sequence[ListedImage], size: int | None,
                 raise
             return BadImage(path=entry.path, id=entry.id, reason=str(error))
 
-    with ThreadPoolExecutor(THREADS if images.threads else 1) as pool:
-        return _joined(list(pool.map(decode, entries)))
+    return _joined(in_threads(decode, entries, several=images.threads))
 
 
 def _joined(decoded: list[Images | BadImage]) -> Images:

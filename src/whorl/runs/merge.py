@@ -135,12 +135,11 @@ def _other(one: Json, two: Json) -> list[str]:
 def _same_here(plan: Plan, shards: Iterable[ShardFolder]) -> None:
     """Refuse shards that were made with other weights or versions than are here: their chunks have other keys."""
     for one in shards:
-        for variant in plan.variants:
-            if variant.attack is not None:
-                identity = {**variant.identity, "attack": variant.label}
-                other = differences({key: one.manifest["crafted"][variant.name].get(key) for key in identity}, identity)
-                if other:
-                    raise WhorlError(f"{one} was made with another {' and another '.join(other)} than is here.")
+        for variant in plan.attacked:
+            identity = {**variant.identity, "attack": variant.label}
+            other = differences({key: one.manifest["crafted"][variant.name].get(key) for key in identity}, identity)
+            if other:
+                raise WhorlError(f"{one} was made with another {' and another '.join(other)} than is here.")
 
 
 def _take(ready: Preparation, shards: Mapping[Shard, ShardFolder], progress: Progress) -> None:
@@ -165,10 +164,7 @@ def _taken(plan: Plan, task: Task, shard: Store) -> bool:
     place = task.variant.place
 
     def whole(store: Store, chunk: Chunk | None) -> bool:
-        done = chunk is not None and not any(
-            chunk.missing(plan.target_keys[name], poses) for name, poses in task.targets.items()
-        )
-        return done and chunk is not None and store.sound(chunk)
+        return chunk is not None and not plan.unanswered(chunk, task) and store.sound(chunk)
 
     if whole(plan.store, plan.store.get(place, task.key)):
         return True

@@ -18,7 +18,7 @@ from whorl.errors import WhorlError, some_of
 from whorl.evaluation import AttackedImages
 from whorl.files import sha256_of
 from whorl.models.labels import shared_labels
-from whorl.progress import Progress, silent
+from whorl.progress import Progress
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.images import SAMPLE_SIDE, hashed_images
 from whorl.runs.plan import chunk_size
@@ -29,7 +29,7 @@ class OtherSizeError(WhorlError):
 
 
 class PairedImages:
-    """Batches for ``whorl.evaluation.outcomes``; attacks go by the labels of their folders.
+    """Clean images with their adversarial versions, in batches; attacks go by the labels of their folders.
 
     Settings, and which images are there, are checked at once; images as they are reached.
 
@@ -85,38 +85,19 @@ class PairedImages:
             else:
                 self._require_same(folder, extra, clean)
 
-    def batches(
-        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
-    ) -> Iterator[AttackedImages]:
-        """Read them, once.
+    def chunks(self, networks: Mapping[str, object], progress: Progress) -> Iterator[list[ListedImage]]:
+        """Give the clean images as listed, a batch at a time; those that cannot be used are found in ``read``.
 
         Args:
             networks: that are to be evaluated, by name: class folders are matched with their classes.
             progress: called with each batch.
 
         Raises:
-            WhorlError: networks that do not share their classes, class folders that name none of them, or images that
-                cannot be used.
-        """
-        for chunk in self.chunks(networks, progress):
-            batch = self.read(chunk)
-            if batch.ids:
-                yield batch
-
-    def chunks(
-        self, networks: Mapping[str, object] | None = None, progress: Progress = silent
-    ) -> Iterator[list[ListedImage]]:
-        """Give the clean images as listed, a batch at a time; those that cannot be used are found in ``read``.
-
-        Args:
-            networks: see ``batches``.
-            progress: called with each batch.
-
-        Raises:
-            WhorlError: as ``batches``; at the end, if every image was left out.
+            WhorlError: networks that do not share their classes, or class folders that name none of them; at the end,
+                if every image was left out.
         """
         stage, total = "evaluating", len(self._wanted)
-        matched = list(labelled(self._entries, shared_labels(networks or {}), self._clean))[:total]
+        matched = list(labelled(self._entries, shared_labels(networks), self._clean))[:total]
         progress(stage, 0, total)
         for start in range(0, total, self._chunk):
             yield matched[start : start + self._chunk]

@@ -124,6 +124,11 @@ class Plan:
     tasks: tuple[Task, ...]
 
     @cached_property
+    def attacked(self) -> tuple[Variant, ...]:
+        """The variants that are not the clean images."""
+        return tuple(variant for variant in self.variants if variant.attack is not None)
+
+    @cached_property
     def target_keys(self) -> Mapping[str, str]:
         """Name to the hash that answers are filed under."""
         return {name: hashed(identity) for name, identity in self.targets.items()}
@@ -135,10 +140,15 @@ class Plan:
             return found
         wanted = [image.content for image in task.images]
         for chunk in self.store.chunks(variant.place):
-            whole = all(not chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items())
-            if chunk.variant == variant.key and chunk.images[: len(wanted)] == wanted and whole:
+            begins = chunk.variant == variant.key and chunk.images[: len(wanted)] == wanted
+            if begins and not self.unanswered(chunk, task):
                 return chunk.first(len(wanted))
         return None
+
+    def unanswered(self, chunk: Chunk, task: Task) -> dict[str, tuple[Pose, ...]]:
+        """The targets of a task, and the poses, that a chunk has no answers of."""
+        left = {name: chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items()}
+        return {name: poses for name, poses in left.items() if poses}
 
     def left(self) -> list[Task]:
         """What is still to be done: the hash of every file that is there is checked."""
@@ -149,9 +159,7 @@ class Plan:
             if chunk is None or not traced or not self.store.sound(chunk):
                 left.append(task)
                 continue
-            targets = {name: chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items()}
-            targets = {name: poses for name, poses in targets.items() if poses}
-            if targets:
+            if targets := self.unanswered(chunk, task):
                 left.append(replace(task, targets=targets, make=False))
         return left
 
@@ -183,15 +191,13 @@ class Plan:
         """Whether a chunk of images, by its place, has been made and evaluated in all variants."""
         for task in self._variants_of(place):
             chunk = self.chunk(task)
-            if chunk is None or any(
-                chunk.missing(self.target_keys[name], poses) for name, poses in task.targets.items()
-            ):
+            if chunk is None or self.unanswered(chunk, task):
                 return False
         return True
 
     def outcomes(self, place: int) -> tuple[Outcomes, list[Chunk]]:
         """What became of one chunk of images, by its place; see ``by_chunk``."""
-        names = tuple(variant.name for variant in self.variants if variant.attack is not None)
+        names = tuple(variant.name for variant in self.attacked)
         tasks = self._variants_of(place)
         chunks = [self.stored(task) for task in tasks]
         for task, chunk in zip(tasks, chunks, strict=True):

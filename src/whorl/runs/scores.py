@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from whorl.data import BadImage
 from whorl.evaluation import (
@@ -25,13 +26,14 @@ from whorl.evaluation import (
     rate,
 )
 from whorl.evaluation.rate_table import RateRow, rate_table
+from whorl.files import defined
 from whorl.progress import Progress, silent
 from whorl.runs.adversarial import AdversarialFolder
 from whorl.runs.engines import Interrupted
 from whorl.runs.kept_outcomes import WorstByVersion, evaluate_chunks
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
-from whorl.runs.results import Cell, CellTable
+from whorl.runs.results import Cell, CellTable, records
 from whorl.runs.store import Store
 from whorl.transforms import RandomAffine
 
@@ -223,3 +225,60 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
         distance=done.distances[attack],
         versus_first=None if versus is None else versus.swapped(),
     )
+
+
+def as_json(done: Evaluated) -> dict[str, Any]:
+    """Everything as plain JSON; rates that are undefined are null."""
+    content = {
+        "n": len(done.ids),
+        "summary": [_summary_json(summary) for summary in done.summaries],
+        "comparisons": [
+            {"first": first, "second": second, "target": target, **vars(one)}
+            | {"p_value": one.p_value, "differs": one.differs()}
+            for (first, second, target), one in done.comparisons.items()
+        ],
+        "cells": records(done.cells),
+        "left_out": [{"id": bad.id, "reason": bad.reason} for bad in done.left_out],
+        **({"worst_cases": [_worst_case_json(case) for case in done.worst_cases]} if done.worst_cases else {}),
+    }
+    return defined(content)
+
+
+def _worst_case_json(case: WorstCase) -> dict[str, Any]:
+    found = case.found
+    each = zip(found.ids, found.poses, found.fooled.tolist(), found.queries.tolist(), strict=True)
+    return {
+        "attack": case.attack,
+        "target": case.target,
+        "asr": case.rate.value,
+        "interval": case.rate.interval,
+        "n_clean_correct": case.rate.n,
+        "n_success": case.rate.successes,
+        "queries": int(found.queries.sum()),
+        "poses": [
+            {"id": name, "fooled": fooled, "queries": queries, "pose": vars(pose)}
+            for name, pose, fooled, queries in each
+        ],
+    }
+
+
+def _summary_json(summary: Summary) -> dict[str, Any]:
+    rate, mean, distance, worst = summary.rate, summary.mean, summary.distance, summary.worst_case
+    return {
+        "attack": summary.attack,
+        "target": summary.target,
+        "clean_accuracy": summary.pooled.clean_accuracy,
+        "asr": rate.value,
+        "interval": rate.interval,
+        "n_clean_correct": rate.n,
+        "images": rate.images,
+        "few": rate.few,
+        "poses_left_out": rate.left_out,
+        "mean": mean.value,
+        "mean_interval": mean.interval,
+        "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},
+        "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
+        "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
+        "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
+        "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
+    }

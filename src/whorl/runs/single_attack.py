@@ -14,6 +14,7 @@ import torch
 from whorl.attacks import Attack
 from whorl.attacks.contract import Model
 from whorl.data import BadImage
+from whorl.data.images import none_usable
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
@@ -317,7 +318,7 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     left_out = [BadImage(path=paths[name], id=name, reason=reason) for name, reason in bad]
     ids = [name for chunk in chunks for name in chunk.ids]
     if not ids:
-        raise WhorlError(f"none of the {len(left_out)} images can be used. The first: {left_out[0].reason}")
+        raise none_usable([one.reason for one in left_out])
     variant, path = plan.variants[-1], plan.store.path
     check_recognised(variant.source, sum(known_to_source(variant, chunk) for chunk in chunks))
     untargeted = variant.target_class is None

@@ -19,7 +19,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from whorl.data import save_image
 from whorl.evaluation import Distance, Pose
-from whorl.files import has_sha256, held, read_back, sha256_of, write_file
+from whorl.files import has_sha256, held, in_threads, read_back, sha256_of, write_file
 from whorl.geometry.pose import FURTHER_NUMBERS
 from whorl.runs.folder import Json, RunFolder, checked
 
@@ -37,7 +36,6 @@ CLEAN = Path("_clean")
 """Where chunks of clean images lie, below ``cells``."""
 
 _FORMAT, _UNHASHED = 3, 2  # what is written now, and what was before cells carried a hash of themselves
-_THREADS = 8
 _DIGITS, _NAME = 20, 32  # of a number of queries, and of a hash in a file's name
 
 
@@ -224,8 +222,7 @@ class Store(RunFolder):
 
     def sound(self, chunk: Chunk) -> bool:
         """Whether every file that a chunk lists is there and is what was written."""
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return all(pool.map(lambda item: has_sha256(self.path / item[0], item[1]), chunk.files.items()))
+        return all(in_threads(lambda item: has_sha256(self.path / item[0], item[1]), chunk.files.items()))
 
     def put(self, place: Path, chunk: Chunk, files: Mapping[Path, Tensor | str] | None = None) -> None:
         """Write a chunk, whole or not at all, after the files that it is to list.
@@ -239,8 +236,7 @@ class Store(RunFolder):
         if old is not None:
             self._forget(place, old)  # before a file is replaced: it never speaks of files that are gone
         try:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                digests = list(pool.map(_written, (files or {}).items()))
+            digests = in_threads(_written, (files or {}).items())
             names = [file.relative_to(self.path).as_posix() for file in files or ()]
             chunk.files |= dict(zip(names, digests, strict=True))
             _write_cell(path, asdict(chunk))

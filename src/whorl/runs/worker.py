@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,11 +20,12 @@ from whorl.attacks import Attack, TargetError, Trace
 from whorl.attacks.contract import Model
 from whorl.data import Images, load_image, save_image
 from whorl.evaluation import Distance, Pose, Precision, Predictor, recognised, to_8_bits
+from whorl.files import in_threads
 from whorl.models.prepared import copies
 from whorl.progress import piece_of_work
 from whorl.runs.background import ReadAhead, WriteBehind
 from whorl.runs.folder import folder_name, pixels_sha256
-from whorl.runs.images import THREADS, HashedImage, ImageSource
+from whorl.runs.images import HashedImage, ImageSource
 from whorl.runs.networks import Networks
 from whorl.runs.plan import Task, Variant, start_folder
 from whorl.runs.store import CLEAN, Chunk, Ledger, Store, pose_key
@@ -158,8 +158,7 @@ class Worker:
     def _saved(self, variant: Variant, ids: Sequence[str]) -> Tensor:
         """Read adversarial images back as they were saved."""
         places = [self.store.image(variant.label, variant.source, name) for name in ids]
-        with ThreadPoolExecutor(THREADS) as pool:
-            return torch.stack(list(pool.map(load_image, places)))
+        return torch.stack(in_threads(load_image, places))
 
     # ------------------------------------------------------------------------------------------------------- attack
 
@@ -187,7 +186,7 @@ class Worker:
         crafted = replace(chunk, answers={}, files={})
 
         def keep() -> None:
-            crafted.clean = _hashes(images)
+            crafted.clean = in_threads(pixels_sha256, images.x)
             self.store.put(task.variant.place, crafted, files)
             chunk.clean, chunk.files = crafted.clean, crafted.files
 
@@ -200,7 +199,7 @@ class Worker:
         ledger = self.store.begin(place, variant.key, task.key) if attack.black_box else None
         try:
             adv, files = self._craft(variant, images, chunk, ledger)
-            chunk.clean = _hashes(images)
+            chunk.clean = in_threads(pixels_sha256, images.x)
             if variant.counting:
                 self._evaluate(chunk, adv, images.y, task.targets)
             self.store.put(place, chunk, None if variant.counting else files)
@@ -343,11 +342,6 @@ def _new_chunk(task: Task, images: Images) -> Chunk:
         ids=list(images.ids),
         bad=[(bad.id, bad.reason) for bad in images.bad],
     )
-
-
-def _hashes(images: Images) -> list[str]:
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(pixels_sha256, images.x))
 
 
 def _starts(attack: Attack, images: Images) -> list[str]:

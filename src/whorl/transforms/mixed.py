@@ -10,13 +10,12 @@ from torch import Tensor
 
 from whorl.geometry.views import View, shown
 from whorl.randomness import substream, uniform
-from whorl.records import Part, Record, Share
+from whorl.records import InOrder, Part, Record, Share
 from whorl.transforms.inputs import TRANSFORMS, InputTransform
 from whorl.transforms.spread import planned, taken
 
 
-@dataclass(frozen=True, init=False)
-class InputChain:
+class InputChain(InOrder[InputTransform]):
     """Apply several input transforms, the first one first, each with random numbers of its own.
 
     >>> import torch
@@ -25,23 +24,15 @@ class InputChain:
     torch.Size([2, 3, 16, 16])
     """
 
-    parts: tuple[InputTransform, ...]
-
-    def __init__(self, *parts: InputTransform) -> None:
-        object.__setattr__(self, "parts", parts)
-
-    def __repr__(self) -> str:
-        return f"InputChain({', '.join(map(repr, self.parts))})"
-
     @property
     def pure(self) -> bool:
         """Whether all parts are functions of tensors alone."""
-        return all(getattr(part, "pure", False) for part in self.parts)
+        return self.all_are("pure")
 
     @property
     def short(self) -> bool:
         """Whether images in bfloat16 will do for all parts."""
-        return all(getattr(part, "short", False) for part in self.parts)
+        return self.all_are("short")
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Transform (B, C, H, W) images."""

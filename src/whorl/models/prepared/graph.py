@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from whorl.errors import reason
+
 # Twice: the first call builds plans and kernels, the second shows that nothing is left to build.
 _WARM_UPS = 2
 
@@ -153,8 +155,8 @@ class Recorded:
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             # It has just run twice, so it is right; only the recording does not work here.
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            warnings.warn(f"the step cannot be recorded, and runs operation by operation: {why}", RuntimeWarning, 2)
+            said = f"the step cannot be recorded, and runs operation by operation: {reason(error)}"
+            warnings.warn(said, RuntimeWarning, 2)
 
     def _share(self, device: torch.device) -> None:
         for again in (False, True):

@@ -329,12 +329,8 @@ class AveragePool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pool."""
-        return _pool(x, self.pool)
-
-
-def _pool(x: Tensor, pool: Pool) -> Tensor:
-    out: Tensor = pointwise.AveragePoolFunction.apply(x, pool)  # type: ignore[no-untyped-call]  # torch's own
-    return out
+        out: Tensor = pointwise.AveragePoolFunction.apply(x, self.pool)  # type: ignore[no-untyped-call]  # torch's own
+        return out
 
 
 # ---------------------------------------------------------------------------------------------------------------------

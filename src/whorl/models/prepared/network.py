@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whorl.models.backward import Backward, BackwardRule, Sites, compiled, hook
+from whorl.models.backward import NOWHERE, UNCHANGED, BackwardRule, Sites, compiled, hook
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.layers import Convolution, Stem
 from whorl.models.prepared.rewrite import Statistics, rewrite
@@ -25,8 +25,6 @@ from whorl.models.prepared.versions import simple, tensors_of, version_of
 _TOLERANCES = (1e-3, 3e-2)
 # Where float32 itself is further from the truth than that (gradients that all but vanish), so many times as far.
 _NO_WORSE = 3
-PLAIN = Backward()
-UNCHANGED = Sites()
 # A network whose weights keep changing is being trained: preparing it again and again would cost more than it saves.
 _MOST_VERSIONS = 3
 
@@ -45,7 +43,7 @@ class Prepared(nn.Module):
         ValueError: the network's graph cannot be read, or the rewritten one answers otherwise.
     """
 
-    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Sites = UNCHANGED) -> None:
+    def __init__(self, classifier: Any, dtype: torch.dtype = torch.bfloat16, changes: Sites = NOWHERE) -> None:
         super().__init__()
         self.size, self.resize = classifier.size, classifier.resize
         self.num_classes, self.labels, self.name = classifier.num_classes, classifier.labels, classifier.name
@@ -96,7 +94,7 @@ class Prepared(nn.Module):
 
 def _changed(classifier: nn.Module, changes: Sites) -> nn.Module:
     """A classifier with the changed backward pass, by hooks on a copy: what the rewritten one is compared with."""
-    if changes == UNCHANGED:
+    if changes == NOWHERE:
         return classifier
     changed = alias(classifier)
     hook(changed, changes)
@@ -154,7 +152,7 @@ class Kept:
     network: nn.Module | None
     """None if the model cannot be prepared."""
     versions: int = 1
-    sites: Sites = UNCHANGED
+    sites: Sites = NOWHERE
     """Where its backward pass is changed."""
     loops: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
     """Attack loops, with their buffers and graphs, the most recently used last; see :mod:`whorl.attacks.recorded`."""
@@ -164,7 +162,7 @@ _KEPT: WeakKeyDictionary[nn.Module, dict[BackwardRule, Kept]] = WeakKeyDictionar
 _LOCK = threading.RLock()
 
 
-def prepared(model: object, backward: BackwardRule = PLAIN) -> Kept | None:
+def prepared(model: object, backward: BackwardRule = UNCHANGED) -> Kept | None:
     """Prepare a model, or take what was prepared before.
 
     Args:
@@ -178,7 +176,7 @@ def prepared(model: object, backward: BackwardRule = PLAIN) -> Kept | None:
     if not simple(model):
         return None
     assert isinstance(model, nn.Module)  # noqa: S101 - tells mypy what simple found out
-    backward = backward if backward.changes else PLAIN
+    backward = backward if backward.changes else UNCHANGED
     with _LOCK:
         version = version_of(model)
         each = _KEPT.setdefault(model, {})
@@ -187,7 +185,7 @@ def prepared(model: object, backward: BackwardRule = PLAIN) -> Kept | None:
             versions = 1 if kept is None else kept.versions + 1
             # What is kept outlives the mode it is first needed in, and comparing takes gradients.
             with torch.inference_mode(False), torch.enable_grad():
-                network, sites = _prepare(model, backward) if versions <= _MOST_VERSIONS else (None, Sites())
+                network, sites = _prepare(model, backward) if versions <= _MOST_VERSIONS else (None, NOWHERE)
             kept = each[backward] = Kept(version, network, versions, sites)
     if kept.network is None:
         return None
@@ -212,13 +210,13 @@ def _prepare(model: nn.Module, backward: BackwardRule) -> tuple[nn.Module | None
             return Ensemble(members, weights=model.weights, fuse=model.fuse), sites
         return Prepared(model, changes=sites), sites
     except Exception:  # noqa: BLE001 - a network that cannot be copied, traced or cast is used as it is
-        return None, Sites()
+        return None, NOWHERE
 
 
 def _sites(model: Any, backward: BackwardRule) -> Sites:
     """Where a backward pass would be changed."""
     if not backward.changes:
-        return Sites()
+        return NOWHERE
     if compiled(model):
         raise ValueError("compiled code takes no hooks, which find the branches")
     first = next(iter(getattr(model, "models", [model])))

@@ -116,7 +116,14 @@ def bias_act(
     total = x + bias.view(1, -1, 1, 1)
     if residual is not None:
         total = total + residual
-    made = activate(total, act).to(x.dtype)
+    return _activated(total, act, x.dtype, into, before)
+
+
+def _activated(
+    total: Tensor, act: Activation, dtype: torch.dtype, into: Tensor | None, before: Tensor | None
+) -> Tensor:
+    """Apply an activation; ``into`` and ``before`` as of :func:`bias_act`."""
+    made = activate(total, act).to(dtype)
     if before is not None:
         before.copy_(total)
     return dense(made) if into is None else into.copy_(made)
@@ -235,10 +242,7 @@ def average_pool(
     total = F.avg_pool2d(x.to(torch.promote_types(x.dtype, torch.float32)), *pool)
     if bias is not None:
         total = total + bias.view(1, -1, 1, 1)
-    if before is not None:
-        before.copy_(total)
-    made = activate(total, act).to(x.dtype)
-    return dense(made) if into is None else into.copy_(made)
+    return _activated(total, act, x.dtype, into, before)
 
 
 def average_pool_backward(

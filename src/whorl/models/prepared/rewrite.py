@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 
-from whorl.models.backward import Sites, hook
+from whorl.models.backward import NOWHERE, Sites, hook
 from whorl.models.prepared.fold import same_padded
 from whorl.models.prepared.fusions import (
     average_pool,
@@ -54,10 +54,7 @@ class Rewritten(NamedTuple):
     """Whether it normalises images by itself."""
 
 
-UNCHANGED = Sites()
-
-
-def rewrite(net: nn.Module, *, stem: Statistics | None = None, changes: Sites = UNCHANGED) -> Rewritten | None:
+def rewrite(net: nn.Module, *, stem: Statistics | None = None, changes: Sites = NOWHERE) -> Rewritten | None:
     """Fold, fuse and merge what can be.
 
     Args:
@@ -254,7 +251,7 @@ def _geometry(conv: nn.Conv2d) -> Geometry:
     return Geometry(stride, padding, dilation, conv.groups)
 
 
-def trace(net: nn.Module, changes: Sites = UNCHANGED) -> fx.GraphModule | None:
+def trace(net: nn.Module, changes: Sites = NOWHERE) -> fx.GraphModule | None:
     """Read a network's graph; a module whose forward cannot be read stays a black box. None if the network's cannot.
 
     With a changed backward pass, what is read has it: rectifiers are replaced in ``net`` itself, and what scales a

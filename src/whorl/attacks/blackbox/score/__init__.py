@@ -2,7 +2,7 @@
 
 from whorl.attacks.blackbox.score.gradients import FiniteDifferences, GaussianSearch, PriorGuided, QueryGradient
 from whorl.attacks.blackbox.score.loop import ScoreAttack
-from whorl.attacks.blackbox.score.spaces import Pixels, Space, Tanh
+from whorl.attacks.spaces import Pixels, Space, Tanh
 
 __all__ = [
     "FiniteDifferences",

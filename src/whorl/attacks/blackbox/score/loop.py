@@ -12,12 +12,12 @@ from torch import Tensor
 
 from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget, in_8_bits
 from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithetic
-from whorl.attacks.blackbox.score.spaces import Pixels, Space, pixels
 from whorl.attacks.blackbox.starts import Init, check_in_ball, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.norms import Norm, NormName, column, find_norm, radius_faults
 from whorl.attacks.objectives import Goal, LossName
+from whorl.attacks.spaces import Pixels, Space, pixels
 from whorl.attacks.step import Adam, largest
 from whorl.errors import Fault, WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform

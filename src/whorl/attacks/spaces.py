@@ -1,4 +1,4 @@
-"""What a score-based attack moves: the pixels themselves, or a point in tanh space whose image they are."""
+"""What an attack moves: the pixels themselves, or a point in tanh space whose image they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whorl.records import Record
 Project = Callable[[Tensor], Tensor]
 
 # tanh never reaches ±1, so the image is drawn in by this much before it goes to tanh space.
-_INSIDE = 1 - 1e-6
+INSIDE = 1 - 1e-6
 
 
 @runtime_checkable
@@ -54,17 +54,22 @@ class Pixels(Record):
 pixels = Pixels()
 
 
+def untanh(tanh: Tensor) -> Tensor:
+    """The image of a point in tanh space, from the point's tanh."""
+    return (tanh / INSIDE + 1) / 2
+
+
 @dataclass(frozen=True, repr=False)
 class Tanh(Record):
     """Points are unbounded; tanh makes images of them, and whatever is shown is projected (Li et al., 2019)."""
 
     def enter(self, images: Tensor) -> Tensor:
         """Invert tanh."""
-        return torch.atanh((2 * images - 1) * _INSIDE)
+        return torch.atanh((2 * images - 1) * INSIDE)
 
     def shown(self, points: Tensor, project: Project) -> Tensor:
         """Map to pixels and project."""
-        return project((torch.tanh(points) / _INSIDE + 1) / 2)
+        return project(untanh(torch.tanh(points)))
 
     def settled(self, points: Tensor, project: Project) -> Tensor:  # noqa: ARG002 - the space's signature
         """Return ``points``: they have no bound of their own."""
