@@ -8,6 +8,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
@@ -47,47 +48,9 @@ from doc_tables import TABLES, Printed
 
 __all__ = ["CLAIMS", "PAGES", "SENTENCES", "SETTINGS", "TABLES", "Printed"]
 
-PAGES = (
-    "README.md",
-    "docs/index.md",
-    "docs/method.md",
-    "docs/attacks.md",
-    "docs/attacks/minimal.md",
-    "docs/models.md",
-    "docs/results.md",
-    "docs/results/held-out.md",
-    "docs/results/as-they-are.md",
-    "docs/results/gains.md",
-    "docs/results/transfer.md",
-    "docs/results/levels.md",
-    "docs/results/rotation.md",
-    "docs/results/resnet18-rotation.md",
-    "docs/results/scaling.md",
-    "docs/results/resnet18-scaling.md",
-    "docs/results/translation.md",
-    "docs/results/resnet18-translation.md",
-    "docs/results/eot.md",
-    "docs/results/photographed.md",
-    "docs/results/defences.md",
-    "docs/results/queries.md",
-    "docs/results/angle-and-scale.md",
-    "docs/results/kernels.md",
-    "docs/results/ablations.md",
-    "docs/frontier.md",
-    "docs/frontier/ai-best.md",
-    "docs/interop/transferattack.md",
-    "docs/analysis.md",
-    "docs/analysis/tables.md",
-    "docs/analysis/calibration.md",
-    "docs/hardening.md",
-    "docs/hardening/weights.md",
-    "docs/blackbox.md",
-    "docs/speed.md",
-    "docs/physical.md",
-    "docs/physical/python.md",
-    "docs/interop.md",
-    "docs/poses.md",
-)
+_ROOT = Path(__file__).resolve().parents[1]
+# Every page: on one that is not here, anything could stand.
+PAGES = ("README.md", *sorted(str(page.relative_to(_ROOT)) for page in (_ROOT / "docs").rglob("*.md")))
 # What looks measured and is a setting, a version or a definition, on every page.
 SETTINGS = (
     r"scales 0\.7, 1\.0 and 1\.3",  # before the pattern that takes the first of them alone
@@ -113,6 +76,9 @@ SETTINGS = (
     r"(?:range|kernel|ranges) \d(?:\.\d+)?(?: to \d\.\d+)?",
     r"\d+(?:\.\d)?° (?:to|and|in|→) \d+(?:\.\d)?°|to \d\.\d°",
 )
+
+# Where such words explain what a mark, a column or a test means, or deny that anything was tested.
+DEFINITIONS = ()
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "docs/interop/transferattack.md": (
@@ -469,3 +435,11 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
         ),
     ),
 }
+
+
+def images(path: str) -> set[int]:
+    """How many images a page may speak of: as many as its data has."""
+    return {count() for count in IMAGES.get(path, ())}
+
+
+IMAGES: dict[str, Sequence[Callable[[], int]]] = {}

@@ -63,7 +63,8 @@ def main() -> None:
     made = side_by_side(gallery(target, x, adversarial, y, ids, poses=POSES, count=COUNT))
     draw_sheet(made).save(HERE / "hero.webp", quality=86, method=6)
     fooled = {row.name: [bool(tile and tile.fooled) for tile in row.tiles] for row in made.examples[0].rows}
-    about = metadata(torch.device("cpu"), source=SOURCE, target=TARGET, seed=0)
+    command = f"python docs/figures/{Path(__file__).name}"
+    about = metadata(torch.device("cpu"), command=command, source=SOURCE, target=TARGET, seed=0)
     settings = {name: repr(attack) for name, attack in attacks.items()}
     content = {"metadata": about, "settings": settings, "columns": made.columns, "fooled": fooled}
     save(content, BENCHMARKS / "results" / "hero-cpu.json")
