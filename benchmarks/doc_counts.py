@@ -299,3 +299,58 @@ def eligible(name: str, **pose: float) -> list[float]:
     """The fewest and the most clean images that a target recognises in a pose."""
     found = [row["n_clean_correct"] for row in where(read_csv(f"{name}-results.csv"), **pose)]
     return [min(found), max(found)]
+
+
+@table("shards")
+def _() -> Cell:
+    """Seconds and MB of the parts of a run; the last row is extrapolated."""
+    data = read("shards-cpu.json")
+    columns = {
+        "merge": "merge, s",
+        "whole run": "whole run, s",
+        "a shard's memory": "largest shard, MB",
+        "merge's": "merge, MB",
+        "whole run's": "whole run, MB",
+        f"slowest of {data['shards']} shards": "slowest shard, s",
+    }
+    rows = {f"{row['images']:,}": row for row in data["measured"]}
+    rows[f"{data['extrapolated']['images']:,} (extrapolated)"] = data["extrapolated"]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        found = rows[row["images"]]
+        if column == "images":
+            return None
+        return [] if row[column] == "not extrapolated" and columns[column] not in found else [found[columns[column]]]
+
+    return cell
+
+
+def interop_gain(library: str) -> list[float]:
+    """Of a library's PGD on efficientnet_lite0: as it is, wrapped, and the difference."""
+    (found,) = where(read("interop-cuda.json")["results"], library=library)
+    (on,) = where(found["targets"], target="efficientnet_lite0")
+    plain, wrapped = (on["mean_success_rate"][name] for name in ("plain", "affine-invariant"))
+    return [plain, wrapped, wrapped - plain]
+
+
+def photographed_differs(target: str, *, with_eot: bool) -> list[tuple[str, str, str]]:
+    """Which two attacks differ on a target after print and camera, with p below 5% and no correction."""
+    rows = where(read("physical-table5-cpu.json")["results"]["compared"], target=target)
+    found = [
+        (row["first"].partition(" ")[0], row["second"].partition(" ")[0], row["setting"])
+        for row in rows
+        if sign_test(row["b"], row["c"]) < 0.05
+    ]
+    return [names for names in found if with_eot or "eot" not in names]
+
+
+def coverage(images: int, kind: str) -> list[float]:
+    """The least and the most of the shares, in percent, in which an interval held the true rate."""
+    rows = where(read("coverage-cpu.json")["rows"], images=images)
+    shares = [100 * row[kind] / row["trials"] for row in rows]
+    return [min(shares), max(shares)]
+
+
+def fooled_of_hero() -> dict[str, int]:
+    """In how many of the images of the README's first figure each row fools the network."""
+    return {name: sum(fooled) for name, fooled in read("hero-cpu.json")["fooled"].items()}

@@ -44,41 +44,14 @@ from doc_paper import (
     pgd_differs,
     printed_range,
 )
+from doc_settings import DEFINITIONS, images, settings
 from doc_tables import TABLES, Printed
 
-__all__ = ["CLAIMS", "PAGES", "SENTENCES", "SETTINGS", "TABLES", "Printed"]
+__all__ = ["CLAIMS", "DEFINITIONS", "PAGES", "SENTENCES", "TABLES", "Printed", "images", "settings"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 # Every page: on one that is not here, anything could stand.
 PAGES = ("README.md", *sorted(str(page.relative_to(_ROOT)) for page in (_ROOT / "docs").rglob("*.md")))
-# What looks measured and is a setting, a version or a definition, on every page.
-SETTINGS = (
-    r"scales 0\.7, 1\.0 and 1\.3",  # before the pattern that takes the first of them alone
-    r"\d+\.\d+\.\d+",  # versions
-    r"(?:torch|Python|cuDNN|CUDA) \d+\.\d+(?: to \d+\.\d+)?",
-    r"σ(?:\s[=²]+)?\s*[\d.]+(?:\s(?:pixels|px))?",
-    r"[ε=]\s?\d+(?:\.\d+)?/255",
-    r"95% intervals?",
-    r"within 5 points",
-    r"adds 0\.4 times",  # in the authors' code
-    r"p ≥ 0\.05",
-    r"(?:scales?|×|s=) ?\d\.\d",
-    r"scales from \d\.\d to \d\.\d",
-    r"§\d\.\d",
-    r"0\.000 is below 0\.0005",
-    r"Apache[- ]2\.0",
-    r"requests \(2\.25\)|size,\s+0\.1\s+by\s+default",
-    r"displacement of\s+0\.02 px",  # what a test allows
-    r"(?:more\s+often than in|in more than)\s+60%",  # an example of a gate
-    r"differ by a factor of 3\.5",  # 7/√3 by 7/6
-    r"geometric mean, 7\.2°",
-    r"in the first step and 1\.6°|to 5°\) and scale \(to 0\.1\)|scales 1\.0, 0\.9, 0\.8",
-    r"(?:range|kernel|ranges) \d(?:\.\d+)?(?: to \d\.\d+)?",
-    r"\d+(?:\.\d)?° (?:to|and|in|→) \d+(?:\.\d)?°|to \d\.\d°",
-)
-
-# Where such words explain what a mark, a column or a test means, or deny that anything was tested.
-DEFINITIONS = ()
 
 SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "docs/interop/transferattack.md": (
@@ -436,10 +409,3 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     ),
 }
 
-
-def images(path: str) -> set[int]:
-    """How many images a page may speak of: as many as its data has."""
-    return {count() for count in IMAGES.get(path, ())}
-
-
-IMAGES: dict[str, Sequence[Callable[[], int]]] = {}

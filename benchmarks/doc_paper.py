@@ -201,6 +201,11 @@ def no_gain(source: str, base: str) -> list[str]:
     return [target for (_, target), (value, _, _, p) in found if not (value > 0 and p < 0.05)]
 
 
+def ahead_of_eot(name: str) -> list[str]:
+    """Targets on which AI-DIM is significantly ahead of EOT, in the mean over the poses of a table."""
+    return [target for (_, target), (value, _, _, p) in _gaps((name,), "ai-dim", "eot").items() if value > 0 and p < 0.05]
+
+
 def only_differs(files: Sequence[str], targets: Sequence[str]) -> bool:
     """Whether EOT with Adam is significantly above EOT with the sign on these targets, and nowhere else differs."""
     found = _gaps(tuple(files), "eot-adam", "eot").items()

@@ -6,7 +6,7 @@
 A table below ``<!-- measured: NAME ARGUMENTS -->`` is recomputed cell by cell by the function of that name in
 ``doc_figures``; figures in sentences are listed there as patterns. A number is compared at the precision at which it is
 printed. What else looks measured must be a setting: below ``<!-- settings -->``, in code, or of one of the forms in
-``doc_figures.SETTINGS``. That is a decimal, a percentage, a number of points, seconds or megabytes; one of several
+``doc_settings``. That is a decimal, a percentage, a number of points, seconds or megabytes; one of several
 ("seven of eight", in digits or words); a table's cell that is a number; a number of images that the page's data does
 not have. And on a page that states figures a sentence that calls something significant, ahead or stronger must be among
 those that ``doc_figures`` checks. Words in place of images are checked likewise.
@@ -186,19 +186,19 @@ def plain(cell: str) -> str:
 def undeclared(page: Page) -> list[str]:
     """What looks measured or claimed, is compared with nothing and declared as nothing."""
     code = [r"```.*?```", r"`[^`\n]+(?:\n[^`\n]+)?`", r"\]\([^)\s]*\)", r"<(?!img)[a-z/][^>]*>"]
-    declared = [r"<!-- settings -->\n(?:.+\n)*", r"<!--.*?-->", *doc_figures.SETTINGS]
+    declared = [r"<!-- settings -->\n(?:.+\n)*", r"<!--.*?-->", *doc_figures.settings(page.path)]
     prose = blanked(page.text, code, page.said)
     text = blanked(prose, declared, page.covered)
     left = [(found, "neither recomputed nor declared") for found in LOOKS_MEASURED.finditer(text)]
-    left += [(found, "counted, and neither recomputed nor declared") for found in LOOKS_COUNTED.finditer(text)]
-    left += [(found, "a cell neither recomputed nor declared") for found in CELL_OF_NUMBERS.finditer(text)]
-    has = doc_figures.images(page.path)
-    left += [
-        (found, f"images; the page's data has {sorted(has)}")
-        for found in IMAGES.finditer(text)
-        if int(found[1].replace(",", "")) not in has
-    ]
     if page.figures or page.path in doc_figures.CLAIMS:
+        left += [(found, "counted, and neither recomputed nor declared") for found in LOOKS_COUNTED.finditer(text)]
+        left += [(found, "a cell neither recomputed nor declared") for found in CELL_OF_NUMBERS.finditer(text)]
+        has = doc_figures.images(page.path)
+        left += [
+            (found, f"images; the page's data has {sorted(has)}")
+            for found in IMAGES.finditer(text)
+            if int(found[1].replace(",", "")) not in has
+        ]
         claims = blanked(prose, [r"<!--.*?-->", *doc_figures.DEFINITIONS], ())
         left += [(found, "claimed, and nothing checks it") for found in LOOKS_CLAIMED.finditer(claims)]
     lines = []
