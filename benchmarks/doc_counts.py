@@ -333,24 +333,39 @@ def interop_gain(library: str) -> list[float]:
     return [plain, wrapped, wrapped - plain]
 
 
-def photographed_differs(target: str, *, with_eot: bool) -> list[tuple[str, str, str]]:
-    """Which two attacks differ on a target after print and camera, with p below 5% and no correction."""
-    rows = where(read("physical-table5-cpu.json")["results"]["compared"], target=target)
-    found = [
+PHOTOGRAPHED = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
+
+
+def photographed_differs(*targets: str) -> list[tuple[str, str, str]]:
+    """Which two attacks differ after print and camera, and in which setting, with p below 5% and no correction."""
+    rows = [row for row in read("physical-table5-cpu.json")["results"]["compared"] if row["target"] in targets]
+    return [
         (row["first"].partition(" ")[0], row["second"].partition(" ")[0], row["setting"])
         for row in rows
         if sign_test(row["b"], row["c"]) < 0.05
     ]
-    return [names for names in found if with_eot or "eot" not in names]
 
 
 def coverage(images: int, kind: str) -> list[float]:
     """The least and the most of the shares, in percent, in which an interval held the true rate."""
-    rows = where(read("coverage-cpu.json")["rows"], images=images)
-    shares = [100 * row[kind] / row["trials"] for row in rows]
+    shares = [100 * row[kind] / row["trials"] for row in where(read("coverage-cpu.json")["rows"], images=images)]
     return [min(shares), max(shares)]
 
 
-def fooled_of_hero() -> dict[str, int]:
-    """In how many of the images of the README's first figure each row fools the network."""
-    return {name: sum(fooled) for name, fooled in read("hero-cpu.json")["fooled"].items()}
+def simulated() -> list[float]:
+    """Poses of these simulations, and the least and the most true rate in percent."""
+    data = read("coverage-cpu.json")
+    rates = [100 * row["rate"] for row in data["rows"]]
+    return [data["metadata"]["poses"], min(rates), max(rates)]
+
+
+def inception_recognises() -> list[int]:
+    """Images that Inception-v3 recognises, and of how many."""
+    [cell] = where(read("accuracy-inception-cpu.json")["cells"], model="inception_v3", defense="none")
+    return [cell["correct"], cell["n"]]
+
+
+def hero_is_as_said() -> bool:
+    """Whether the README's first figure shows what the words in its place count."""
+    fooled = {name: sum(row) for name, row in read("hero-cpu.json")["fooled"].items()}
+    return bool(fooled["clean"] == 0 and fooled["dim"] < fooled["ai-dim"] and fooled["ai-best"] == 7)

