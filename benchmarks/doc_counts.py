@@ -60,6 +60,31 @@ def _pose(column: str) -> dict[str, float]:
     return {}
 
 
+_STANDS_FOR = {
+    ".ens-at": "Ens-AT",
+    ".alp": "ALP",
+    "+jpeg": "JPEG",
+    "+bitdepth": "Bit-Red",
+    "+resize-pad": "R&P",
+    "+randmix": "RandMix",
+    "resnet18": "Inc-v3",
+    "": "Inc-v4",
+}
+
+
+def _in_the_paper(name: str, attack: str, target: str, source: str | None, pose: str = "mean") -> list[float]:
+    """What the paper printed for a row, for the network that a target stands for; nothing where it printed none."""
+    item = paper.load(name)
+    role = "ensemble" if source and "+" in source else item.sources[0].role
+    rows = item.printed.get(role, {})
+    if attack not in rows:
+        return []
+    heading = next(stands for end, stands in _STANDS_FOR.items() if target.endswith(end))
+    place = [one.heading for one in item.targets].index(heading)
+    by_pose = {shown.label: group[place] for shown, group in zip(item.poses, rows[attack], strict=True)}
+    return [float(np.mean(list(by_pose.values()))) if pose == "mean" else by_pose[pose]]
+
+
 @table("paper")
 def _(name: str, *filters: str) -> Cell:
     wanted = {key: value if key == "target" else float(value) for key, _, value in (f.partition("=") for f in filters)}
@@ -71,6 +96,8 @@ def _(name: str, *filters: str) -> Cell:
         found = where(rows, attack=row["attack"], **_pose(column))
         values = Printed([percent(found)])
         values.few = len(found) == 1 and found[0]["n_clean_correct"] < FEWEST
+        if "target" in wanted:
+            values.printed = _in_the_paper(name, row["attack"], str(wanted["target"]), None, column)
         return values
 
     return cell
@@ -83,7 +110,10 @@ def _(name: str, source: str = "source=") -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
             return None
-        return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
+        target, crafted_on = column.rpartition("→ ")[2], source.removeprefix("source=")
+        values = Printed([percent(where(rows, attack=row["attack"], target=target))])
+        values.printed = _in_the_paper(name, row["attack"], target, crafted_on)
+        return values
 
     return cell
 
@@ -242,6 +272,23 @@ def _() -> Cell:
     return cell
 
 
+_TRAININGS = {
+    "mobilenet_v2.ens-at, first": "mobilenet_v2.ens-at, the other end of the line",
+    "mobilenet_v2.ens-at, second": "mobilenet_v2.ens-at",
+}
+
+
+@table("hardening-training")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        found = read("hardening-cuda.json")["training"][_TRAININGS.get(row["network"], row["network"])]
+        if column == "rate":
+            return [float(re.findall(r"Training\(lr=([\d.]+)", found["about"]["settings"])[0])]
+        return [found[column]] if column in ("seconds", "steps") else None
+
+    return cell
+
+
 @table("models")
 def _() -> Cell:
     return lambda row, column: [_top1(row["network"])] if column.startswith("top-1") else None
@@ -344,6 +391,13 @@ def photographed_differs(*targets: str) -> list[tuple[str, str, str]]:
         for row in rows
         if sign_test(row["b"], row["c"]) < 0.05
     ]
+
+
+def photographed_prints() -> list[int]:
+    """Pages, and the prints on them if all were identified: of each image the clean one and one an attack."""
+    results = read("physical-table5-cpu.json")["results"]
+    identified = min(results["identified"].values())
+    return [results["pages"], round(identified * results["images"] * len({row["images"] for row in results["rows"]}))]
 
 
 def coverage(images: int, kind: str) -> list[float]:

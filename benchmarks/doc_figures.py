@@ -24,6 +24,7 @@ from doc_counts import (
     inception_recognises,
     interop_gain,
     photographed_differs,
+    photographed_prints,
     printed_ai_over_ti,
     simulated,
     smallest_p,
@@ -62,11 +63,11 @@ from doc_paper import (
     pgd_differs,
     printed_range,
 )
-from doc_settings import DEFINITIONS, images, settings
+from doc_settings import DEFINITIONS, GRADIENTS, images, settings
 from doc_tables import TABLES, Printed
 from whorl.data.layouts import SAMPLE_FILES
 
-__all__ = ["CLAIMS", "DEFINITIONS", "PAGES", "SENTENCES", "TABLES", "Printed", "images", "settings"]
+__all__ = ["CLAIMS", "DEFINITIONS", "GRADIENTS", "PAGES", "SENTENCES", "TABLES", "Printed", "images", "settings"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 # Every page: on one that is not here, anything could stand.
@@ -243,6 +244,11 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         ),
     ),
     "docs/results/photographed.md": (
+        (
+            "{} pages, each photographed once a setting at twelve megapixels, cut out as seen with an offset of up to "
+            "20 pixels; in each setting all {} prints were identified.",
+            photographed_prints,
+        ),
         ("p = {}). EOT is the strongest", lambda: [smallest_p("ai-dim", "ti-dim", "efficientnet_lite0", "setting1")]),
         (
             "(efficientnet_lite0, setting 1, p = {})",
@@ -292,6 +298,10 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         (
             "`ri-dim` succeeds in {}% and `ai-best` in {}% against `efficientnet_lite0.ai-at`",
             lambda: [success("efficientnet_lite0.ai-at", attack)[0] for attack in ("ri-dim", "ai-best")],
+        ),
+        (
+            "so it chose {} for `mobilenet_v2.alp`",
+            lambda: [read("hardening-cuda.json")["training"]["mobilenet_v2.alp"]["blend"]],
         ),
         (
             "and on {}% and {}% for `alp`",

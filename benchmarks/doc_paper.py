@@ -66,6 +66,7 @@ def _cell(name: str, label: str, target: str, heading: str) -> Printed:
     value, _, _, marks = _figures(name)[source, target, heading, _label(name, label)]
     values = Printed([value])
     values.few, values.marks = len(seen) == 1 and seen[0] < FEWEST, marks
+    values.printed = [_printed(name)[key] for key in [(target, heading, label)] if key in _printed(name)]
     return values
 
 

@@ -7,9 +7,9 @@ A table below ``<!-- measured: NAME ARGUMENTS -->`` is recomputed cell by cell b
 ``doc_figures``; figures in sentences are listed there as patterns. A number is compared at the precision at which it is
 printed. What else looks measured must be a setting: below ``<!-- settings -->``, in code, or of one of the forms in
 ``doc_settings``. That is a decimal, a percentage, a number of points, seconds or megabytes; one of several
-("seven of eight", in digits or words); a table's cell that is a number; a number of images that the page's data does
-not have. And on a page that states figures a sentence that calls something significant, ahead or stronger must be among
-those that ``doc_figures`` checks. Words in place of images are checked likewise.
+("seven of eight", in digits or words); a table's cell that is a number; a number of images or gradients that the data
+does not have. And on a page that states figures a sentence that calls something significant, ahead or stronger must be
+among those that ``doc_figures`` checks. Words in place of images are checked likewise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import doc_figures
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"(?<![\w.])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\d.]*\w)"
 LOOKS_MEASURED = re.compile(
-    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|\d%|\d (?:points?|ms|s|seconds?|minutes?|MB|MiB|kB|queries/s)\b|\d×(?!\d)"
+    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+/255|"
+    r"\d%|\d (?:points?|ms|s|seconds?|minutes?|MB|MiB|kB|queries/s)\b|\d×(?!\d)"
 )
 
 _WORDS = (
@@ -46,6 +47,7 @@ CELL_OF_NUMBERS = re.compile(
     r"(?<=\|)[\s\d.,;:%°×()<>±+–/→-]*\d[\s\d.,;:%°×()<>±+–/→-]*(?:to|ms|s|[kKMG]i?B)?\s*(?=\|)"
 )
 IMAGES = re.compile(r"(?<![\w.,/-])(\d[\d,]*) (?:NIPS17 |clean |sample )?(?:images|photographs)\b")
+GRADIENTS = re.compile(r"(?<![\w.,/-])(\d[\d,]*) gradients\b")
 
 
 @dataclass
@@ -135,7 +137,7 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                         page.differences.append(f"{page.path}: {where}: {shown!r}, and the data says {values.marks!r}")
                     if values.marks is not None and (behind := re.compile(r"[ ✓✗~?]*$").search(page.text, start, end)):
                         right[behind.span()] = f" {values.marks} " if values.marks else " "
-                    numbers = numbers[: len(values)]
+                    values = [*values, *values.printed]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()
                     page.differences.append(f"{page.path}: {where}: {text!r}, and the data says {list(values)}")
@@ -186,19 +188,19 @@ def plain(cell: str) -> str:
 def undeclared(page: Page) -> list[str]:
     """What looks measured or claimed, is compared with nothing and declared as nothing."""
     code = [r"```.*?```", r"`[^`\n]+(?:\n[^`\n]+)?`", r"\]\([^)\s]*\)", r"<(?!img)[a-z/][^>]*>"]
-    declared = [r"<!-- settings -->\n(?:.+\n)*", r"<!--.*?-->", *doc_figures.settings(page.path)]
+    declared = [r"<!-- settings -->\n(?:[^\n]+\n)*", r"<!--.*?-->", *doc_figures.settings(page.path)]
     prose = blanked(page.text, code, page.said)
     text = blanked(prose, declared, page.covered)
     left = [(found, "neither recomputed nor declared") for found in LOOKS_MEASURED.finditer(text)]
     if page.figures or page.path in doc_figures.CLAIMS:
         left += [(found, "counted, and neither recomputed nor declared") for found in LOOKS_COUNTED.finditer(text)]
         left += [(found, "a cell neither recomputed nor declared") for found in CELL_OF_NUMBERS.finditer(text)]
-        has = doc_figures.images(page.path)
-        left += [
-            (found, f"images; the page's data has {sorted(has)}")
-            for found in IMAGES.finditer(text)
-            if int(found[1].replace(",", "")) not in has
-        ]
+        for pattern, has in ((IMAGES, doc_figures.images(page.path)), (GRADIENTS, doc_figures.GRADIENTS)):
+            left += [
+                (found, f"the data has {sorted(has)}")
+                for found in pattern.finditer(text)
+                if int(found[1].replace(",", "")) not in has
+            ]
         claims = blanked(prose, [r"<!--.*?-->", *doc_figures.DEFINITIONS], ())
         left += [(found, "claimed, and nothing checks it") for found in LOOKS_CLAIMED.finditer(claims)]
     lines = []
