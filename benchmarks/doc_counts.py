@@ -13,6 +13,7 @@ from doc_tables import Cell, Printed, table
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
+from whorl.models.networks import NETWORKS
 
 _TRANSFER = {"no estimator": "", "TI, σ 7/3": " + TI", "AI printed": " + AI printed", "AI reference": " + AI reference"}
 _THREE = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
@@ -209,6 +210,25 @@ def _() -> Cell:
     return cell
 
 
+def queried() -> list[int]:
+    """Images without a defence and those that count, and so on for the defences; on the GPU, from the image itself."""
+    numbers = []
+    for defense in ("", "+jpeg", "+bitdepth", "+resize-pad", "+randmix"):
+        rows = where(read_lines("table7-cuda.jsonl"), target=f"efficientnet_lite0{defense}", attack="nes", start="none")
+        numbers += [len(rows), sum(row["counts"] for row in rows)]
+    return numbers
+
+
+def queried_again() -> list[int]:
+    """Of the CPU's run, likewise: behind three defences, started from ``ti-dim``."""
+    numbers = []
+    for defense in ("jpeg", "resize-pad", "bitdepth"):
+        target = f"efficientnet_lite0+{defense}"
+        rows = where(read_lines("table7-cpu.jsonl"), target=target, attack="nattack", start="ti-dim")
+        numbers += [len(rows), sum(row["counts"] for row in rows)]
+    return numbers
+
+
 def _top1(model: str, defense: str = "none") -> float:
     for name in ("accuracy-cuda.json", "accuracy-inception-cpu.json"):
         for cell in where(read(name)["cells"], model=model, defense=defense):
@@ -291,7 +311,12 @@ def _() -> Cell:
 
 @table("models")
 def _() -> Cell:
-    return lambda row, column: [_top1(row["network"])] if column.startswith("top-1") else None
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "input":
+            return [NETWORKS[row["network"]].input.size[0]]
+        return [_top1(row["network"])] if column.startswith("top-1") else None
+
+    return cell
 
 
 @table("models-hardened")

@@ -26,6 +26,8 @@ from doc_counts import (
     photographed_differs,
     photographed_prints,
     printed_ai_over_ti,
+    queried,
+    queried_again,
     simulated,
     smallest_p,
 )
@@ -241,6 +243,17 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
                 for eps in ("16", "8")
                 for count in eot_beaten_and_ahead("50", eps, poses)
             ],
+        ),
+    ),
+    "docs/results/queries.md": (
+        (
+            "without a defence the first {}, of which the target recognises {}; {} behind `jpeg` ({}), `bitdepth` ({}) "
+            "and `resize-pad` ({}); {} behind `randmix` ({}).",
+            lambda: [n for i, n in enumerate(queried()) if i not in (4, 6)],  # as many as behind jpeg
+        ),
+        (
+            "the first {} images behind `jpeg` ({} count) and `resize-pad` ({}), the first {} behind `bitdepth` ({})",
+            lambda: [n for i, n in enumerate(queried_again()) if i != 2],  # likewise
         ),
     ),
     "docs/results/photographed.md": (

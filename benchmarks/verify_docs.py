@@ -26,7 +26,7 @@ import doc_figures
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"(?<![\w.])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\d.]*\w)"
 LOOKS_MEASURED = re.compile(
-    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+/255|"
+    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|(?<![\w./])\d+/\d{3}(?![\w/])|"
     r"\d%|\d (?:points?|ms|s|seconds?|minutes?|MB|MiB|kB|queries/s)\b|\d×(?!\d)"
 )
 
@@ -47,6 +47,7 @@ CELL_OF_NUMBERS = re.compile(
     r"(?<=\|)[\s\d.,;:%°×()<>±+–/→-]*\d[\s\d.,;:%°×()<>±+–/→-]*(?:to|ms|s|[kKMG]i?B)?\s*(?=\|)"
 )
 IMAGES = re.compile(r"(?<![\w.,/-])(\d[\d,]*) (?:NIPS17 |clean |sample )?(?:images|photographs)\b")
+SAMPLE = re.compile(r"\bn = (\d[\d,]*\d)")
 GRADIENTS = re.compile(r"(?<![\w.,/-])(\d[\d,]*) gradients\b")
 
 
@@ -195,7 +196,8 @@ def undeclared(page: Page) -> list[str]:
     if page.figures or page.path in doc_figures.CLAIMS:
         left += [(found, "counted, and neither recomputed nor declared") for found in LOOKS_COUNTED.finditer(text)]
         left += [(found, "a cell neither recomputed nor declared") for found in CELL_OF_NUMBERS.finditer(text)]
-        for pattern, has in ((IMAGES, doc_figures.images(page.path)), (GRADIENTS, doc_figures.GRADIENTS)):
+        own = doc_figures.images(page.path)
+        for pattern, has in ((IMAGES, own), (SAMPLE, own), (GRADIENTS, doc_figures.GRADIENTS)):
             left += [
                 (found, f"the data has {sorted(has)}")
                 for found in pattern.finditer(text)

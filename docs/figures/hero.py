@@ -14,16 +14,16 @@ from pathlib import Path
 
 import torch
 
+import whorl
+from whorl.evaluation import Pose
+from whorl.report.export import draw_sheet
+from whorl.report.gallery import Example, Gallery, TileRow, gallery
+
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 from measure import metadata, save  # noqa: E402 - it stands beside the benchmarks
-
-import whorl  # noqa: E402
-from whorl.evaluation import Pose
-from whorl.report.export import draw_sheet
-from whorl.report.gallery import Example, Gallery, TileRow, gallery
 
 SOURCE, TARGET = "resnet18", "efficientnet_lite0.ens-at"
 ATTACKS = ("dim", "ai-dim", "ai-best")
