@@ -197,7 +197,7 @@ def test_gains_say_on_how_many_targets_they_are_real() -> None:
     }
     [gains] = [line for line in headline(content(*cells, comparisons=compared)).details if line.startswith("On the")]
     assert gains.startswith("On the same targets and poses, ai-pgd less pgd is +10.0 points (95% interval +")
-    assert gains.endswith("corrected for 6 comparisons; above on 1, below on 0 of 2 targets significantly).")
+    assert gains.endswith("corrected for 6 comparisons; significantly above on 1 and below on 0 of 2 targets).")
 
 
 def test_undefined_rates_are_left_out_and_counted() -> None:

@@ -230,14 +230,13 @@ def _gains(
         if math.isnan(change) or {plain, invariant} <= said:
             continue
         found = [one for _, one in _compared(invariant, plain, seen, comparisons)]
-        real = [sum(1 for one in found if one.ahead == sign) for sign in (1, -1)]
-        by_target = (
-            f"; above on {real[0]}, below on {real[1]} of {_counted(str(len(found)), 'target')}" if found else ""
-        )
+        above, below = (sum(one.ahead == sign for one in found) for sign in (1, -1))
+        on = f"significantly above on {above} and below on {below}" if above or below else "significant on none"
+        by_target = f"; {on} of {_counted(str(len(found)), 'target')}" if found else ""
         if (pair := both_ways.get((invariant, plain))) is None:
             size = f"{_signed(change, _digits(cells))} points (not tested{by_target})"
         else:
-            size = _difference(pair, cells, len(tested), by_target and f"{by_target} significantly")
+            size = _difference(pair, cells, len(tested), by_target)
         parts.append(f"{invariant} less {plain} is {size}")
     return (f"On the same targets and poses, {'; '.join(parts)}.",) if parts else ()
 
