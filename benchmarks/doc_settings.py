@@ -92,6 +92,7 @@ DEFINITIONS = (
     r"\*\*Ahead\.\*\*",
     r"are ahead of the attacks that they build on",  # what the page asks
     r"far smaller differences significant than|called ahead of another unless",
+    r"calls nothing ahead|no row is called ahead|intervals and significance over seeds",
 )
 
 
