@@ -14,7 +14,7 @@ from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, Seed, split_models, split_names, split_numbers, split_pairs
 from whorl.errors import WhorlError
-from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
+from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, SuccessRate, poses
 from whorl.evaluation.pose_search import BUDGET
 from whorl.files import check_writable, defined
 from whorl.models.zoo import find_device
@@ -169,8 +169,8 @@ def _show(done: Evaluated) -> None:
             _percent(summary.rate.value) + " (few)" * summary.rate.few,
             "–" if math.isnan(low) else f"{low:.1%} to {high:.1%}",
         ]
-        cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
-        cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
+        cells += [_percent(summary.mean.value), _of(summary.worst_case)]
+        cells += ["–" if edge is None else f"{_of(edge[1])} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
     console = output()
@@ -198,6 +198,11 @@ def _show_worst_cases(done: Evaluated) -> None:
 
 def _percent(rate: float) -> str:
     return "–" if math.isnan(rate) else f"{rate:.1%}"
+
+
+def _of(counts: SuccessRate) -> str:
+    """A rate and of how many images."""
+    return f"{_percent(counts.rate)} of {counts.n_clean_correct}"
 
 
 def _verdict(comparison: Comparison | None) -> str:
@@ -259,13 +264,17 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "mean": mean.value,
         "mean_interval": mean.interval,
         "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},
-        "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
-        "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
+        "lowest": summary.lowest and _edge(*summary.lowest),
+        "highest": summary.highest and _edge(*summary.highest),
         "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
         "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
     }
     made: dict[str, Any] = defined(content)
     return made
+
+
+def _edge(pose: Pose, counts: SuccessRate) -> dict[str, Any]:
+    return {**vars(pose), "asr": counts.rate, "n_clean_correct": counts.n_clean_correct}
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

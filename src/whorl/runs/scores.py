@@ -47,7 +47,7 @@ class Summary:
             ``whorl.evaluation.headline``. NaN if the target recognised no clean image in any.
         mean: the unweighted mean over all poses, as in the paper's tables, likewise.
         worst_case: counts of images that some pose fools.
-        lowest: the pose with the lowest rate, and that rate; None if there is no rate.
+        lowest: the pose with the lowest rate, and its counts; None if there is no rate.
         highest: likewise.
         pooled: counts of all poses.
         distance: of the adversarial images to the clean ones.
@@ -59,8 +59,8 @@ class Summary:
     rate: Rate
     mean: Rate
     worst_case: SuccessRate
-    lowest: tuple[Pose, float] | None
-    highest: tuple[Pose, float] | None
+    lowest: tuple[Pose, SuccessRate] | None
+    highest: tuple[Pose, SuccessRate] | None
     pooled: SuccessRate
     distance: Distance
     versus_first: Comparison | None
@@ -209,7 +209,7 @@ def _cell(
 
 def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, versus: Comparison | None) -> Summary:
     """Sum up; ``versus`` is the comparison of the first folder with this one."""
-    rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
+    rates = {cell.pose: cell.counts for cell in cells if cell.counts.n_clean_correct}
     counts = done.counted(attack, target)
     return Summary(
         attack=attack,
@@ -217,8 +217,8 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
         rate=headline(counts),
         mean=rate(counts, "mean"),
         worst_case=done.worst_case(attack, target),
-        lowest=min(rates.items(), key=lambda item: item[1], default=None),
-        highest=max(rates.items(), key=lambda item: item[1], default=None),
+        lowest=min(rates.items(), key=lambda item: item[1].rate, default=None),
+        highest=max(rates.items(), key=lambda item: item[1].rate, default=None),
         pooled=sum((cell.counts for cell in cells), SuccessRate()),
         distance=done.distances[attack],
         versus_first=None if versus is None else versus.swapped(),
