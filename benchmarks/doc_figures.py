@@ -138,8 +138,8 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             lambda: [*(success("efficientnet_lite0.alp", attack)[0] for attack in ("ai-best", "dim")), photographs(16)],
         ),
         (
-            "succeeds in {}% over the poses, against the original in {}% (`ai-best`, which it has not met, but which was "
-            "tuned on it: {}%; [{} photographs that chose nothing]",
+            "succeeds in {}% over the poses, against the original in {}% (`ai-best`, which it has not met, but which "
+            "was tuned on it: {}%; [{} photographs that chose nothing]",
             lambda: [
                 success("efficientnet_lite0.ai-at", "ai-dim")[0],
                 success("efficientnet_lite0", "ai-dim")[0],
