@@ -13,6 +13,7 @@ from doc_tables import Cell, Printed, table
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import sign_test
+from whorl.models.networks import NETWORKS
 
 _TRANSFER = {"no estimator": "", "TI, σ 7/3": " + TI", "AI printed": " + AI printed", "AI reference": " + AI reference"}
 _THREE = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
@@ -60,6 +61,31 @@ def _pose(column: str) -> dict[str, float]:
     return {}
 
 
+_STANDS_FOR = {
+    ".ens-at": "Ens-AT",
+    ".alp": "ALP",
+    "+jpeg": "JPEG",
+    "+bitdepth": "Bit-Red",
+    "+resize-pad": "R&P",
+    "+randmix": "RandMix",
+    "resnet18": "Inc-v3",
+    "": "Inc-v4",
+}
+
+
+def _in_the_paper(name: str, attack: str, target: str, source: str | None, pose: str = "mean") -> list[float]:
+    """What the paper printed for a row, for the network that a target stands for; nothing where it printed none."""
+    item = paper.load(name)
+    role = "ensemble" if source and "+" in source else item.sources[0].role
+    rows = item.printed.get(role, {})
+    if attack not in rows:
+        return []
+    heading = next(stands for end, stands in _STANDS_FOR.items() if target.endswith(end))
+    place = [one.heading for one in item.targets].index(heading)
+    by_pose = {shown.label: group[place] for shown, group in zip(item.poses, rows[attack], strict=True)}
+    return [float(np.mean(list(by_pose.values()))) if pose == "mean" else by_pose[pose]]
+
+
 @table("paper")
 def _(name: str, *filters: str) -> Cell:
     wanted = {key: value if key == "target" else float(value) for key, _, value in (f.partition("=") for f in filters)}
@@ -71,6 +97,8 @@ def _(name: str, *filters: str) -> Cell:
         found = where(rows, attack=row["attack"], **_pose(column))
         values = Printed([percent(found)])
         values.few = len(found) == 1 and found[0]["n_clean_correct"] < FEWEST
+        if "target" in wanted:
+            values.printed = _in_the_paper(name, row["attack"], str(wanted["target"]), None, column)
         return values
 
     return cell
@@ -83,7 +111,10 @@ def _(name: str, source: str = "source=") -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
             return None
-        return Printed([percent(where(rows, attack=row["attack"], target=column.rpartition("→ ")[2]))])
+        target, crafted_on = column.rpartition("→ ")[2], source.removeprefix("source=")
+        values = Printed([percent(where(rows, attack=row["attack"], target=target))])
+        values.printed = _in_the_paper(name, row["attack"], target, crafted_on)
+        return values
 
     return cell
 
@@ -179,6 +210,25 @@ def _() -> Cell:
     return cell
 
 
+def queried() -> list[int]:
+    """Images without a defence and those that count, and so on for the defences; on the GPU, from the image itself."""
+    numbers = []
+    for defense in ("", "+jpeg", "+bitdepth", "+resize-pad", "+randmix"):
+        rows = where(read_lines("table7-cuda.jsonl"), target=f"efficientnet_lite0{defense}", attack="nes", start="none")
+        numbers += [len(rows), sum(row["counts"] for row in rows)]
+    return numbers
+
+
+def queried_again() -> list[int]:
+    """Of the CPU's run, likewise: behind three defences, started from ``ti-dim``."""
+    numbers = []
+    for defense in ("jpeg", "resize-pad", "bitdepth"):
+        target = f"efficientnet_lite0+{defense}"
+        rows = where(read_lines("table7-cpu.jsonl"), target=target, attack="nattack", start="ti-dim")
+        numbers += [len(rows), sum(row["counts"] for row in rows)]
+    return numbers
+
+
 def _top1(model: str, defense: str = "none") -> float:
     for name in ("accuracy-cuda.json", "accuracy-inception-cpu.json"):
         for cell in where(read(name)["cells"], model=model, defense=defense):
@@ -242,9 +292,31 @@ def _() -> Cell:
     return cell
 
 
+_TRAININGS = {
+    "mobilenet_v2.ens-at, first": "mobilenet_v2.ens-at, the other end of the line",
+    "mobilenet_v2.ens-at, second": "mobilenet_v2.ens-at",
+}
+
+
+@table("hardening-training")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        found = read("hardening-cuda.json")["training"][_TRAININGS.get(row["network"], row["network"])]
+        if column == "rate":
+            return [float(re.findall(r"Training\(lr=([\d.]+)", found["about"]["settings"])[0])]
+        return [found[column]] if column in ("seconds", "steps") else None
+
+    return cell
+
+
 @table("models")
 def _() -> Cell:
-    return lambda row, column: [_top1(row["network"])] if column.startswith("top-1") else None
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column == "input":
+            return [NETWORKS[row["network"]].input.size[0]]
+        return [_top1(row["network"])] if column.startswith("top-1") else None
+
+    return cell
 
 
 @table("models-hardened")
@@ -299,3 +371,80 @@ def eligible(name: str, **pose: float) -> list[float]:
     """The fewest and the most clean images that a target recognises in a pose."""
     found = [row["n_clean_correct"] for row in where(read_csv(f"{name}-results.csv"), **pose)]
     return [min(found), max(found)]
+
+
+@table("shards")
+def _() -> Cell:
+    """Seconds and MB of the parts of a run; the last row is extrapolated."""
+    data = read("shards-cpu.json")
+    columns = {
+        "merge": "merge, s",
+        "whole run": "whole run, s",
+        "a shard's memory": "largest shard, MB",
+        "merge's": "merge, MB",
+        "whole run's": "whole run, MB",
+        f"slowest of {data['shards']} shards": "slowest shard, s",
+    }
+    rows = {f"{row['images']:,}": row for row in data["measured"]}
+    rows[f"{data['extrapolated']['images']:,} (extrapolated)"] = data["extrapolated"]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        found = rows[row["images"]]
+        if column == "images":
+            return None
+        return [] if row[column] == "not extrapolated" and columns[column] not in found else [found[columns[column]]]
+
+    return cell
+
+
+def interop_gain(library: str) -> list[float]:
+    """Of a library's PGD on efficientnet_lite0: as it is, wrapped, and the difference."""
+    (found,) = where(read("interop-cuda.json")["results"], library=library)
+    (on,) = where(found["targets"], target="efficientnet_lite0")
+    plain, wrapped = (on["mean_success_rate"][name] for name in ("plain", "affine-invariant"))
+    return [plain, wrapped, wrapped - plain]
+
+
+PHOTOGRAPHED = ("resnet18", "mobilenet_v2", "efficientnet_lite0")
+
+
+def photographed_differs(*targets: str) -> list[tuple[str, str, str]]:
+    """Which two attacks differ after print and camera, and in which setting, with p below 5% and no correction."""
+    rows = [row for row in read("physical-table5-cpu.json")["results"]["compared"] if row["target"] in targets]
+    return [
+        (row["first"].partition(" ")[0], row["second"].partition(" ")[0], row["setting"])
+        for row in rows
+        if sign_test(row["b"], row["c"]) < 0.05
+    ]
+
+
+def photographed_prints() -> list[int]:
+    """Pages, and the prints on them if all were identified: of each image the clean one and one an attack."""
+    results = read("physical-table5-cpu.json")["results"]
+    identified = min(results["identified"].values())
+    return [results["pages"], round(identified * results["images"] * len({row["images"] for row in results["rows"]}))]
+
+
+def coverage(images: int, kind: str) -> list[float]:
+    """The least and the most of the shares, in percent, in which an interval held the true rate."""
+    shares = [100 * row[kind] / row["trials"] for row in where(read("coverage-cpu.json")["rows"], images=images)]
+    return [min(shares), max(shares)]
+
+
+def simulated() -> list[float]:
+    """Poses of these simulations, and the least and the most true rate in percent."""
+    data = read("coverage-cpu.json")
+    rates = [100 * row["rate"] for row in data["rows"]]
+    return [data["metadata"]["poses"], min(rates), max(rates)]
+
+
+def inception_recognises() -> list[int]:
+    """Images that Inception-v3 recognises, and of how many."""
+    [cell] = where(read("accuracy-inception-cpu.json")["cells"], model="inception_v3", defense="none")
+    return [cell["correct"], cell["n"]]
+
+
+def hero_is_as_said() -> bool:
+    """Whether the README's first figure shows what the words in its place count."""
+    fooled = {name: sum(row) for name, row in read("hero-cpu.json")["fooled"].items()}
+    return bool(fooled["clean"] == 0 and fooled["dim"] < fooled["ai-dim"] and fooled["ai-best"] == 7)

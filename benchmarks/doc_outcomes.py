@@ -191,7 +191,9 @@ def _(eps: str, poses: str) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         name = _attack(row)
         if column == "attack":
-            return None
+            return (
+                [photographs(int(eps)) * (1 if identity else len(_held_out().poses))] if ", of" in row[column] else None
+            )
         if name == "clean images recognised":
             return [] if column == "gradients" else [int(_recognised(column, identity=identity).eligible.sum())]
         if column == "gradients":
@@ -339,6 +341,21 @@ def below_as_they_are(first: str, second: str, target: str, eps: int) -> bool:
 def enough_are_recognised() -> bool:
     """Whether every network recognises as many clean photographs in every pose as a rate needs."""
     return all(bool((_judged(t, "dim").eligible.sum(1) >= FEWEST).all()) for t in (*PLAIN, *HARDENED, WHITE_BOX))
+
+
+def above_all_else(source: str, eps: str) -> bool:
+    """Whether ``ai-best`` has the highest rate of the attacks of the frontier with 10 gradients."""
+    data = Frontier(source)
+    ours = _shown(data.counts("ai-best/10", eps))
+    others = [
+        name for name in data.part["rows"] if name.endswith("/10") and name != "ai-best/10" and data.has(name, eps)
+    ]
+    return all(_shown(data.counts(name, eps)) < ours for name in others)
+
+
+def frontier_eot(source: str, eps: str) -> list[int]:
+    """How ``ai-best`` with 10 gradients and with 50 stands to EOT: 1 significantly ahead, -1 behind, 0 neither."""
+    return [_beside_eot()[source, eps, gradients].ahead for gradients in ("10", "50")]
 
 
 def eot_is_ahead(eps: str, gradients: str) -> list[bool]:

@@ -66,6 +66,7 @@ def _cell(name: str, label: str, target: str, heading: str) -> Printed:
     value, _, _, marks = _figures(name)[source, target, heading, _label(name, label)]
     values = Printed([value])
     values.few, values.marks = len(seen) == 1 and seen[0] < FEWEST, marks
+    values.printed = [_printed(name)[key] for key in [(target, heading, label)] if key in _printed(name)]
     return values
 
 
@@ -199,6 +200,35 @@ def no_gain(source: str, base: str) -> list[str]:
     """Targets on which ai- is not significantly ahead over the twelve poses."""
     found = _gaps(_twelve(source), f"ai-{base}", base).items()
     return [target for (_, target), (value, _, _, p) in found if not (value > 0 and p < 0.05)]
+
+
+def ahead_of_eot(name: str) -> list[str]:
+    """Targets on which AI-DIM is significantly ahead of EOT, in the mean over the poses of a table."""
+    return [
+        target for (_, target), (value, _, _, p) in _gaps((name,), "ai-dim", "eot").items() if value > 0 and p < 0.05
+    ]
+
+
+def eot_is_above_the_paper() -> bool:
+    """Whether our EOT is significantly above the printed rate wherever source and target are the paper's own."""
+    return all(
+        _apart(name, "eot", "inception_v3", heading)[1] > 0
+        for name in _twelve("inception")
+        for target, heading, row in _printed(name)
+        if (target, row) == ("inception_v3", "eot")
+    )
+
+
+def eot_is_unbeaten_white_box() -> bool:
+    """Whether no row of tables 1 to 4 is significantly above EOT on the network that it was crafted on."""
+    files = [f"table{i}-{source}" for source in SOURCES for i in (1, 2, 3, 4)]
+    others = {name: [row for row, _ in _outcomes(name)["rows"] if row != "eot"] for name in files}
+    return not any(
+        source == target and value > 0 and p < 0.05
+        for name, rows in others.items()
+        for row in rows
+        for (source, target), (value, _, _, p) in _gaps((name,), row, "eot").items()
+    )
 
 
 def only_differs(files: Sequence[str], targets: Sequence[str]) -> bool:

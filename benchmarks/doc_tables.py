@@ -13,12 +13,13 @@ TABLES: dict[str, Callable[..., Cell]] = {}
 
 
 class Printed(tuple[float, ...]):
-    """Numbers behind which a cell may have others, which the paper printed.
+    """Numbers behind which a cell has those of the paper, if it printed any.
 
-    ``few``: they rest on fewer than ten images, which the cell must mark with †. ``marks``: how the row stands to those
-    that it is held against, which the cell must show; None where that is not known.
+    ``printed``: these. ``few``: ours rest on fewer than ten images, which the cell must mark with †. ``marks``: how the
+    row stands to those that it is held against, which the cell must show; None where that is not known.
     """
 
+    printed: Sequence[float] = ()
     few = False
     marks: str | None = None
 

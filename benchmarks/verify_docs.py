@@ -5,8 +5,11 @@
 
 A table below ``<!-- measured: NAME ARGUMENTS -->`` is recomputed cell by cell by the function of that name in
 ``doc_figures``; figures in sentences are listed there as patterns. A number is compared at the precision at which it is
-printed. What else looks measured (a decimal, a percentage, a number of points, seconds or megabytes) must be a setting:
-below ``<!-- settings -->``, in code, or of one of the forms in ``doc_figures.SETTINGS``.
+printed. What else looks measured must be a setting: below ``<!-- settings -->``, in code, or of one of the forms in
+``doc_settings``. That is a decimal, a percentage, a number of points, seconds or megabytes; one of several
+("seven of eight", in digits or words); a table's cell that is a number; a number of images or gradients that the data
+does not have. And on a page that states figures a sentence that calls something significant, ahead or stronger must be
+among those that ``doc_figures`` checks. Words in place of images are checked likewise.
 """
 
 from __future__ import annotations
@@ -23,8 +26,29 @@ import doc_figures
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = r"(?<![\w.])[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\d.]*\w)"
 LOOKS_MEASURED = re.compile(
-    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|\d%|\d (?:points?|ms|s|seconds?|minutes?|MB|MiB|kB|queries/s)\b|\d×(?!\d)"
+    r"(?<![\w.,/])[+-]?\d[\d,]*\.\d+(?![\w.])|(?<![\w./])\d+/\d{3}(?![\w/])|"
+    r"\d%|\d (?:points?|ms|s|seconds?|minutes?|MB|MiB|kB|queries/s)\b|\d×(?!\d)"
 )
+
+_WORDS = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
+    "eighteen|nineteen|twenty"
+)
+_COUNT = rf"(?:\d[\d,]*|{_WORDS})"
+LOOKS_COUNTED = re.compile(
+    rf"\b(?:{_COUNT}|all|none|neither|half|most) (?:[\w-]+ )?(?:out )?of (?:the |its |these |all )?{_COUNT}\b(?! of\b)",
+    re.IGNORECASE,
+)
+LOOKS_CLAIMED = re.compile(
+    r"\b(?:in)?significan(?:t|tly|ce)\b|\bahead\b|\b(?:strong|weak|bett)er than\b|\b(?:beats?|beaten|outperforms?)\b",
+    re.IGNORECASE,
+)
+CELL_OF_NUMBERS = re.compile(
+    r"(?<=\|)[\s\d.,;:%°×()<>±+–/→-]*\d[\s\d.,;:%°×()<>±+–/→-]*(?:to|ms|s|[kKMG]i?B)?\s*(?=\|)"
+)
+IMAGES = re.compile(r"(?<![\w.,/-])(\d[\d,]*) (?:NIPS17 |clean |sample )?(?:images|photographs)\b")
+SAMPLE = re.compile(r"\bn = (\d[\d,]*\d)")
+GRADIENTS = re.compile(r"(?<![\w.,/-])(\d[\d,]*) gradients\b")
 
 
 @dataclass
@@ -35,6 +59,7 @@ class Page:
         path: below the root.
         text: as it is; with ``write``, set right on the way.
         covered: (start, end) of what was compared or is a setting.
+        said: (start, end) of the sentences that were looked up.
         figures: how many numbers were compared.
         differences: one line each.
     """
@@ -42,6 +67,7 @@ class Page:
     path: str
     text: str
     covered: list[tuple[int, int]] = field(default_factory=list)
+    said: list[tuple[int, int]] = field(default_factory=list)
     figures: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -112,7 +138,7 @@ def check_tables(page: Page) -> dict[tuple[int, int], str]:
                         page.differences.append(f"{page.path}: {where}: {shown!r}, and the data says {values.marks!r}")
                     if values.marks is not None and (behind := re.compile(r"[ ✓✗~?]*$").search(page.text, start, end)):
                         right[behind.span()] = f" {values.marks} " if values.marks else " "
-                    numbers = numbers[: len(values)]
+                    values = [*values, *values.printed]
                 if len(numbers) != len(values):
                     text = page.text[start:end].strip()
                     page.differences.append(f"{page.path}: {where}: {text!r}, and the data says {list(values)}")
@@ -126,11 +152,11 @@ def check_sentences(page: Page) -> dict[tuple[int, int], str]:
     """Compare all listed sentences; give what should stand where."""
     right: dict[tuple[int, int], str] = {}
     for pattern, values in doc_figures.SENTENCES.get(page.path, ()):
-        words = re.escape(pattern).replace(r"\{\}", f"({NUMBER})")
-        found = re.search(re.sub(r"(?:\\\s|\s)+", r"\\s+", words), page.text)
+        found = spelled(pattern).search(page.text)
         if found is None:
             page.differences.append(f"{page.path}: not found: {pattern}")
             continue
+        page.said.append(found.span())
         for group, value in enumerate(values(), 1):
             number = re.compile(NUMBER).match(page.text, *found.span(group))
             assert number is not None
@@ -141,10 +167,18 @@ def check_sentences(page: Page) -> dict[tuple[int, int], str]:
 def check_claims(page: Page) -> None:
     """Check all listed sentences that state no number, such as that a difference is significant."""
     for words, holds in doc_figures.CLAIMS.get(page.path, ()):
-        if " ".join(words.split()) not in " ".join(page.text.split()):
+        found = list(spelled(words).finditer(page.text))
+        page.said += [one.span() for one in found]
+        if not found:
             page.differences.append(f"{page.path}: not found: {words}")
         elif not holds():
             page.differences.append(f"{page.path}: the data does not say so: {words}")
+
+
+def spelled(words: str) -> re.Pattern[str]:
+    """What finds a sentence, wherever its lines break; ``{}`` stands for a number."""
+    pattern = re.escape(words).replace(r"\{\}", f"({NUMBER})")
+    return re.compile(re.sub(r"(?:\\\s|\s)+", r"\\s+", pattern))
 
 
 def plain(cell: str) -> str:
@@ -153,26 +187,39 @@ def plain(cell: str) -> str:
 
 
 def undeclared(page: Page) -> list[str]:
-    """What looks measured, is compared with nothing and declared as nothing."""
-    text = page.text
-    hidden = [
-        r"```.*?```",
-        r"`[^`\n]+(?:\n[^`\n]+)?`",
-        r"\]\([^)\s]*\)",
-        r"<!-- settings -->\n(?:.+\n)*",
-        r"<!--.*?-->",
-        *doc_figures.SETTINGS,
-    ]
-    for pattern in hidden:
-        text = re.sub(pattern, lambda found: re.sub(r"[^\n]", " ", found.group()), text, flags=re.DOTALL)
-    for start, end in page.covered:
-        text = text[:start] + " " * (end - start) + text[end:]
-    left = []
-    for found in LOOKS_MEASURED.finditer(text):
+    """What looks measured or claimed, is compared with nothing and declared as nothing."""
+    code = [r"```.*?```", r"`[^`\n]+(?:\n[^`\n]+)?`", r"\]\([^)\s]*\)", r"<(?!img)[a-z/][^>]*>"]
+    declared = [r"<!-- settings -->\n(?:[^\n]+\n)*", r"<!--.*?-->", *doc_figures.settings(page.path)]
+    prose = blanked(page.text, code, page.said)
+    text = blanked(prose, declared, page.covered)
+    left = [(found, "neither recomputed nor declared") for found in LOOKS_MEASURED.finditer(text)]
+    if page.figures or page.path in doc_figures.CLAIMS:
+        left += [(found, "counted, and neither recomputed nor declared") for found in LOOKS_COUNTED.finditer(text)]
+        left += [(found, "a cell neither recomputed nor declared") for found in CELL_OF_NUMBERS.finditer(text)]
+        own = doc_figures.images(page.path)
+        for pattern, has in ((IMAGES, own), (SAMPLE, own), (GRADIENTS, doc_figures.GRADIENTS)):
+            left += [
+                (found, f"the data has {sorted(has)}")
+                for found in pattern.finditer(text)
+                if int(found[1].replace(",", "")) not in has
+            ]
+        claims = blanked(prose, [r"<!--.*?-->", *doc_figures.DEFINITIONS], ())
+        left += [(found, "claimed, and nothing checks it") for found in LOOKS_CLAIMED.finditer(claims)]
+    lines = []
+    for found, why in sorted(left, key=lambda one: one[0].start()):
         line = page.text.count("\n", 0, found.start()) + 1
         around = " ".join(page.text[max(0, found.start() - 40) : found.end() + 30].split())
-        left.append(f"{page.path}:{line}: neither recomputed nor declared: … {around} …")
-    return left
+        lines.append(f"{page.path}:{line}: {why}: … {around} …")
+    return lines
+
+
+def blanked(text: str, patterns: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
+    """Put spaces in place of what matches and of some spans; lines stay where they are."""
+    for pattern in patterns:
+        text = re.sub(pattern, lambda found: re.sub(r"[^\n]", " ", found.group()), text, flags=re.DOTALL)
+    for start, end in spans:
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
 
 
 def verify(path: str, *, write: bool = False) -> Page:

@@ -3,17 +3,27 @@
     python docs/figures/hero.py
 
 Shown are the first two of the bundled photographs whose clean version the network recognises in every pose shown,
-whatever the attacks make of them. Same photographs, seed and settings as ``whorl demo``.
+whatever the attacks make of them. Same photographs, seed and settings as ``whorl demo``. What the words beside the
+figure count is written into ``benchmarks/results/hero-cpu.json``.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+import torch
 
 import whorl
 from whorl.evaluation import Pose
 from whorl.report.export import draw_sheet
 from whorl.report.gallery import Example, Gallery, TileRow, gallery
+
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = HERE.parents[1] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from measure import metadata, save  # noqa: E402 - it stands beside the benchmarks
 
 SOURCE, TARGET = "resnet18", "efficientnet_lite0.ens-at"
 ATTACKS = ("dim", "ai-dim", "ai-best")
@@ -48,9 +58,16 @@ def main() -> None:
     """Draw it."""
     x, y, ids = whorl.load_samples(20)
     source, target = whorl.load_model(SOURCE), whorl.load_model(TARGET)
-    adversarial = {name: whorl.attack(name)(source, x, y, ids=ids) for name in ATTACKS}
-    made = gallery(target, x, adversarial, y, ids, poses=POSES, count=COUNT)
-    draw_sheet(side_by_side(made)).save(Path(__file__).parent / "hero.webp", quality=86, method=6)
+    attacks = {name: whorl.attack(name) for name in ATTACKS}
+    adversarial = {name: attack(source, x, y, ids=ids) for name, attack in attacks.items()}
+    made = side_by_side(gallery(target, x, adversarial, y, ids, poses=POSES, count=COUNT))
+    draw_sheet(made).save(HERE / "hero.webp", quality=86, method=6)
+    fooled = {row.name: [bool(tile and tile.fooled) for tile in row.tiles] for row in made.examples[0].rows}
+    command = f"python docs/figures/{Path(__file__).name}"
+    about = metadata(torch.device("cpu"), command=command, source=SOURCE, target=TARGET, seed=0)
+    settings = {name: repr(attack) for name, attack in attacks.items()}
+    content = {"metadata": about, "settings": settings, "columns": made.columns, "fooled": fooled}
+    save(content, BENCHMARKS / "results" / "hero-cpu.json")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def test_the_best_is_named_with_its_lead_and_the_interval_of_each() -> None:
         r"ai-dim fools networks that it was not crafted on most often: in 75\.0% \(95% interval \S+ to \S+%\) of "
         r"cases, pooled over 2 poses of net-b; dim in 50\.0% \(95% interval \S+ to \S+%\)\. "
         r"The difference is \+25\.0 points "
-        r"\(95% interval \+\S+ to \+\S+, p < 0\.001\)\.",
+        r"\(95% interval \+\S+ to \+\S+; p < 0\.001\)\.",
         found.statement,
     )
     assert found.details == ("Measured on 200 images.",)
@@ -53,7 +53,7 @@ def test_nothing_is_called_ahead_unless_the_test_says_so() -> None:
     assert close.startswith(
         "ai-dim and dim do not differ significantly on networks that they were not crafted on: 61.5% ("
     )
-    assert close.endswith("the difference is +1.5 points (95% interval +0.0 to +4.0, p = 0.25).")
+    assert close.endswith("the difference is +1.5 points (95% interval +0.0 to +4.0; p = 0.25).")
     assert "ahead" not in close
     assert headline(content(*two(120, 120))).statement.startswith("dim and ai-dim do not differ significantly")
 
@@ -67,6 +67,9 @@ def test_one_of_many_needs_more_to_be_ahead() -> None:
     assert "ai-dim and dim do not differ significantly" in statement
     level = headline(content(*pair, *two_of("third", 124))).statement
     assert "is not significantly ahead of third and dim" in level
+    # The interval is not corrected and may exclude 0: whoever reads the two must know which is.
+    assert re.search(r"\(95% interval \S+ to \S+; p = \S+, corrected for 66 comparisons\)", statement)
+    assert "corrected" not in headline(content(*pair)).statement
 
 
 def two_of(name: str, count: int) -> list[Cell]:
@@ -159,11 +162,30 @@ def test_many_targets_are_counted_instead_of_named() -> None:
 
 def test_gains_of_the_other_pairs_include_losses() -> None:
     counts = {"pgd": 60, "ai-pgd": 40, "dim": 100, "ai-dim": 150, "mim": 80, "ai-mim": 80}
-    found = headline(content(*(cell(name, "net-b", rate(count)) for name, count in counts.items())))
-    assert (
-        "On the same targets and poses, ai-pgd is 10.0 points below pgd (not tested); ai-mim is level with mim (not "
-        "tested)." in found.details
+    cells = [cell(name, "net-b", rate(count)) for name, count in counts.items()]
+    [gains] = [line for line in headline(content(*cells)).details if line.startswith("On the same")]
+    assert re.fullmatch(
+        r"On the same targets and poses, ai-pgd less pgd is -10\.0 points \(95% interval -\S+ to -\S+; p < 0\.001, "
+        r"corrected for 15 comparisons\); ai-mim less mim is \+0\.0 points \(95% interval -\S+ to \+\S+; p = 1\.00, "
+        r"corrected for 15 comparisons\)\.",
+        gains,
     )
+    untold = headline(content(*(replace(one, images=None) for one in cells))).details
+    assert (
+        "On the same targets and poses, ai-pgd less pgd is -10.0 points (not tested); ai-mim less mim is +0.0 points "
+        "(not tested)." in untold
+    )
+
+
+def test_a_small_difference_is_not_written_as_none() -> None:
+    """One image of 60 in one pose of four: points are whole with so few images, and this is no 0."""
+    poses = [Pose(angle=angle) for angle in (0, 10, 20, 30)]
+    cells = [
+        cell(name, "net-b", rate(40 + (name == "ai-dim" and pose == poses[0]), 60, 60), pose=pose)
+        for name in ("dim", "ai-dim")
+        for pose in poses
+    ]
+    assert "the difference is +0.4 points (95% interval +0 to +" in headline(content(*cells)).statement
 
 
 def test_gains_say_on_how_many_targets_they_are_real() -> None:
@@ -173,10 +195,9 @@ def test_gains_say_on_how_many_targets_they_are_real() -> None:
         ("ai-pgd", "pgd", "net-a", "net-b"): Comparison(n=200, b=20, c=1),
         ("pgd", "ai-pgd", "net-a", "net-c"): Comparison(n=200, b=5, c=6),
     }
-    assert (
-        "On the same targets and poses, ai-pgd is 10.0 points above pgd (significantly on 1 of 2 targets)."
-        in headline(content(*cells, comparisons=compared)).details
-    )
+    [gains] = [line for line in headline(content(*cells, comparisons=compared)).details if line.startswith("On the")]
+    assert gains.startswith("On the same targets and poses, ai-pgd less pgd is +10.0 points (95% interval +")
+    assert gains.endswith("corrected for 6 comparisons; significantly above on 1 and below on 0 of 2 targets).")
 
 
 def test_undefined_rates_are_left_out_and_counted() -> None:

@@ -25,7 +25,7 @@ from whorl.cli.options import (
     split_pairs,
 )
 from whorl.errors import WhorlError
-from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, poses
+from whorl.evaluation import FEWEST, PAPER_POSES, Comparison, Pose, SuccessRate, poses
 from whorl.evaluation.pose_search import BUDGET
 from whorl.evaluation.rate_table import percent, percent_interval
 from whorl.files import check_writable
@@ -167,8 +167,8 @@ def _show(done: Evaluated) -> None:
         distance = summary.distance
         cells = [summary.attack, summary.target, percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
         cells += [percent(summary.rate.value) + " (few)" * summary.rate.few, percent_interval(summary.rate.interval)]
-        cells += [percent(summary.mean.value), percent(summary.worst_case.rate)]
-        cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
+        cells += [percent(summary.mean.value), _of(summary.worst_case)]
+        cells += ["–" if edge is None else f"{_of(edge[1])} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
     console = output()
@@ -191,6 +191,11 @@ def _show_worst_cases(done: Evaluated) -> None:
     console.print("Worst pose of each image that a search found", style="bold")
     console.print(found_table)
     console.print(Text(_SEARCHED, style="dim"), soft_wrap=True)
+
+
+def _of(counts: SuccessRate) -> str:
+    """A rate and of how many images."""
+    return f"{percent(counts.rate)} of {counts.n_clean_correct}"
 
 
 def _verdict(comparison: Comparison | None) -> str:

@@ -141,7 +141,7 @@ _RATES = ("clean", "transfer", "white_box")
 def _show_training(done: Hardened, out: Path) -> None:
     console = output()
     last = done.history[-1]
-    summary = table("accuracy on held-out images", "%", numbers=True)
+    summary = table(f"accuracy on {last.get('held_out', 0):.0f} held-out images", "%", numbers=True)
     texts = ("clean", "MIM from the pool's first network, ε = 16/255", "PGD on itself, ε = 4/255")
     for name, text in zip(_RATES, texts, strict=True):
         if name in last:

@@ -31,7 +31,7 @@ from whorl.evaluation.image_counts import (
 Name = TypeVar("Name", bound=Hashable)
 _LATTICE = 1 << 15  # steps onto which differences that are not whole are rounded for a test
 _HALVINGS = 512
-_MANY = 2000  # differing images from which on the normal distribution replaces the exact one
+MANY = 2000  # differing images from which on the normal distribution replaces the exact one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +310,7 @@ def swap_test(leads: Array) -> float:
     size, total = np.abs(found), abs(float(found.sum()))
     if (size == size[0]).all():
         return sign_test(int((found > 0).sum()), int((found < 0).sum()))
-    if len(found) > _MANY:
+    if len(found) > MANY:
         return math.erfc(total / math.sqrt(2 * float(size @ size)))
     step = 1.0 if (size == np.rint(size)).all() else float(size.sum()) / _LATTICE
     whole = np.rint(found / step).astype(np.int64)

@@ -47,7 +47,10 @@ class HeldOut:
         return cls(x, y, keys, made, batch)
 
     def measure(self, student: Model) -> dict[str, float]:
-        """Evaluate a student: shares of images that it recognises, in [0, 1]; nothing where nothing is held out."""
+        """Evaluate a student: shares of images that it recognises, in [0, 1], and how many there are (``held_out``).
+
+        Nothing where nothing is held out.
+        """
         if not len(self.x):
             return {}
         right: dict[str, list[Tensor]] = {"clean": [], "transfer": [], "white_box": []}
@@ -58,7 +61,8 @@ class HeldOut:
             right["white_box"].append(recognised({"student": student}, attacked, y))
             if self.transferred is not None:
                 right["transfer"].append(recognised({"student": student}, self.transferred[part], y))
-        return {name: float(torch.cat(parts, dim=-1).double().mean()) for name, parts in right.items() if parts}
+        shares = {name: float(torch.cat(parts, dim=-1).double().mean()) for name, parts in right.items() if parts}
+        return {"held_out": float(len(self.x)), **shares}
 
 
 def _parts(count: int, batch: int) -> Iterator[slice]:

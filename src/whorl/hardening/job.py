@@ -50,7 +50,7 @@ class Hardened:
         classifier: the hardened network, frozen, on its device.
         learned: the tensors that training changed, by name, on the CPU.
         history: measurements on the way, oldest first: step, seconds, loss, lr, and shares of right answers on
-            held-out images (clean, transfer, white_box).
+            held-out images (clean, transfer, white_box) and their number (held_out).
         about: what was trained how, each as text.
         training: the settings, with the number of steps that were taken.
         seconds: spent on training, over all sittings.

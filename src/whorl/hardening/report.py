@@ -30,14 +30,19 @@ def write_training_report(
     last = history[-1] if history else {}
     shown = [f"{text}: {100 * last[key]:.1f}%" for key, text in _ACCURACIES.items() if key in last]
     steps = f"{last['step']:.0f} steps in {seconds:.0f} s." if last else "No measurements yet."
-    summary = f"{steps} Accuracy on held-out images at the end: {'; '.join(shown)}." if shown else steps
+    summary = f"{steps} Accuracy on {_held_out(last)} at the end: {'; '.join(shown)}." if shown else steps
     charts = (_curves(history),) if history else ()
     write_report(path, Content(title=name, about=summary, charts=charts, settings=about))
 
 
+def _held_out(measured: Mapping[str, float]) -> str:
+    """What the accuracies are of; an earlier version did not record how many."""
+    return f"{measured['held_out']:.0f} held-out images" if "held_out" in measured else "held-out images"
+
+
 def _curves(history: Sequence[Mapping[str, float]]) -> Drawing:
     """Two charts, one above the other: held-out accuracy and the loss."""
-    titles = ("accuracy on held-out images (%)", "training loss")
+    titles = (f"accuracy on {_held_out(history[-1])} (%)", "training loss")
     figure = panels(2, titles=titles, height=640, shared_xaxes=True, vertical_spacing=0.12)
     steps = [entry["step"] for entry in history]
     for place, (key, text) in enumerate(_ACCURACIES.items()):

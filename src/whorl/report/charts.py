@@ -271,7 +271,7 @@ def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) 
             showlegend=True,
             **line_style(place) | {"mode": "lines"},
             line_shape="hv",
-            hovertemplate="%{y:.1f}% within %{x:,} queries<extra></extra>",
+            hovertemplate=f"%{{y:.1f}}% of {len(outcomes)} images within %{{x:,}} queries<extra></extra>",
         )
     figure.update_yaxes(title="images that gave way (%)")
     figure.update_layout(margin={"r": 40})  # for the last number below the axis

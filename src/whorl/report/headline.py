@@ -87,7 +87,7 @@ def _ranked(
     pairs_tested = _all_pairs(shared, ranked)
     statement = _leading(ranked, rates_by_name, pairs_tested, scope, where, cells)
     tested = _tested(best, ranked[1], transfers(shared), comparisons)
-    gains = _gains(set(ranked[:2]), rates_by_name, transfers(shared), cells, comparisons)
+    gains = _gains(set(ranked[:2]), rates_by_name, pairs_tested, transfers(shared), cells, comparisons)
     return Headline(statement=statement, details=(*tested, *gains, *notes))
 
 
@@ -122,7 +122,7 @@ def _leading(
             "Whether that is more than chance was not tested."
         )
     found = tested[best, second]
-    apart = _difference(found, cells)
+    apart = f"the difference is {_difference(found, cells, len(tested))}"
     if found.ahead > 0:
         said = f"{best} fools {scope} most often: in {rate} of cases, {where}; {second} in {behind}"
         return f"{said}. {apart[0].upper()}{apart[1:]}."
@@ -217,23 +217,27 @@ def _compared(
 def _gains(
     said: set[str],
     rates: Mapping[str, Rate],
+    tested: Mapping[tuple[str, str], Comparison],
     seen: Sequence[Transfer],
     cells: Sequence[Cell],
     comparisons: Mapping[tuple[str, str, str, str], Comparison],
 ) -> tuple[str, ...]:
-    """How each attack's affine-invariant version stands to it, and on how many targets significantly."""
+    """How each attack's affine-invariant version differs from it, and on how many targets significantly."""
+    both_ways = {**tested, **{(b, a): found.swapped() for (a, b), found in tested.items()}}
     parts = []
     for plain, invariant in pairs(list(rates)):
         change = rates[invariant].value - rates[plain].value
         if math.isnan(change) or {plain, invariant} <= said:
             continue
-        size = _points(abs(change), cells)
-        ahead, behind = (invariant, plain) if change > 0 else (plain, invariant)
-        found = [one for _, one in _compared(ahead, behind, seen, comparisons)]
-        real = sum(1 for one in found if one.ahead > 0)
-        beyond = f"significantly on {real} of {_counted(str(len(found)), 'target')}" if found else "not tested"
-        way = "level" if not float(size) else f"{_counted(size, 'point')} {'above' if change > 0 else 'below'}"
-        parts.append(f"{invariant} is {way}{' with' * (way == 'level')} {plain} ({beyond})")
+        found = [one for _, one in _compared(invariant, plain, seen, comparisons)]
+        above, below = (sum(one.ahead == sign for one in found) for sign in (1, -1))
+        on = f"significantly above on {above} and below on {below}" if above or below else "significant on none"
+        by_target = f"; {on} of {_counted(str(len(found)), 'target')}" if found else ""
+        if (pair := both_ways.get((invariant, plain))) is None:
+            size = f"{_signed(change, _digits(cells))} points (not tested{by_target})"
+        else:
+            size = _difference(pair, cells, len(tested), by_target)
+        parts.append(f"{invariant} less {plain} is {size}")
     return (f"On the same targets and poses, {'; '.join(parts)}.",) if parts else ()
 
 
@@ -293,11 +297,20 @@ def _rate(one: Rate, cells: Sequence[Cell]) -> str:
     return f"{_percent(one.value, cells)} (95% interval {low} to {high}%)"
 
 
-def _difference(found: Comparison, cells: Sequence[Cell]) -> str:
+def _difference(found: Comparison, cells: Sequence[Cell], tested: int, more: str = "") -> str:
+    """A difference with its interval and p, which is corrected where several were tested, and the interval is not."""
     digits = _digits(cells)
-    low, high = (f"{100 * end:+.{digits}f}" for end in found.interval)
-    interval = f"95% interval {low} to {high}, p {_p_value(found.p_value)}"
-    return f"the difference is {100 * found.difference:+.{digits}f} points ({interval})"
+    low, high = (_signed(end, digits) for end in found.interval)
+    corrected = f", corrected for {tested} comparisons" if tested > 1 else ""
+    interval = f"95% interval {low} to {high}; p {_p_value(found.p_value)}{corrected}"
+    return f"{_signed(found.difference, digits)} points ({interval}{more})"
+
+
+def _signed(share: float, digits: int) -> str:
+    """In points with its sign; a tenth more where a number that is not 0 would be written as 0."""
+    points = 100 * share or 0.0  # no -0
+    text = f"{points:+.{digits}f}"
+    return f"{points:+.{digits + 1}f}" if points and not float(text) else text
 
 
 def _points(share: float, cells: Sequence[Cell]) -> str:

@@ -47,6 +47,7 @@ class MeanTable:
         worst: rows of shares of images that some pose fools, of those recognised in some pose.
         accuracy: rows of accuracies, of all images.
         clean: the accuracies of clean images.
+        images: how many each pose has, in words; "" if they were not counted pose by pose.
     """
 
     source: str
@@ -57,6 +58,7 @@ class MeanTable:
     worst: tuple[tuple[str, tuple[TableEntry, ...]], ...] = ()
     accuracy: tuple[tuple[str, tuple[TableEntry, ...]], ...]
     clean: tuple[TableEntry, ...]
+    images: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTa
     own = {key: cells for key, cells in found.items() if key.transfer.source == source}
     columns, names = tuple(transfers(own)), attacks(own)
     counts = sorted({len(cells) for cells in own.values()})
+    seen = sorted({cell.counts.n for cells in own.values() for cell in cells})
     summed = {key: overall(cells) for key, cells in own.items()}
     tops = {
         transfer: _top([one.rate.value for key, one in summed.items() if key.transfer == transfer])
@@ -132,6 +135,7 @@ def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTa
         else (),
         accuracy=rows(lambda one, _: _entry(one.accuracy)),
         clean=tuple(_entry(one.clean_accuracy) for one in clean),
+        images=" to ".join(str(n) for n in dict.fromkeys((seen[0], seen[-1]))),
     )
 
 
@@ -191,7 +195,10 @@ def cut_out_tables(cut: CutOut) -> list[MeanTable]:
         return [MeanTable(source="", columns=columns, over=over, success=(), accuracy=(), clean=shares)]
     return [
         replace(
-            table, over=over, clean=tuple(_entry(clean.get(transfer.target, math.nan)) for transfer in table.columns)
+            table,
+            over=over,
+            images="",
+            clean=tuple(_entry(clean.get(transfer.target, math.nan)) for transfer in table.columns),
         )
         for table in mean_tables(attacked)
     ]

@@ -49,7 +49,7 @@ class Summary:
             ``whorl.evaluation.headline``. NaN if the target recognised no clean image in any.
         mean: the unweighted mean over all poses, as in the paper's tables, likewise.
         worst_case: counts of images that some pose fools.
-        lowest: the pose with the lowest rate, and that rate; None if there is no rate.
+        lowest: the pose with the lowest rate, and its counts; None if there is no rate.
         highest: likewise.
         pooled: counts of all poses.
         distance: of the adversarial images to the clean ones.
@@ -61,8 +61,8 @@ class Summary:
     rate: Rate
     mean: Rate
     worst_case: SuccessRate
-    lowest: tuple[Pose, float] | None
-    highest: tuple[Pose, float] | None
+    lowest: tuple[Pose, SuccessRate] | None
+    highest: tuple[Pose, SuccessRate] | None
     pooled: SuccessRate
     distance: Distance
     versus_first: Comparison | None
@@ -211,7 +211,7 @@ def _cell(
 
 def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, versus: Comparison | None) -> Summary:
     """Sum up; ``versus`` is the comparison of the first folder with this one."""
-    rates = {cell.pose: cell.counts.rate for cell in cells if cell.counts.n_clean_correct}
+    rates = {cell.pose: cell.counts for cell in cells if cell.counts.n_clean_correct}
     counts = done.counted(attack, target)
     return Summary(
         attack=attack,
@@ -219,8 +219,8 @@ def _summary(attack: str, target: str, cells: Sequence[Cell], done: Outcomes, ve
         rate=headline(counts),
         mean=rate(counts, "mean"),
         worst_case=done.worst_case(attack, target),
-        lowest=min(rates.items(), key=lambda item: item[1], default=None),
-        highest=max(rates.items(), key=lambda item: item[1], default=None),
+        lowest=min(rates.items(), key=lambda item: item[1].rate, default=None),
+        highest=max(rates.items(), key=lambda item: item[1].rate, default=None),
         pooled=sum((cell.counts for cell in cells), SuccessRate()),
         distance=done.distances[attack],
         versus_first=None if versus is None else versus.swapped(),
@@ -277,8 +277,12 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         "mean": mean.value,
         "mean_interval": mean.interval,
         "worst_case": {"n_clean_correct": worst.n_clean_correct, "n_success": worst.n_success},
-        "lowest": summary.lowest and {**vars(summary.lowest[0]), "asr": summary.lowest[1]},
-        "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
+        "lowest": summary.lowest and _edge_json(*summary.lowest),
+        "highest": summary.highest and _edge_json(*summary.highest),
         "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
         "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
     }
+
+
+def _edge_json(pose: Pose, counts: SuccessRate) -> dict[str, Any]:
+    return {**vars(pose), "asr": counts.rate, "n_clean_correct": counts.n_clean_correct}
