@@ -38,6 +38,7 @@ from whorl.runs.networks import Networks, members, split_target
 from whorl.runs.store import Store
 
 JUNIT, SARIF = "gate.junit.xml", "gate.sarif"
+_LOST = 0.501 / 255  # a smaller change is lost when an image is saved, or is that of saving itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,7 @@ def gate(
     checked = check(settings, where, progress=progress)
     declared = settings.declaration(size=checked.size, crafting=checked.crafting)
     done = run(declared, out, device=device, command=command, progress=progress)
+    _check_changed(done)
     subjects = {variant.name: checked.subjects[variant.source] for variant in done.plan.variants if variant.attack}
     record = GateRecord.of(done, subjects)
     verdict = judge(record, settings, checked, done, earlier)
@@ -199,6 +201,20 @@ def _crafting(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, Json]
         )
     flat = {"ce": {}, "margin": {"loss": "margin"}}
     return {source: dict(flat[one.gradients]) for source, one in found.items() if source not in without}
+
+
+def _check_changed(done: Done) -> None:
+    """Refuse an attack that changed nothing: every network would withstand it.
+
+    Raises:
+        WhorlError: the images that it made are the clean ones, saved with 8 bits.
+    """
+    for (attack, source), distance in done.distances.items():
+        if distance.n and distance.linf_max < _LOST:
+            raise WhorlError(
+                f"{attack} on {source} changed no pixel of any image, so nothing was tested: whatever is less than half "
+                "a step of 8 bits is lost when images are saved. Take a larger --eps, 1/255 at least."
+            )
 
 
 def judge(
