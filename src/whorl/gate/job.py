@@ -212,8 +212,8 @@ def _check_changed(done: Done) -> None:
     for (attack, source), distance in done.distances.items():
         if distance.n and distance.linf_max < _LOST:
             raise WhorlError(
-                f"{attack} on {source} changed no pixel of any image, so nothing was tested: whatever is less than half "
-                "a step of 8 bits is lost when images are saved. Take a larger --eps, 1/255 at least."
+                f"{attack} on {source} changed no pixel of any image, so nothing was tested: less than half a step of "
+                "8 bits is lost when images are saved. Take a larger --eps, 1/255 at least."
             )
 
 

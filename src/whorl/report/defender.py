@@ -170,8 +170,9 @@ def _class_table(found: Outcomes, target: str, attack: str, classes: Mapping[str
         return None
     return Table(
         title="The most fragile classes",
-        about=f"Of {len(members)} classes, those whose images are recognised least often under attack: in what share of "
-        f"all images and poses, and how many images in every pose. Classes of fewer than {_FEWEST_OF_CLASS} images are left out.",
+        about=f"Of {len(members)} classes, those whose images are recognised least often under attack: in what share "
+        "of images and poses, and how many images in every pose. Classes of fewer than "
+        f"{_FEWEST_OF_CLASS} images are left out.",
         columns=("class", "images", "clean", "under attack", "in every pose"),
         rows=tuple(row for _, row in shown),
     )
