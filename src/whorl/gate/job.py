@@ -23,7 +23,7 @@ from whorl.gate.junit import junit
 from whorl.gate.record import GateRecord, content
 from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
 from whorl.gate.sarif import sarif
-from whorl.gate.settings import GateSettings
+from whorl.gate.settings import FAIL_DROP, GateSettings
 from whorl.models import Classifier, Ensemble
 from whorl.models.backward import scripted
 from whorl.models.sources import parse
@@ -242,7 +242,8 @@ def judge(
     if not any(one.kind == "white-box" for one in attacks):
         said = f"{checked.name} has no gradients: these are transfer rates, which a white-box attack would exceed"
         notes = (*notes, said)
-    since = None if baseline is None else regression(record, baseline, fail_drop=settings.fail_drop)
+    most = FAIL_DROP if settings.fail_drop is None else settings.fail_drop
+    since = None if baseline is None else regression(record, baseline, fail_drop=most)
     return Verdict(
         model=checked.name,
         images=len(record.outcomes.ids),
