@@ -122,6 +122,15 @@ def test_only_shared_images_count() -> None:
         )
 
 
+def test_an_attack_that_the_baseline_lacks_is_named() -> None:
+    every = torch.ones(5, 40, dtype=torch.bool)
+    then = record(every, subjects=("ai-best, white-box",))
+    now = record(every, subjects=("ai-best, white-box", "ai-best, transfer from a"))
+    made = regression(now, Baseline(path=Path("gate.json"), record=then), fail_drop=2)
+    assert [rule.subject for rule in made.rules] == ["ai-best, white-box"]
+    assert made.notes == ("the baseline has no 'ai-best, transfer from a', so there nothing is compared",)
+
+
 def test_what_cannot_be_compared() -> None:
     every = torch.ones(5, 40, dtype=torch.bool)
     now = record(every)

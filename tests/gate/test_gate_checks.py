@@ -171,6 +171,7 @@ def test_surrogates_are_checked_too(shop: Shop, tmp_path: Path) -> None:
         (["--attack", "nes"], "a gate crafts by gradients"),
         (["--attack", "ai-bset"], "Did you mean 'ai-best'"),
         (["--baseline", "nowhere"], "there is no nowhere"),
+        (["--fail-drop", "2"], "--fail-drop 2 is held against an earlier gate, and none was given"),
         (["--eps", "2"], "eps"),
         (["--limit", "0"], "limit"),
         (["--seed", "x"], "--seed"),

@@ -114,10 +114,15 @@ def test_sarif_shows_rule_level_and_message() -> None:
     [run] = sarif_of(VERDICT)["runs"]
     rules = run["tool"]["driver"]["rules"]
     [failed] = run["results"]  # what passed is no alert
-    assert rules[failed["ruleIndex"]]["id"] == failed["ruleId"] == "whorl/fail-drop"
+    assert rules[failed["ruleIndex"]]["id"] == failed["ruleId"] == "fail-drop"
     assert failed["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "net.pth"
-    assert failed["level"] == "error"
+    assert failed["level"] == rules[failed["ruleIndex"]]["defaultConfiguration"]["level"] == "error"
+    for rule in rules:  # what is text is shown as it is, and only markdown is rendered
+        assert "`" not in rule["help"]["text"] + rule["fullDescription"]["text"] + failed["message"]["text"]
+        assert "`whorl gate --help`" in rule["help"]["markdown"]
+        assert "/" not in rule["id"]  # a slash would make it a part of another rule (SARIF 2.1.0, 3.49.3)
     assert "lost <10> points" in failed["message"]["text"]
+    assert failed["message"]["text"].endswith("Fooled in more poses than before: 'bolt/1'")
     [changed] = failed["relatedLocations"]
     assert changed["physicalLocation"]["artifactLocation"]["uri"] == "my%20data/bolt/1.png"
     assert len(sarif_of(VERDICTS["many images"])["runs"][0]["results"][0]["relatedLocations"]) == MOST_IMAGES

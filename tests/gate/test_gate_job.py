@@ -43,7 +43,7 @@ def first(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run(shop, out, shop.address(), "--fail-above", "20", "--min-accuracy", "85")
     assert done.exit_code == 1, done.stderr
     assert "failed  fail-above  ai-fgsm, white-box: success rate" in done.stdout
-    assert "passed  min-accuracy  clean images: recognises 100.0%" in done.stdout
+    assert "passed  min-accuracy  clean images: 100.0% (88.6% to 100.0%) of 30 are recognised" in done.stdout
     assert "net.pth: failed, 1 of 2 rules" in done.stdout
     return out
 
@@ -179,6 +179,25 @@ def test_two_seeds_of_one_network_are_no_regression(shop: Shop, tmp_path: Path) 
     one, other = (read_baseline(tmp_path / seed).record for seed in ("0", "1"))
     assert not one.recognised("pgd, white-box").equal(other.recognised("pgd, white-box")), "the seeds differ in nothing"
     assert resampled_failures(one, other) <= most(0.05, 200)
+
+
+def test_an_attack_that_changes_nothing_is_no_test(shop: Shop, tmp_path: Path) -> None:
+    """Half a step of 8 bits is lost when the images are saved: any network would pass."""
+    done = run(shop, tmp_path, shop.address(), "--eps", "0.4/255", "--fail-above", "60")
+    assert done.exit_code == 2, done.stdout
+    assert "ai-fgsm on net.pth changed no pixel of any image" in " ".join(done.stderr.split())
+    assert not (tmp_path / "gate.json").exists()
+
+
+def test_where_nothing_is_fooled_there_are_no_images_to_look_at(shop: Shop, first: Path, tmp_path: Path) -> None:
+    done = run(shop, tmp_path, shop.address(), "--eps", "1/255", "--fail-above", "60")
+    assert done.exit_code == 0, done.stderr
+    record = read_baseline(tmp_path).record
+    assert torch.equal(record.clean, record.recognised("ai-fgsm, white-box")), "an image is fooled after all"
+    shown, otherwise = ((folder / "report.html").read_text(encoding="utf-8") for folder in (tmp_path, first))
+    assert "Images to look at" in otherwise
+    assert "Images to look at" not in shown
+    assert "Gate passed" in shown
 
 
 def test_a_network_behind_a_defence_is_attacked_through_it(shop: Shop, tmp_path: Path) -> None:

@@ -132,6 +132,22 @@ def test_the_worst_poses_and_the_most_fragile_classes() -> None:
     assert by_class["mug"] == ("10", "100%", "10%", "0 of 10")
     assert [row[0] for row in class_table.rows] == ["lamp", "sofa", "mug", "umbrella"]
     assert fragile_first(found, "shop-v3", "ai-best/shop-v3")[:3] == [14, 15, 16]
+    # Those that are never recognised, or never fooled, are no example of what the attack does.
+    assert sorted(fragile_first(found, "shop-v3", "ai-best/shop-v3")) == list(range(4, 32))
+    assert fragile_first(found, "shop-v3", "dim/net-a") == []
+
+
+def test_where_nothing_is_left_the_sentence_says_so_of_all() -> None:
+    none = outcomes(robust=0)
+    none.adversarial[1] = False
+    [said, _] = withstood(none).sentences
+    assert "0% (0–9) under attack (ai-best, crafted on shop-v3), all are missed in at least one of 6 poses" in said
+
+
+def test_the_pose_that_leaves_an_image_as_it_is_is_called_so() -> None:
+    found = outcomes(where=(Pose(), Pose(angle=30)))
+    pose_table = gate_view(found, "shop-v3", verdict(), {}).tables[0]
+    assert [row[0] for row in pose_table.rows] == ["30°", "as it is"]
 
 
 def test_classes_of_one_image_each_are_no_table() -> None:
@@ -140,7 +156,7 @@ def test_classes_of_one_image_each_are_no_table() -> None:
 
 
 def test_images_that_a_change_costs_most() -> None:
-    changed = {"ai-best": {"003": 2, "007": 5, "001": -3}}
+    changed = {"ai-best": {"003": 2, "007": 5, "001": -3}, "dim": {"007": 1}}
     [*_, table] = gate_view(outcomes(), "shop-v3", verdict(changed=changed), CLASSES).tables
     assert table.rows == (("007", "umbrella", "5"), ("003", "umbrella", "2"))
 

@@ -167,6 +167,11 @@ def test_an_experiment(tmp_path: Path) -> None:
             assert row[f"{target} few"] == ("" if any(one[0] >= 10 for one in own) else "yes")
             if n:
                 assert math.isclose(float(row[f"{target} (%)"]), 100 * won / n, abs_tol=1e-3)
+                images = done.outcomes(SMALL)
+                place = images.targets.index(target)
+                clean, still = images.clean[place], images.adversarial[images.attacks.index(row["attack"]), place]
+                some_pose = float((clean & ~still).any(0).sum() / clean.any(0).sum())
+                assert math.isclose(float(row[f"{target} any pose (%)"]), 100 * some_pose, abs_tol=1e-3)
     [parsed] = parse(files["LaTeX"].read_text())
     assert [row[0] for row in parsed.rows] == ["attack", "fgsm", "ai-fgsm", *(["n"] if len(parsed.rows) == 4 else [])]
     assert parsed.label == "small-python-cli-toy-networks-small"

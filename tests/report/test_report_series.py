@@ -111,7 +111,9 @@ def test_a_shifted_grid_is_none() -> None:
     assert angle_scale_grid(Pose(angle=p.angle, scale=p.scale, shift=(5, 5)) for p in GRID) is None
 
 
-@pytest.mark.parametrize(("eps", "text"), [(16 / 255, "16/255"), (0.5, "0.5"), (1 / 255, "1/255"), (0.001, "0.001")])
+@pytest.mark.parametrize(
+    ("eps", "text"), [(16 / 255, "16/255"), (0.5, "0.5"), (1 / 255, "1/255"), (0.1 / 255, "0.1/255"), (0.001, "0.001")]
+)
 def test_bounds_are_written_as_people_do(eps: float, text: str) -> None:
     assert bound(eps) == text
 

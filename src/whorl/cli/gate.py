@@ -54,8 +54,9 @@ def gate(
         Path | None, typer.Option(help="An earlier gate's folder or gate.json: fail on a significant regression.")
     ] = None,
     fail_drop: Annotated[
-        float, typer.Option(help="Points that the share recognised under attack may lose against the baseline.")
-    ] = 2.0,
+        float | None,
+        typer.Option(help="Points that the share recognised under attack may lose against the baseline; 2 by default."),
+    ] = None,
     surrogates: Annotated[
         str | None, typer.Option(help="Networks to craft on besides, joined by commas: transfer attacks.")
     ] = None,

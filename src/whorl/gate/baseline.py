@@ -108,8 +108,10 @@ def regression(now: GateRecord, baseline: Baseline, *, fail_drop: float) -> Regr
         was, now_is = (float(part[subject].float().mean()) for part in (before, after))
         rules.append(_rule(subject, found[subject], (was, now_is), fail_drop, then.model, changed[subject]))
     shared = f"{len(ids)} of {len(now.outcomes.ids)} images are in the baseline too, by their pixels"
-    notes = () if len(ids) == len(now.outcomes.ids) == len(then.outcomes.ids) else (shared,)
-    return Regression(rules=tuple(rules), changed=changed, notes=notes)
+    notes = [] if len(ids) == len(now.outcomes.ids) == len(then.outcomes.ids) else [shared]
+    if new := [subject for subject in now.attacks if subject not in subjects]:
+        notes.append(f"the baseline has no {some_of(new)}, so there nothing is compared")
+    return Regression(rules=tuple(rules), changed=changed, notes=tuple(notes))
 
 
 def _rule(

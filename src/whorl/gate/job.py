@@ -23,7 +23,7 @@ from whorl.gate.junit import junit
 from whorl.gate.record import GateRecord, content
 from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
 from whorl.gate.sarif import sarif
-from whorl.gate.settings import GateSettings
+from whorl.gate.settings import FAIL_DROP, GateSettings
 from whorl.models import Classifier, Ensemble
 from whorl.models.backward import scripted
 from whorl.models.sources import parse
@@ -38,6 +38,7 @@ from whorl.runs.networks import Networks, members, split_target
 from whorl.runs.store import Store
 
 JUNIT, SARIF = "gate.junit.xml", "gate.sarif"
+_LOST = 0.501 / 255  # a smaller change is lost when an image is saved, or is that of saving itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,7 @@ def gate(
     checked = check(settings, where, progress=progress)
     declared = settings.declaration(size=checked.size, crafting=checked.crafting)
     done = run(declared, out, device=device, command=command, progress=progress)
+    _check_changed(done)
     subjects = {variant.name: checked.subjects[variant.source] for variant in done.plan.variants if variant.attack}
     record = GateRecord.of(done, subjects)
     verdict = judge(record, settings, checked, done, earlier)
@@ -201,6 +203,20 @@ def _crafting(name: str, found: Mapping[str, CheckedNetwork]) -> dict[str, Json]
     return {source: dict(flat[one.gradients]) for source, one in found.items() if source not in without}
 
 
+def _check_changed(done: Done) -> None:
+    """Refuse an attack that changed nothing: every network would withstand it.
+
+    Raises:
+        WhorlError: the images that it made are the clean ones, saved with 8 bits.
+    """
+    for (attack, source), distance in done.distances.items():
+        if distance.n and distance.linf_max < _LOST:
+            raise WhorlError(
+                f"{attack} on {source} changed no pixel of any image, so nothing was tested: less than half a step of "
+                "8 bits is lost when images are saved. Take a larger --eps, 1/255 at least."
+            )
+
+
 def judge(
     record: GateRecord, settings: GateSettings, checked: Checked, done: Done, baseline: Baseline | None
 ) -> Verdict:
@@ -226,7 +242,8 @@ def judge(
     if not any(one.kind == "white-box" for one in attacks):
         said = f"{checked.name} has no gradients: these are transfer rates, which a white-box attack would exceed"
         notes = (*notes, said)
-    since = None if baseline is None else regression(record, baseline, fail_drop=settings.fail_drop)
+    most = FAIL_DROP if settings.fail_drop is None else settings.fail_drop
+    since = None if baseline is None else regression(record, baseline, fail_drop=most)
     return Verdict(
         model=checked.name,
         images=len(record.outcomes.ids),

@@ -37,7 +37,7 @@ def attacked_rates(record: GateRecord, subject: str, *, attack: str, source: str
 def decided(settings: GateSettings, clean: Rate, attacks: tuple[AttackedRates, ...]) -> Iterator[Rule]:
     """Hold what was measured against the limits: a rule for the accuracy, and one or two for each attack."""
     if settings.min_accuracy is not None:
-        words = "recognises {} of {n} clean images as they are"
+        words = "{} of {n} are recognised as they are"
         yield _rule("min-accuracy", "clean images", settings.min_accuracy, clean, words, settings.strict)
     for one in attacks:
         if settings.fail_above is not None:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from urllib.parse import quote
 
 import whorl
+from whorl.errors import some_of
 from whorl.evaluation import Rule, Verdict
 from whorl.evaluation.verdict import RuleName
 from whorl.runs.folder import Json
@@ -30,6 +31,10 @@ _ABOUT: dict[RuleName, tuple[str, str]] = {
         "by more than its limit.",
     ),
 }
+_MORE = (
+    "`report.html` beside the run's `gate.json` shows the worst poses, the most fragile classes and images to look at. "
+    "`whorl gate --help` says how the rule is measured and decided."
+)
 
 
 def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], properties: Json) -> str:
@@ -45,16 +50,22 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
     """
     rules = [
         {
-            "id": f"whorl/{name}",
+            "id": name,
             "name": title,
             "shortDescription": {"text": about},
             "fullDescription": {"text": about},
             "defaultConfiguration": {"level": "error"},
-            "help": {"text": f"{about} `whorl gate --help` says how it is measured and decided."},
+            "help": {"text": f"{about} {_MORE.replace('`', '')}", "markdown": f"{about} {_MORE}"},
         }
         for name, (title, about) in _ABOUT.items()
     ]
-    driver = {"name": "whorl", "version": whorl.__version__, "rules": rules}
+    driver = {
+        "name": "whorl",
+        "fullName": f"whorl gate {whorl.__version__}",
+        "version": whorl.__version__,
+        "fullDescription": {"text": "What an attack leaves of an image classifier, on rotated and scaled images."},
+        "rules": rules,
+    }
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": f"whorl-gate/{quote(verdict.model)}/"},
@@ -69,15 +80,18 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
 
 def _result(rule: Rule, verdict: Verdict, artifact: str, images: dict[str, Path]) -> Json:
     result: Json = {
-        "ruleId": f"whorl/{rule.name}",
+        "ruleId": rule.name,
         "ruleIndex": list(_ABOUT).index(rule.name),
         "level": "error",
         "message": {"text": f"{verdict.model}: {rule.sentence}"},
         "locations": [_location(artifact)],
         "partialFingerprints": {"whorlRule/v1": f"{verdict.model}/{rule.title}"},
     }
-    lost = [name for name, count in verdict.changed.get(rule.subject, {}).items() if count > 0]
+    changed = verdict.changed.get(rule.subject, {})
+    lost = sorted((name for name, count in changed.items() if count > 0), key=lambda name: -changed[name])
     if rule.name == "fail-drop" and lost:
+        # Viewers show the message; related locations, only some of them.
+        result["message"]["text"] += f". Fooled in more poses than before: {some_of(lost)}"
         result["relatedLocations"] = [
             {**_location(str(images[name])), "message": {"text": f"{name}: recognised in fewer poses than before"}}
             for name in lost[:MOST_IMAGES]

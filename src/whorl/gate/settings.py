@@ -17,6 +17,8 @@ from whorl.runs.folder import Json
 from whorl.runs.images import SAMPLES
 from whorl.runs.networks import split_target
 
+FAIL_DROP = 2.0
+"""Points that may be lost against a baseline, where nobody says how many."""
 ANGLES, SCALES = (-30.0, -15.0, 0.0, 15.0, 30.0), (0.5, 0.7, 1.0, 1.3, 1.5)
 """A gate's poses: every angle with every scale, 25, of which one leaves the image as it is."""
 
@@ -41,11 +43,12 @@ class GateSettings:
         min_accuracy: least that the share of clean images that are recognised as they are may be.
         strict: whether to decide on the pessimistic end of the 95% interval, instead of on the rate.
         baseline: an earlier gate's folder, or its ``gate.json``, to compare with.
-        fail_drop: points that the share recognised under attack may lose against the baseline, if it is significant.
+        fail_drop: points that the share recognised under attack may lose against the baseline, if it is significant;
+            None for ``FAIL_DROP``.
 
     Raises:
-        WhorlError: a limit that is no percentage, or that no number of images could show to hold; a network that is
-            its own surrogate.
+        WhorlError: a limit that is no percentage, that no number of images could show to hold, or that nothing is held
+            against; a network that is its own surrogate.
 
     >>> GateSettings(model="resnet18", data="samples", fail_above=60).least_images
     10
@@ -67,7 +70,7 @@ class GateSettings:
     min_accuracy: float | None = None
     strict: bool = False
     baseline: Path | None = None
-    fail_drop: float = 2.0
+    fail_drop: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("fail_above", "worst_case", "min_accuracy", "fail_drop"):
@@ -82,6 +85,11 @@ class GateSettings:
                     f"further. Expected a percentage {'below' if never else 'above'} {never}, such as "
                     f"{abs(never - 5)}."
                 )
+        if self.fail_drop is not None and self.baseline is None:
+            raise WhorlError(
+                f"--fail-drop {self.fail_drop:g} is held against an earlier gate, and none was given: nothing would be "
+                "decided. Give its folder or its gate.json, --baseline DIR."
+            )
         if self.model in self.surrogates:
             raise WhorlError(
                 f"{self.model} cannot be its own surrogate; it is attacked white-box anyway. Leave it out."

@@ -50,6 +50,7 @@ class Table:
         columns: headings.
         rows: as many entries each as there are headings.
         notes: one for each row, "" where there is nothing to say; none at all leaves the column out.
+        words: how many columns from the left hold words; the others hold figures.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    words: int = 1
 
     def __post_init__(self) -> None:
         for row in self.rows:

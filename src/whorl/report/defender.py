@@ -66,10 +66,10 @@ def name_of(one: AttackedRates) -> str:
 
 
 def fragile_first(found: Outcomes, target: str, attack: str) -> list[int]:
-    """All images, by index: first those that most poses fool of all in which the clean one is recognised."""
+    """The images that are fooled in some pose, by index: first those that are fooled in most."""
     clean, still = _recognised(found, target, attack)
     fooled = (clean & ~still).sum(0).tolist()
-    return sorted(range(len(found.ids)), key=lambda i: -fooled[i])
+    return sorted((i for i in range(len(found.ids)) if fooled[i]), key=lambda i: -fooled[i])
 
 
 def worst_poses(found: Outcomes, target: str, attack: str) -> list[Pose]:
@@ -104,7 +104,8 @@ def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "
         known, how = rate(ImageCounts.of_all(clean)), " over the poses"
     left = rate(ImageCounts.of_all(still.all(0)))
     alone = _whole(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
-    missed = f", all others missed in at least one of {poses} poses (the poses alone leave {alone})"
+    others = ", all others" if left.value else ", all are"
+    missed = f"{others} missed in at least one of {poses} poses (the poses alone leave {alone})"
     rest = missed if poses > 1 and left.value < 1 else ""
     every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
     recognised = f"{model}: {_whole(known.value)} of images recognised{how}"
@@ -147,7 +148,8 @@ def _pose_table(found: Outcomes, target: str, attack: str) -> Table | None:
     rows = []
     for pose in worst_poses(found, target, attack)[:_POSES]:
         place = found.poses.index(pose)
-        rows.append((str(pose), *(_whole(float(part[place].float().mean())) for part in (clean, still))))
+        called = str(pose) if pose.changed else "as it is"
+        rows.append((called, *(_whole(float(part[place].float().mean())) for part in (clean, still))))
     return Table(
         title="The worst poses",
         about=f"Of {len(found.poses)} poses, those in which the fewest of {len(found.ids)} images are recognised under "
@@ -168,9 +170,10 @@ def _class_table(found: Outcomes, target: str, attack: str, classes: Mapping[str
         return None
     return Table(
         title="The most fragile classes",
-        about=f"Of {len(members)} classes, those whose images are recognised least often under attack, over all poses; "
-        f"classes of fewer than {_FEWEST_OF_CLASS} images are left out.",
-        columns=("class", "images", "recognised clean", "recognised under attack", "in every pose"),
+        about=f"Of {len(members)} classes, those whose images are recognised least often under attack: in what share "
+        "of images and poses, and how many images in every pose. Classes of fewer than "
+        f"{_FEWEST_OF_CLASS} images are left out.",
+        columns=("class", "images", "clean", "under attack", "in every pose"),
         rows=tuple(row for _, row in shown),
     )
 
@@ -190,7 +193,11 @@ def _class_rows(
 
 def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
     """The images that a change of the network costs most, against a baseline."""
-    lost = {name: poses for images in verdict.changed.values() for name, poses in images.items() if poses > 0}
+    lost: dict[str, int] = {}  # of several attacks the one that costs it most
+    for images in verdict.changed.values():
+        for name, count in images.items():
+            if count > lost.get(name, 0):
+                lost[name] = count
     if not lost:
         return None
     first = sorted(lost, key=lambda name: -lost[name])[:_CHANGED]
@@ -198,6 +205,7 @@ def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
         title="Images that were recognised more often in the baseline",
         about=f"{len(lost)} images are fooled in more poses than before; here those with the most.",
         columns=("image", "class", "poses lost"),
+        words=2,
         rows=tuple((name, classes.get(name, "–"), str(lost[name])) for name in first),
     )
 

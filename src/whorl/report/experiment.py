@@ -139,6 +139,8 @@ def _defender(done: Done, verdict: Verdict | None, device: str) -> DefenderView:
     poses |= {str(pose): pose for pose in fooling_poses(found, target, name_of(worst)) if pose != Pose()}
     shown = dict(list(poses.items())[: len(POSES)])
     chosen = fragile_first(found, target, name_of(worst))[:_SHOWN_IMAGES]
+    if not chosen:
+        return made
     gallery = run_gallery(done, worst.source, target, chosen, attacks=[worst.attack], poses=shown, device=device)
     return with_gallery(made, gallery, len(done.ids))
 

@@ -247,9 +247,10 @@ def _left_out(chosen: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, ...]:
     few = sum(places.values())
     if not few or few == len(places):
         return ()
+    what = "poses and targets" if len(transfers(chosen)) > 1 else "poses"
     return (
-        f"{few} of {len(places)} poses and targets are left out of this, for fewer than {FEWEST} clean images are "
-        "recognised there; the tables mark them.",
+        f"{few} of {len(places)} {what} are left out of this, for fewer than {FEWEST} clean images are recognised "
+        "there; the tables mark them.",
     )
 
 

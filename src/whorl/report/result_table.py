@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from whorl.evaluation import FEWEST, Comparison, Rate
+from whorl.evaluation import FEWEST, Comparison, Rate, rate
 from whorl.report.latex import latex_label, latex_text
 from whorl.report.series import Transfer, bound, headline_rate, transfer_of
 from whorl.report.tables import FEW, UNDEFINED
 from whorl.runs.overrides import SWEPT
-from whorl.runs.results import Cell, swept_columns
+from whorl.runs.results import Cell, joined_images, swept_columns
 
 FEW_MARK = "†"
 EPS = "ε"
@@ -33,6 +33,7 @@ class ResultEntry:
         printed: what a paper printed in its place; None if nothing.
         best: whether it is set in bold; the table says what that means.
         few: whether it rests on too few images.
+        any_pose: of the images recognised in some of several poses, those that some pose fools, in percent.
     """
 
     value: float | None
@@ -41,6 +42,7 @@ class ResultEntry:
     printed: float | None = None
     best: bool = False
     few: bool = False
+    any_pose: float | None = None
 
 
 class ResultRow(NamedTuple):
@@ -143,7 +145,8 @@ def _table(name: str, cells: Sequence[Cell], comparisons: Compared) -> ResultTab
             for at in columns:
                 others = [other for other, _ in rivals if other != cell.attack and ((other, cell.eps), at) in rates]
                 keyed = [_ahead(comparisons, cell.attack, other, at) for other in others]
-                entries.append(_entry(rates.get((version, at)), best=bool(keyed) and all(keyed)))
+                best = bool(keyed) and all(keyed)
+                entries.append(_entry(rates.get((version, at)), best=best, cells=versions[version].get(at, ())))
             rows.append(ResultRow(keys, tuple(entries), group))
     said = list(_about(cells, columns, list(rates.values())))
     if comparisons and len(versions) > 1:
@@ -174,7 +177,7 @@ def _ahead(comparisons: Compared, attack: str, other: str, at: Transfer) -> bool
     return (found is not None and found.ahead > 0) or (reverse is not None and reverse.ahead < 0)
 
 
-def _entry(one: Rate | None, *, best: bool) -> ResultEntry:
+def _entry(one: Rate | None, *, best: bool, cells: Sequence[Cell]) -> ResultEntry:
     if one is None or math.isnan(one.value):
         return ResultEntry(value=None, n=0 if one is None else one.n)
     low, high = one.interval
@@ -184,7 +187,14 @@ def _entry(one: Rate | None, *, best: bool) -> ResultEntry:
         interval=None if math.isnan(low) else (100 * low, 100 * high),
         best=best and not one.few,
         few=one.few,
+        any_pose=_any_pose(cells),
     )
+
+
+def _any_pose(cells: Sequence[Cell]) -> float | None:
+    images = joined_images(cells) if len({cell.pose for cell in cells}) > 1 else None
+    found = math.nan if images is None else rate(images.any_pose()).value
+    return None if math.isnan(found) else 100 * found
 
 
 def _about(cells: Sequence[Cell], columns: Sequence[Transfer], rates: Sequence[Rate]) -> Iterator[str]:
@@ -290,12 +300,16 @@ def _code(text: str) -> str:
 def wide_rows(tables: Sequence[ResultTable]) -> Iterator[Wide]:
     """The tables one below the other, headings first: a row an attack, and for each column its figure, n and interval.
 
+    Over several poses also the share of the images that some pose fools.
+
     What is not there stays empty.
     """
     keys = list(dict.fromkeys(key for table in tables for key in table.keys))
     columns = list(dict.fromkeys(column for table in tables for column in table.columns))
-    printed = any(entry.printed is not None for table in tables for row in table.rows for entry in row.entries)
-    parts = ("n", "low", "high", "few", *(["printed"] if printed else []))
+    entries = [entry for table in tables for row in table.rows for entry in row.entries]
+    further = {"printed": [one.printed for one in entries], "any pose": [one.any_pose for one in entries]}
+    given = [part for part, values in further.items() if any(value is not None for value in values)]
+    parts = ("n", "low", "high", "few", *given)
     subject = next((table.subject[0] for table in tables), "source")
     units = {column: f" ({table.unit})" for table in reversed(tables) for column in table.columns}
     yield (subject, *("eps" if key == EPS else key for key in keys), *_headings(units, columns, parts))
@@ -303,7 +317,7 @@ def wide_rows(tables: Sequence[ResultTable]) -> Iterator[Wide]:
         for row in table.rows:
             known = {key: value for key, value in zip(table.keys, row.keys, strict=True) if value is not None}
             there = dict(zip(table.columns, row.entries, strict=True))
-            figures = (_wide(there.get(column), printed=printed) for column in columns)
+            figures = (_wide(there.get(column), parts) for column in columns)
             yield (table.subject[1], *(known.get(key, "") for key in keys), *(one for some in figures for one in some))
 
 
@@ -313,13 +327,14 @@ def _headings(units: Mapping[str, str], columns: Iterable[str], parts: Sequence[
         yield from (f"{column} {part}{'' if part in _COUNTED else units[column]}" for part in parts)
 
 
-def _wide(entry: ResultEntry | None, *, printed: bool) -> Wide:
+def _wide(entry: ResultEntry | None, parts: Sequence[str]) -> Wide:
     if entry is None:
-        return ("",) * (6 if printed else 5)
+        return ("",) * (1 + len(parts))
     low, high = entry.interval or (None, None)
-    figures = [_rounded(number) for number in (entry.value, low, high, entry.printed)]
-    few = "yes" if entry.few else ""
-    return (figures[0], entry.n, figures[1], figures[2], few, *(figures[3:] if printed else ()))
+    figures = {"low": low, "high": high, "printed": entry.printed, "any pose": entry.any_pose}
+    shown: dict[str, str | float | int] = {name: _rounded(number) for name, number in figures.items()}
+    shown |= {"n": entry.n, "few": "yes" if entry.few else ""}
+    return (_rounded(entry.value), *(shown[part] for part in parts))
 
 
 def _rounded(number: float | None) -> float | str:

@@ -88,13 +88,15 @@ def series(cells: Iterable[Cell]) -> dict[Series, tuple[Cell, ...]]:
 def bound(eps: float | None) -> str:
     """Write a bound as people do.
 
-    >>> bound(16 / 255), bound(0.1), bound(None)
-    ('16/255', '0.1', 'unbounded')
+    >>> bound(16 / 255), bound(0.5 / 255), bound(0.1), bound(None)
+    ('16/255', '0.5/255', '0.1', 'unbounded')
     """
     if eps is None:
         return "unbounded"
-    levels = round(eps * 255)
-    return f"{levels}/255" if levels and math.isclose(levels / 255, eps, rel_tol=1e-9) else f"{eps:g}"
+    plain, levels = f"{eps:g}", round(eps * 255, 1)
+    if float(plain) == eps or not math.isclose(levels / 255, eps, rel_tol=1e-9):
+        return plain
+    return f"{levels:g}/255"
 
 
 def overall(cells: Sequence[Cell]) -> Overall:
