@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from doc_data import Frontier, HeldOut
@@ -312,26 +312,18 @@ def ahead(first: str, second: str, targets: Sequence[str], eps: int = 16) -> boo
 
 def ahead_and_behind(first: str, second: str, targets: Sequence[str], eps: int = 16) -> list[float]:
     """On how many of these networks one attack is significantly ahead of another, and behind it."""
-    return _tally(_gains(eps)[target, first, second] for target in targets)
-
-
-def eot_ahead_and_behind(gradients: str, eps: str, poses: str, targets: Sequence[str]) -> list[float]:
-    """On how many of these networks ``ai-best`` is significantly ahead of EOT, and behind it."""
-    return _tally(_held_out_beside_eot(gradients)[target, eps, poses] for target in targets)
-
-
-def _tally(comparisons: Iterable[Comparison]) -> list[float]:
-    found = [one.ahead for one in comparisons]
+    found = [_gains(eps)[target, first, second].ahead for target in targets]
     return [found.count(1), found.count(-1)]
 
 
-_KINDS = {"plain": PLAIN, "hardened": HARDENED}
-
-
-def _kind(column: str) -> tuple[Sequence[str], int]:
-    """The networks of a column such as ``plain, behind``, and the place of its count."""
-    kind, _, where = column.partition(", ")
-    return _KINDS[kind], ("ahead", "behind").index(where)
+def eot_beaten_and_ahead(gradients: str, eps: str, poses: str) -> list[float]:
+    """On how many plain networks, then hardened ones, ``ai-best`` is significantly ahead of EOT; then behind."""
+    comparisons = _held_out_beside_eot(gradients)
+    return [
+        [comparisons[target, eps, poses].ahead for target in targets].count(sign)
+        for sign in (1, -1)
+        for targets in (PLAIN, HARDENED)
+    ]
 
 
 @table("held-out-gains-tally")
@@ -340,8 +332,9 @@ def _() -> Cell:
         if column in ("gain", "ε"):
             return None
         first, _, second = row["gain"].partition(" over ")
-        targets, place = _kind(column)
-        return [ahead_and_behind(first, second, targets, int(row["ε"]))[place]]
+        kind, _, where = column.partition(", ")
+        targets = {"plain": PLAIN, "hardened": HARDENED}[kind]
+        return [ahead_and_behind(first, second, targets, int(row["ε"]))[("ahead", "behind").index(where)]]
 
     return cell
 
@@ -351,8 +344,8 @@ def _() -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column in ("gradients", "ε", "images"):
             return None
-        targets, place = _kind(column)
-        return [eot_ahead_and_behind(row["gradients"], row["ε"], row["images"], targets)[place]]
+        counts = eot_beaten_and_ahead(row["gradients"], row["ε"], row["images"])
+        return [counts[("plain, ahead", "hardened, ahead", "plain, behind", "hardened, behind").index(column)]]
 
     return cell
 
