@@ -332,9 +332,9 @@ def _() -> Cell:
         if column in ("gain", "ε"):
             return None
         first, _, second = row["gain"].partition(" over ")
-        kind, _, where = column.partition(", ")
+        kind, mark = column.split()
         targets = {"plain": PLAIN, "hardened": HARDENED}[kind]
-        return [ahead_and_behind(first, second, targets, int(row["ε"]))[("ahead", "behind").index(where)]]
+        return [ahead_and_behind(first, second, targets, int(row["ε"]))["✓✗".index(mark)]]
 
     return cell
 
@@ -345,7 +345,7 @@ def _() -> Cell:
         if column in ("gradients", "ε", "images"):
             return None
         counts = eot_beaten_and_ahead(row["gradients"], row["ε"], row["images"])
-        return [counts[("plain, ahead", "hardened, ahead", "plain, behind", "hardened, behind").index(column)]]
+        return [counts[("plain ✓", "hardened ✓", "plain ✗", "hardened ✗").index(column)]]
 
     return cell
 
