@@ -328,6 +328,30 @@ def eot_beaten_and_ahead(gradients: str, eps: str, poses: str) -> list[float]:
     ]
 
 
+@table("held-out-gains-tally")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("gain", "ε"):
+            return None
+        first, _, second = row["gain"].partition(" over ")
+        kind, mark = column.split()
+        targets = {"plain": PLAIN, "hardened": HARDENED}[kind]
+        return [ahead_and_behind(first, second, targets, int(row["ε"]))["✓✗".index(mark)]]
+
+    return cell
+
+
+@table("held-out-eot-tally")
+def _() -> Cell:
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("gradients", "ε", "images"):
+            return None
+        counts = eot_beaten_and_ahead(row["gradients"], row["ε"], row["images"])
+        return [counts[("plain ✓", "hardened ✓", "plain ✗", "hardened ✗").index(column)]]
+
+    return cell
+
+
 def beside_eot(target: str, eps: str, poses: str) -> int:
     """1 where ``ai-best`` with 10 gradients is significantly ahead of EOT, -1 where it is behind, 0 elsewhere."""
     return _held_out_beside_eot("10")[target, eps, poses].ahead

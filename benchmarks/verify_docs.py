@@ -96,7 +96,8 @@ def tables(page: Page) -> Iterator[tuple[list[str], list[tuple[int, str]], re.Ma
             lines.append((place, line))
             place += len(line)
         page.covered.append((comment.end(), lines[1][0]))
-        yield [cell.strip() for cell in lines[0][1].strip().strip("|").split("|")], lines[2:], comment
+        heading = lines[0][1].replace("<br>", "").strip().strip("|")  # a long name may go on in a second line
+        yield [cell.strip() for cell in heading.split("|")], lines[2:], comment
 
 
 def check_tables(page: Page) -> dict[tuple[int, int], str]:

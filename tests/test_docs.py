@@ -214,6 +214,12 @@ def test_every_name_is_documented(page: str, names: list[str]) -> None:
     assert [name for name in names if name not in spans] == []
 
 
+def test_as_many_attacks_are_claimed_as_there_are() -> None:
+    claimed = re.search(r"(\d+) names, composed of parts", (ROOT / "docs" / "compared.md").read_text(encoding="utf-8"))
+    assert claimed is not None
+    assert int(claimed[1]) == len(whorl.attack_names())
+
+
 def test_the_version_is_one() -> None:
     assert re.search(rf"^version: {re.escape(whorl.__version__)}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert f"## [{whorl.__version__}]" in (ROOT / "CHANGELOG.md").read_text()

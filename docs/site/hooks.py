@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: the example scripts, each page's description, formulas as MathML."""
+"""What the site needs beyond Markdown: example scripts, descriptions, formulas, figures that open, whole intervals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from mkdocs.structure.files import File
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
+_CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
+# 1.2 (0.9 to 1.4), p 0.012 ✓: the interval, and p with its mark.
+_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+_IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -42,8 +46,15 @@ def summary(markdown: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Make MathML of formulas, which browsers draw without a script."""
-    return _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
+    """Make MathML of formulas, which browsers draw without a script; keep intervals whole; let figures be enlarged."""
+    content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
+    content = _CELL.sub(lambda cell: _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell[0]), content)
+    return _IMAGE.sub(_opening, content)
+
+
+def _opening(image: re.Match[str]) -> str:
+    """A figure that is no link opens as a file: on a phone its words are too small else."""
+    return image[0] if image[1] else f'<a href="{image[2]}">{image[0]}</a>'
 
 
 def _drawn(formula: str, *, alone: bool) -> str:

@@ -110,6 +110,7 @@ def test_a_trace_and_a_plot(data: Path, tmp_path: Path) -> None:
     plot = tmp_path / "run" / "trace" / "nes" / "small.html"
     assert f"plot: {plot}" in result.stdout
     assert "nes on small: " in plot.read_text()
+    assert f"of {COUNT} images are fooled, " in plot.read_text()
 
 
 def test_a_targeted_attack(data: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 
 from physical.printed_run import PREDICTIONS, faked, named_target, scored, target, with_images
 from whorl.physical import Scored, ViewSettings
+from whorl.physical.captures import Photographed
 from whorl.physical.report import as_json, contact_sheet, content, photographs, write_all
 from whorl.physical.summary import summarise
 from whorl.report import headline
@@ -68,8 +69,9 @@ def test_simulated_photographs_are_called_so() -> None:
     assert photographs(done, [named_target()]).title == "Photographs of prints"
     done.simulated = {"one"}
     some = photographs(done, [named_target()])
-    assert (some.title, "1 of 2" in some.about[0]) == ("Photographs of prints", True)
+    assert (some.title, "1 of 2 photographs are real." in some.about[0]) == ("Photographs of prints", True)
     done.simulated = {"one", "two"}
+    done.photographed.append(Photographed(photo="truth.json", reason="no image"))  # lies beside them
     every = content(done, [named_target()])
     assert every.title == "Simulated photographs of prints"
     assert "in simulated photographs" in headline(every).details[0]

@@ -253,7 +253,7 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
     most = str(max(done.queries.values(), default=0))
     summary.add_row(done.source, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
     console = output()
-    console.print(f"{done.attack}: queries until the target gave way, on the images as saved", style="bold")
+    console.print(f"{done.attack}: queries until success, on the images as saved", style="bold")
     console.print(summary)
     if done.discarded_queries:
         console.print(f"{done.discarded_queries} queries besides went into work that was cut short and done again.")
@@ -263,10 +263,15 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
         from whorl.report import Drawing, query_curve, write_chart  # take their time to import
 
         curve = {f"{done.attack} on {done.source}": [(done.queries[i], done.success[i]) for i in done.ids]}
-        alt = "Share of images that gave way within so many queries."
+        alt = "Share of images that are fooled within so many queries."
         figure = query_curve(curve, budget=budget)
         chart = Drawing(name="queries", title="Success against queries", alt=alt, figure=figure)
-        plot = write_chart(done.trace.with_name(f"{done.trace.name}.html"), chart)
+        about = (
+            f"{row.n_success} of {row.n} images are fooled, {rate}, with at most {budget:,} queries each. "
+            f"Queries an image: {means[0]} on average, failures included, and {most} at most."
+        )
+        path = done.trace.with_name(f"{done.trace.name}.html")
+        plot = write_chart(path, chart, title=f"{done.attack} on {done.source}", about=about)
         console.print(Text(f"plot: {plot}"), soft_wrap=True)
     show_left_out(bad.reason for bad in done.left_out)
 

@@ -246,15 +246,21 @@ def _rates(counts: SuccessRate, images: ImageCounts) -> dict[str, Any]:
 
 
 def _title(scored: Scored) -> str:
-    every = scored.simulated and len(scored.simulated) == scored.photos
-    return f"Simulated {Photographs.title[0].lower()}{Photographs.title[1:]}" if every else Photographs.title
+    title = Photographs.title
+    return f"Simulated {title[0].lower()}{title[1:]}" if scored.simulated and not _others(scored) else title
+
+
+def _others(scored: Scored) -> int:
+    """How many of the photographs that were read are not simulated."""
+    unread = {one.photo for one in scored.unread}
+    return scored.photos - len(unread | scored.simulated)
 
 
 def _notes(scored: Scored) -> Iterator[str]:
     settings = scored.settings
     if scored.simulated:
-        some = "" if len(scored.simulated) == scored.photos else f" So are {len(scored.simulated)} of {scored.photos}."
-        yield SIMULATED + some
+        others = _others(scored)
+        yield f"{SIMULATED} {others} of {scored.photos} photographs are real." if others else SIMULATED
     yield _RATES
     partly = f" {scored.partly:,} more are seen in part, and left out." if scored.partly else ""
     shifted = f" Windows are off the middle by up to {settings.offset:g} pixels, at random." if settings.offset else ""

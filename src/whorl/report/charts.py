@@ -233,10 +233,10 @@ def bars(groups: Mapping[str, Mapping[str, Mapping[str, Rate | float]]]) -> Figu
 
 
 def success_curve(outcomes: Sequence[tuple[int, bool]]) -> list[tuple[int, float]]:
-    """Share of images that gave way within so many queries: steps upwards, from no queries at all.
+    """Share of images that are fooled within so many queries: steps upwards, from no queries at all.
 
     Args:
-        outcomes: of each image, the queries that it took, and whether the target gave way.
+        outcomes: of each image, the queries that it took, and whether the target is fooled.
 
     >>> success_curve([(1, True), (100, False), (40, True), (40, True)])
     [(0, 0.0), (1, 0.25), (40, 0.75)]
@@ -273,7 +273,7 @@ def query_curve(runs: Mapping[str, Sequence[tuple[int, bool]]], *, budget: int) 
             line_shape="hv",
             hovertemplate=f"%{{y:.1f}}% of {len(outcomes)} images within %{{x:,}} queries<extra></extra>",
         )
-    figure.update_yaxes(title="images that gave way (%)")
+    figure.update_yaxes(title="images fooled (%)")
     figure.update_layout(margin={"r": 40})  # for the last number below the axis
     ticks = [10**power for power in range(int(math.log10(end)) + 1)]
     labels = [f"{tick:,}" for tick in ticks]

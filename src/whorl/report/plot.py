@@ -65,8 +65,8 @@ def figure_of(result: Outcomes | CellTable | AttackResult, kind: str = "overview
     if not isinstance(result, AttackResult):
         return plot(without_source(result) if isinstance(result, Outcomes) else result.cells, kind, **which)
     if kind != "overview" or which:
-        wanted = ", ".join([repr(kind), *(f"{name}={value!r}" for name, value in which.items())])
-        raise WhorlError(f"a single attack has one figure, 'overview', of all its networks; got {wanted}.")
+        request = ", ".join([repr(kind), *(f"{name}={value!r}" for name, value in which.items())])
+        raise WhorlError(f"a single attack has one figure, 'overview', of all its networks; got {request}.")
     return plot_attack(result)
 
 

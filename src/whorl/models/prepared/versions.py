@@ -1,4 +1,4 @@
-"""What a model must be before a copy stands for it: whether one can, and whether it is still what it was."""
+"""What is checked before a copy stands for a model: whether one can, and whether it is still what it was."""
 
 from __future__ import annotations
 
