@@ -13,8 +13,8 @@ from mkdocs.structure.files import File
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
 _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
-# 1.2 (0.9 to 1.4), p 0.012 ✓: the interval, and p with its mark.
-_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+# 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
+_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
