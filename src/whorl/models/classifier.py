@@ -148,7 +148,7 @@ class Classifier(nn.Module):
         """What the bare network is shown of images: resized, normalised, in its dtype; differentiable.
 
         >>> clf = Classifier(nn.Flatten(), size=2, mean=(0.5,), std=(0.25,), num_classes=4)
-        >>> clf.normalised(torch.ones(1, 1, 8, 8))
+        >>> clf.normalised(torch.ones(1, 1, 8, 8)).round(decimals=3)
         tensor([[[[2., 2.],
                   [2., 2.]]]])
         """
