@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import whorl
 from cli.invoking import invoke, plain_environment
-from cli.toy_networks import classifier
+from cli.toy_networks import classifier, other, small
 from conftest import random_images, small_net
 from whorl.data import load_image, save_image
 from whorl.evaluation.attacked_images import to_8_bits
@@ -30,10 +32,13 @@ COUNT = 6
 def data(tmp_path: Path) -> Path:
     """Six small images with the labels that the network gives them."""
     x = random_images(COUNT)
-    labels = classifier(small_net(), "small")(x).argmax(1).tolist()
-    for i, (picture, label) in enumerate(zip(x, labels, strict=True)):
-        save_image(tmp_path / "data" / str(label) / f"{i}.png", picture)
-    return tmp_path / "data"
+    return labelled(tmp_path / "data", x, classifier(small_net(), "small")(x).argmax(1).tolist())
+
+
+def labelled(folder: Path, x: Tensor, labels: Sequence[int]) -> Path:
+    for i, (image, label) in enumerate(zip(x, labels, strict=True)):
+        save_image(folder / str(label) / f"{i}.png", image)
+    return folder
 
 
 def attack(data: Path, out: Path, *more: str, name: str = "pgd", model: str = "small", **environment: str) -> Any:
@@ -84,7 +89,8 @@ def test_the_manifest_holds_every_setting(data: Path, tmp_path: Path) -> None:
 def test_ends_with_the_white_box_success(data: Path, tmp_path: Path) -> None:
     result = attack(data, tmp_path / "run", "--eps", "64/255")
     assert result.stdout.splitlines()[2].split() == ["small", "6", "6", "6", "100.0%", "61.0%", "to", "100.0%"]
-    assert result.stderr.splitlines() == ["pgd on small: 0/6", "pgd on small: 6/6"]
+    checks = ["checking the sources: 0/1", "checking the sources: 1/1"]
+    assert result.stderr.splitlines() == [*checks, "pgd on small: 0/6", "pgd on small: 6/6"]
 
 
 @pytest.mark.parametrize("name", ["pgd", "ai-dim"])
@@ -170,7 +176,10 @@ def test_a_mistake_does_not_claim_the_folder(data: Path, tmp_path: Path) -> None
     assert attack(data, tmp_path / "run", "--target-class", "6").exit_code == 0
 
 
-def test_attacks_and_sources_share_a_folder(data: Path, tmp_path: Path) -> None:
+def test_attacks_and_sources_share_a_folder(tmp_path: Path) -> None:
+    x = random_images(COUNT)
+    said = [network()(x).argmax(1).tolist() for network in (small, other)]
+    data = labelled(tmp_path / "data", x, [said[i % 2][i] for i in range(COUNT)])  # so that each recognises some
     attack(data, tmp_path / "run")
     attack(data, tmp_path / "run", name="fgsm")
     attack(data, tmp_path / "run", model="other")
