@@ -32,6 +32,7 @@ _WORDS = {
     r"Input should be a valid integer[^:]*$": "expected a whole number.",
     r"Input should be a valid number[^:]*$": "expected a number.",
     r"Input should be": "expected",
+    r"Value error, embedded null byte": "a path must not hold a null byte.",
 }
 
 
