@@ -30,7 +30,7 @@ _LEGEND = (
     "Success rate: pooled over the poses, of n transformed images that are recognised clean; its interval is over "
     f"resampled images (BCa). Poses with fewer than {FEWEST} such images are left out; where there are no others, the "
     "rate is marked (few). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
-    "in some pose, those that some pose fools."
+    "in some pose, those that some pose fools. SSIM: structural similarity to the clean image, 1 where they are equal."
 )
 _SEARCHED = (
     "Of the images recognised clean and as they are, those that some pose within 30°, scales from 0.5 to 1.5 and "
@@ -159,7 +159,7 @@ def _poses(plain: Mapping[str, str | None], paired: Mapping[str, str | None], na
 def _show(done: Evaluated) -> None:
     several = any(summary.versus_first for summary in done.summaries)
     headings = ["attack", "target", "clean right", "n", "success rate", "95% interval", "mean over poses", "any pose"]
-    headings += ["lowest", "highest", "L∞ mean", "L∞ max"]
+    headings += ["lowest", "highest", "L∞ mean", "L∞ max", "SSIM mean", "SSIM min"]
     summary_table = table(*headings, *(["against the first"] if several else []))
     for summary in done.summaries:
         low, high = summary.rate.interval
@@ -172,6 +172,7 @@ def _show(done: Evaluated) -> None:
         cells += [_percent(summary.mean.value), _percent(summary.worst_case.rate)]
         cells += ["–" if edge is None else f"{edge[1]:.1%} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
+        cells += ["–"] * 2 if distance.ssim_min is None else [f"{distance.ssim_mean:.3f}", f"{distance.ssim_min:.3f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
     console = output()
     n, count = len(done.ids), len(done.poses)
@@ -263,6 +264,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
         "highest": summary.highest and {**vars(summary.highest[0]), "asr": summary.highest[1]},
         "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
         "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
+        "ssim": {"mean": distance.ssim_mean, "min": distance.ssim_min},
     }
     made: dict[str, Any] = defined(content)
     return made

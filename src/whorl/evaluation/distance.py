@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -70,15 +72,14 @@ class Distance:
     def __add__(self, other: Distance) -> Distance:
         if not (self.n and other.n):
             return self if self.n else other
-        sums, lowest = (self.ssim_sum, other.ssim_sum), (self.ssim_min, other.ssim_min)
         return Distance(
             self.n + other.n,
             self.linf_sum + other.linf_sum,
             max(self.linf_max, other.linf_max),
             self.l2_sum + other.l2_sum,
             max(self.l2_max, other.l2_max),
-            None if None in sums else sum(one for one in sums if one is not None),
-            None if None in lowest else min(one for one in lowest if one is not None),
+            _known(operator.add, self.ssim_sum, other.ssim_sum),
+            _known(min, self.ssim_min, other.ssim_min),
         )
 
     @property
@@ -95,3 +96,7 @@ class Distance:
     def ssim_mean(self) -> float:
         """Mean structural similarity of an image; NaN without images or where one's is not known."""
         return self.ssim_sum / self.n if self.n and self.ssim_sum is not None else math.nan
+
+
+def _known(join: Callable[[float, float], float], one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else join(one, other)
