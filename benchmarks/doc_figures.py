@@ -1,6 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis`` and ``doc_poses``.
+Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis``, ``doc_poses`` and
+``doc_visibility``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 import doc_analysis  # noqa: F401 - registers its tables
 import doc_poses
 import doc_strength  # noqa: F401 - likewise
+import doc_visibility
 import doc_zoo
 from doc_counts import ai_over_ti, eligible, printed_ai_over_ti, smallest_p
 from doc_data import percent, read
@@ -58,6 +60,7 @@ PAGES = (
     "docs/results/held-out.md",
     "docs/results/as-they-are.md",
     "docs/results/gains.md",
+    "docs/results/visibility.md",
     "docs/results/transfer.md",
     "docs/results/levels.md",
     "docs/results/rotation.md",
