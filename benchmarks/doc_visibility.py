@@ -14,7 +14,9 @@ from whorl.evaluation.statistics import Comparison, compare, holm, mean_interval
 TARGETS = ("efficientnet_lite2", "efficientnet_lite0.alp")
 EPS = ("16", "8")
 OURS, OTHERS = "ai-best", ("dim", "ai-dim")
-_KINDS = {"same ε": "", "equal visibility": "-equal"}
+# What the pages call images as crafted, and scaled by each SSIM; and which SSIM that is.
+_KINDS = {"as crafted": "", "equal SSIM": "-equal", "equal SSIM at ¼ size": "-quarter"}
+_SSIM = {"SSIM": "ssim", "SSIM at ¼ size": "ssim_quarter"}
 
 
 @cache
@@ -27,9 +29,9 @@ def photographs() -> int:
     return len(_found().data["ids"])
 
 
-def _cell(attack: str, eps: str, kind: str = "same ε") -> str:
-    as_it_is = kind == "same ε" or attack == _found().data["metadata"]["as_visible_as"]
-    return f"{attack}{'' if as_it_is else _KINDS[kind]}-{eps}"
+def _cell(attack: str, eps: str, kind: str = "as crafted") -> str:
+    reference = attack == _found().data["metadata"]["as_visible_as"]
+    return f"{attack}{'' if reference else _KINDS[kind]}-{eps}"
 
 
 def _each(what: str, cell: str) -> np.ndarray:
@@ -46,28 +48,30 @@ def _success(target: str, cell: str) -> list[float]:
 
 
 @table("visibility")
-def _(eps: str, kind: str = "same") -> Cell:
-    """At an ε as crafted; or ``equal``, scaled down to the visibility of ``dim``."""
-    named = {"same": "same ε", "equal": "equal visibility"}[kind]
+def _(eps: str, *kind: str) -> Cell:
+    """At an ε, of images as crafted or scaled as one of ``_KINDS``."""
+    named = " ".join(kind)
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
             return None
         attack = row["attack"].partition(",")[0]
         one = _cell(attack, eps, named)
-        if column in ("SSIM", "L2"):
-            return _mean(_each(column.lower(), one))
+        if column in _SSIM:
+            return _mean(_each(_SSIM[column], one))
+        if column == "L2":
+            return _mean(_each("l2", one))
         if column == "lowest SSIM":
             return [float(_each("ssim", one).min())]
-        return [scaled(attack, eps)] if column == "images scaled" else _success(column, one)
+        return [scaled(attack, eps, named)] if column == "images scaled" else _success(column, one)
 
     return cell
 
 
-def scaled(attack: str, eps: str) -> int:
-    """How many images of an attack are more visible than ``dim``'s of the same photograph."""
-    reference = _cell(_found().data["metadata"]["as_visible_as"], eps)
-    return int((_each("ssim", _cell(attack, eps)) < _each("ssim", reference)).sum())
+def scaled(attack: str, eps: str, kind: str) -> int:
+    """How many images of an attack are more visible than ``dim``'s of the same photograph, and so are scaled."""
+    what = _SSIM[kind.removeprefix("equal ")]
+    return int((_each(what, _cell(attack, eps)) < _each(what, _cell("dim", eps))).sum())
 
 
 @cache
@@ -83,9 +87,9 @@ def _gains() -> Mapping[tuple[str, str, str, str], Comparison]:
     return holm(found)
 
 
-def more_similar(other: str, eps: str, kind: str = "same ε") -> list[float]:
+def apart(what: str, other: str, eps: str, kind: str = "as crafted") -> list[float]:
     """SSIM of ``ai-best`` less that of another, mean over the photographs with its paired interval."""
-    ours, theirs = (_each("ssim", _cell(one, eps, kind)) for one in (OURS, other))
+    ours, theirs = (_each(_SSIM[what], _cell(one, eps, kind)) for one in (OURS, other))
     return _mean(ours - theirs)
 
 
@@ -93,8 +97,8 @@ def more_similar(other: str, eps: str, kind: str = "same ε") -> list[float]:
 def _() -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         other, eps, kind = row["gain"].partition(" over ")[2], row["ε"], row["images"]
-        if column == "SSIM":
-            return more_similar(other, eps, kind)
+        if column in _SSIM:
+            return apart(column, other, eps, kind)
         if column not in TARGETS:
             return None
         found = _gains()[other, eps, kind, column]
@@ -108,4 +112,3 @@ def _() -> Cell:
 def ahead(sign: int = 1, kind: str | None = None) -> int:
     """In how many cells of the table of gains ``ai-best`` is significantly ahead, or with -1 behind."""
     return [one.ahead for (_, _, how, _), one in _gains().items() if kind in (None, how)].count(sign)
-

@@ -7,7 +7,8 @@ each photograph the structural similarity (SSIM) to the clean one and the L2 dis
 on one source at two ε, rounded to 8 bits, and whether two networks that were not attacked recognise it in the paper's
 twelve poses. Then every attack's perturbation is scaled down, image by image, until its SSIM is not below that of
 ``dim``'s image at the same ε (``whorl.evaluation.bounded_by_ssim``), and the same is measured again: success at equal
-visibility. An image that is similar enough is left as it is.
+visibility. An image that is similar enough is left as it is. SSIM looks through windows of 11 pixels, which see little
+of shapes that are larger, so all is done once more by the SSIM of the images at a quarter of their size.
 
 The photographs are the first of ``held_out.py``'s, in its order: nothing is ever chosen on them. FOLDER keeps images
 and answers, a chunk of photographs at a time; run again, it goes on where it stopped, and ``--limit`` says how far.
@@ -38,14 +39,15 @@ from whorl.runs.folder import as_json
 ATTACKS = ("fgsm", "mim", "dim", "ti-dim", "ai-dim", "ri-dim", "ram", "ai-best")
 AS_VISIBLE_AS = "dim"
 TARGETS = ("efficientnet_lite2", "efficientnet_lite0.alp")
+SHRINK = {"equal": 1, "quarter": 4}  # by which SSIM images are scaled to equal visibility
 DIGITS = 6
 
 
 @dataclass(frozen=True, order=True)
 class Cell(held_out.Cell):
-    """An attack at an eps (of 255); ``equal``: scaled down to the visibility of :data:`AS_VISIBLE_AS`."""
+    """An attack at an eps (of 255); ``scaled``: down to :data:`AS_VISIBLE_AS`'s SSIM, one of :data:`SHRINK`."""
 
-    equal: bool = False
+    scaled: str = ""
 
     @property
     def made(self) -> whorl.Attack:
@@ -55,12 +57,12 @@ class Cell(held_out.Cell):
     @property
     def label(self) -> str:
         """A name for files."""
-        return f"{self.attack}-equal-{self.eps}" if self.equal else super().label
+        return f"{self.attack}-{self.scaled}-{self.eps}" if self.scaled else super().label
 
 
 CELLS = (
     *(Cell(name, eps) for eps in EPS for name in ATTACKS),
-    *(Cell(name, eps, equal=True) for eps in EPS for name in ATTACKS if name != AS_VISIBLE_AS),
+    *(Cell(name, eps, scaled) for scaled in SHRINK for eps in EPS for name in ATTACKS if name != AS_VISIBLE_AS),
 )
 
 
@@ -69,25 +71,29 @@ class Visibility(Work):
 
     def images(self, cell: held_out.Cell | None, chunk: int) -> torch.Tensor:
         """(chunk, C, H, W); None: clean ones. Scaled ones are made of the others whenever they are wanted."""
-        if not isinstance(cell, Cell) or not cell.equal:
+        if not isinstance(cell, Cell) or not cell.scaled:
             return super().images(cell, chunk)
         clean, reference = self.images(None, chunk), self.images(Cell(AS_VISIBLE_AS, cell.eps), chunk)
-        return bounded_by_ssim(clean, self.images(replace(cell, equal=False), chunk), ssim(clean, reference))
+        shrink, whole = SHRINK[cell.scaled], self.images(replace(cell, scaled=""), chunk)
+        return bounded_by_ssim(clean, whole, ssim(clean, reference, shrink=shrink), shrink=shrink)
 
     def evaluated(self, cell: held_out.Cell | None, chunk: int, target: str) -> np.ndarray:
         """(poses, chunk) bool; an image that was not scaled is not evaluated again."""
-        if not isinstance(cell, Cell) or not cell.equal:
+        if not isinstance(cell, Cell) or not cell.scaled:
             return super().evaluated(cell, chunk, target)
-        whole = replace(cell, equal=False)
+        whole = replace(cell, scaled="")
         images, found = self.images(cell, chunk), np.array(self.recognised(whole, chunk, target))
         scaled = (images != self.images(whole, chunk)).flatten(1).any(1).cpu()
         found[:, scaled] = self.answers(images[scaled], np.flatnonzero(scaled) + chunk * self.chunk, target)
         return found
 
-    def distances(self, cell: Cell, chunk: int) -> list[Distance]:
-        """Of each image."""
+    def distances(self, cell: Cell, chunk: int) -> dict[str, list[float]]:
+        """SSIM, SSIM at a quarter of the size, and L2 of each image."""
         clean, made = self.images(None, chunk), self.images(cell, chunk)
-        return [Distance.of(clean[i : i + 1], made[i : i + 1]) for i in range(len(clean))]
+        each = [Distance.of(clean[i : i + 1], made[i : i + 1]) for i in range(len(clean))]
+        quarter = ssim(clean, made, shrink=SHRINK["quarter"])
+        found = {"ssim": [one.ssim_mean for one in each], "ssim_quarter": quarter.tolist()}
+        return {**found, "l2": [one.l2_mean for one in each]}
 
     def answered(self, cell: Cell | None, target: str) -> int:
         """How many chunks have been evaluated."""
@@ -98,22 +104,25 @@ class Visibility(Work):
 
 
 def collected(work: Visibility, about: dict[str, Any]) -> dict[str, Any]:
-    """The chunks that all cells and targets have: packed outcomes, SSIM and L2 of each image."""
+    """The chunks that all cells and targets have: packed outcomes, SSIM (also at a quarter of the size) and L2."""
     chunks = min(work.answered(cell, target) for cell in (None, *CELLS) for target in TARGETS)
     recognised: dict[str, Any] = {target: {} for target in TARGETS}
     for target, found in recognised.items():
         for cell in (None, *CELLS) if chunks else ():
             bits = np.concatenate([work.recognised(cell, chunk, target) for chunk in range(chunks)], 1)
             found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
-    measured = {cell.label: [one for chunk in range(chunks) for one in work.distances(cell, chunk)] for cell in CELLS}
+    measured = {cell.label: [work.distances(cell, chunk) for chunk in range(chunks)] for cell in CELLS}
+    distances = {
+        what: {label: [round(one, DIGITS) for part in parts for one in part[what]] for label, parts in measured.items()}
+        for what in ("ssim", "ssim_quarter", "l2")
+    }
     return {
         "metadata": about,
-        "settings": {cell.label: as_json(cell.made) for cell in CELLS if not cell.equal},
+        "settings": {cell.label: as_json(cell.made) for cell in CELLS if not cell.scaled},
         "poses": [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES],
         "ids": work.data.ids[: chunks * work.chunk],
         "recognised": recognised,
-        "ssim": {label: [round(one.ssim_mean, DIGITS) for one in found] for label, found in measured.items()},
-        "l2": {label: [round(one.l2_mean, DIGITS) for one in found] for label, found in measured.items()},
+        **distances,
     }
 
 

@@ -20,7 +20,7 @@ from conftest import small_net
 from whorl.evaluation import PAPER_POSES, AttackedImages, Distance, bounded_by_ssim, outcomes, ssim, to_8_bits
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SIDE = 24
+SIDE = 44
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +47,13 @@ def arguments(
     generator = np.random.default_rng(0)
     for label in range(6):
         (tmp_path / "images" / f"{label:03d}").mkdir(parents=True)
-        pixels = generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+        pixels = generator.integers(128 - 20 * label, 129 + 20 * label, (SIDE, SIDE, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"{label:03d}" / "0.png")
     monkeypatch.setattr(whorl, "load_model", lambda name, device: networks[name])
     monkeypatch.setattr(visibility, "TARGETS", ("one", "two"))
     cell = visibility.Cell
-    monkeypatch.setattr(visibility, "CELLS", (cell("pgd", 16), cell("dim", 16), cell("pgd", 16, equal=True)))
+    cells = cell("ram", 16), cell("dim", 16), cell("ram", 16, "equal"), cell("ram", 16, "quarter")
+    monkeypatch.setattr(visibility, "CELLS", cells)
     monkeypatch.setitem(sys.modules["held_out"].SIZES, "cpu", (3, 2))
     folders = ["--data", str(tmp_path / "images"), "--work", str(tmp_path / "work")]
     sizes = ["--size", str(SIDE), "--source", "source", "--device", "cpu"]
@@ -70,12 +71,12 @@ def test_is_what_the_library_measures(
     made = saved(arguments)
     data = visibility.shuffled(arguments[arguments.index("--data") + 1], SIDE, 0, torch.device("cpu"))
     adv = {
-        name: to_8_bits(whorl.attack(name)(networks["source"], data.x, data.y, ids=data.ids))
-        for name in ("pgd", "dim")
+        name: to_8_bits(whorl.attack(name)(networks["source"], data.x, data.y, ids=data.ids)) for name in ("ram", "dim")
     }
-    least = ssim(data.x, adv["dim"])
-    shown = {"pgd-16": adv["pgd"], "dim-16": adv["dim"]}
-    shown["pgd-equal-16"] = bounded_by_ssim(data.x, adv["pgd"], least)
+    shown = {"ram-16": adv["ram"], "dim-16": adv["dim"]}
+    for scaled, shrink in (("equal", 1), ("quarter", 4)):
+        least = ssim(data.x, adv["dim"], shrink=shrink)
+        shown[f"ram-{scaled}-16"] = bounded_by_ssim(data.x, adv["ram"], least, shrink=shrink)
     targets = {name: networks[name] for name in ("one", "two")}
     done = outcomes([AttackedImages(data.x, shown, data.y, data.ids)], targets, PAPER_POSES)
     found = importlib.import_module("doc_data").HeldOut(made)
@@ -86,11 +87,13 @@ def test_is_what_the_library_measures(
             assert np.array_equal(found.recognised(target, label), done.adversarial[a, t].numpy()), label
     for label, images in shown.items():
         assert made["ssim"][label] == pytest.approx(ssim(data.x, images).tolist(), abs=1e-6)
+        assert made["ssim_quarter"][label] == pytest.approx(ssim(data.x, images, shrink=4).tolist(), abs=1e-6)
         each = [Distance.of(data.x[i : i + 1], images[i : i + 1]).l2_mean for i in range(len(images))]
         assert made["l2"][label] == pytest.approx(each, abs=1e-6)
-    pairs = zip(made["ssim"]["pgd-equal-16"], made["ssim"]["dim-16"], strict=True)
-    assert all(scaled >= reference for scaled, reference in pairs)
-    assert made["settings"]["pgd-16"]["eps"] == 16 / 255
+    for scaled, what in (("equal", "ssim"), ("quarter", "ssim_quarter")):
+        pairs = zip(made[what][f"ram-{scaled}-16"], made[what]["dim-16"], strict=True)
+        assert all(one >= reference for one, reference in pairs)
+    assert made["settings"]["ram-16"]["eps"] == 16 / 255
 
 
 def test_it_goes_on_where_it_stopped(
@@ -115,6 +118,9 @@ def test_an_image_that_was_not_scaled_is_not_evaluated_again(
     monkeypatch.setattr(visibility.Visibility, "answers", answers)
     visibility.main(["--limit", "6", *arguments])
     made = saved(arguments)
-    more_visible = sum(a < b for a, b in zip(made["ssim"]["pgd-16"], made["ssim"]["dim-16"], strict=True))
-    assert 0 < more_visible < 6
-    assert sum(counted) == 2 * (3 * 6 + more_visible)  # two targets; clean, pgd and dim
+    more_visible = [
+        sum(a < b for a, b in zip(made[what]["ram-16"], made[what]["dim-16"], strict=True))
+        for what in ("ssim", "ssim_quarter")
+    ]
+    assert 0 < sum(more_visible) < 12
+    assert sum(counted) == 2 * (3 * 6 + sum(more_visible))  # two targets; clean, ram and dim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,25 @@ def test_laws(seed: int, sides: tuple[int, int], size: float, kind: str) -> None
     torch.testing.assert_close(found[:1], ssim(x[:1], y[:1]), rtol=0, atol=0)  # whatever it is batched with
 
 
+def test_shrunk_images_are_means_of_squares() -> None:
+    x = random_images(2, 3, 25, 35)
+    y = noisy(x, 0.2)
+    small = [z[..., :24, :34].unflatten(-2, (12, 2)).unflatten(-1, (17, 2)).mean((-3, -1)) for z in (x, y)]
+    torch.testing.assert_close(ssim(x, y, shrink=2), ssim(small[0], small[1]), rtol=0, atol=1e-5)
+
+
+def test_what_is_fine_is_not_seen_from_afar() -> None:
+    x = torch.full((1, 3, 64, 64), 0.5)
+    fine = torch.ones(64, 64)
+    fine[::2, ::2] = fine[1::2, 1::2] = -1  # a chequerboard, and one whose squares have 8 pixels
+    coarse = fine[:8, :8].repeat_interleave(8, 0).repeat_interleave(8, 1)
+    fine_near, coarse_near = (ssim(x, x + 0.05 * one).item() for one in (fine, coarse))
+    fine_far, coarse_far = (ssim(x, x + 0.05 * one, shrink=4).item() for one in (fine, coarse))
+    assert fine_near < coarse_near
+    assert coarse_far < 0.6
+    assert fine_far == pytest.approx(1, abs=1e-5)
+
+
 def test_falls_with_the_noise() -> None:
     x = 0.25 + 0.5 * random_images(2, 3, 32, 32)
     found = torch.stack([ssim(x, noisy(x, size / 255)) for size in (0, 1, 2, 4, 8, 16, 32, 64)])
@@ -139,3 +159,18 @@ def nan() -> Tensor:
 def test_what_has_no_similarity_is_refused(x: Tensor, y: Tensor, said: str) -> None:
     with pytest.raises(WhorlError, match=said):
         ssim(x, y)
+
+
+@pytest.mark.parametrize(
+    ("shrink", "said"),
+    [
+        (0, "shrink must be a whole number of pixels from 1; got 0"),
+        (1.5, "got 1.5"),
+        (True, "got True"),
+        (2, r"at least 11×11 pixels; got \(8, 8\), shrunk to 1/2"),
+        (99, "at least 11×11"),
+    ],
+)
+def test_a_shrink_that_leaves_no_window_is_refused(shrink: Any, said: str) -> None:
+    with pytest.raises(WhorlError, match=said):
+        ssim(torch.zeros(1, 3, 16, 16), torch.zeros(1, 3, 16, 16), shrink=shrink)

@@ -60,6 +60,16 @@ def test_nothing_else_than_the_clean_image_has_a_similarity_of_one() -> None:
     assert torch.equal(bounded_by_ssim(clean, adversarial, 1), clean)
 
 
+def test_a_similarity_of_shrunk_images_can_be_bounded() -> None:
+    clean = torch.full((2, 3, 48, 48), 128 / 255)
+    coarse = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0)).sign()
+    adversarial = clean + 0.1 * coarse.repeat_interleave(4, 2).repeat_interleave(4, 3)
+    assert bool((ssim(clean, adversarial, shrink=4) < 0.3).all())
+    made = bounded_by_ssim(clean, adversarial, 0.9, shrink=4)
+    assert bool((ssim(clean, made, shrink=4) >= 0.9).all())
+    assert bool(((made - clean).abs() > 0).any())
+
+
 def test_an_image_does_not_depend_on_its_batch() -> None:
     clean, adversarial = attacked()
     whole = bounded_by_ssim(clean, adversarial, 0.8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
@@ -17,7 +18,7 @@ _SIGMA = 1.5
 _C1, _C2 = 0.01**2, 0.03**2  # (K · range)², the range being 1
 
 
-def ssim(x: Tensor, y: Tensor) -> Tensor:
+def ssim(x: Tensor, y: Tensor, *, shrink: int = 1) -> Tensor:
     """Structural similarity of images: 1 where they are equal, less the more of their structure differs.
 
     Wang et al. (2004): means, variances and covariance in Gaussian windows of 11×11 pixels with σ = 1.5, K₁ = 0.01,
@@ -25,25 +26,36 @@ def ssim(x: Tensor, y: Tensor) -> Tensor:
     over windows and channels, as ``skimage.metrics.structural_similarity(..., gaussian_weights=True, sigma=1.5,
     use_sample_covariance=False, data_range=1, channel_axis=...)`` has it.
 
+    A window of 11 pixels sees fine structure; of shapes larger than itself it sees little. ``shrink=4`` is the similarity
+    of the images at a quarter of their size, as from four times as far away.
+
     Args:
-        x: (B, C, H, W) in [0, 1], H and W at least 11.
+        x: (B, C, H, W) in [0, 1], H and W at least 11 times ``shrink``.
         y: likewise.
+        shrink: side of the squares, in pixels, that are averaged to one pixel first; what is left over at the right and
+            at the bottom is cut off.
 
     Returns:
         (B,) float64, in [-1, 1].
 
     Raises:
-        WhorlError: not images, of two shapes, too small, or with NaN.
+        WhorlError: not images, of two shapes, too small, or with NaN; or ``shrink`` is no whole number from 1.
 
     >>> x = torch.linspace(0, 1, 16).expand(1, 3, 16, 16)
     >>> ssim(x, x).tolist(), [round(value, 4) for value in ssim(x, 0.9 * x + 0.05).tolist()]
     ([1.0], [0.9944])
     """
+    if isinstance(shrink, bool) or not isinstance(shrink, int) or shrink < 1:
+        raise WhorlError(f"shrink must be a whole number of pixels from 1; got {shrink!r}.")
+    x, y = check_images(x), check_images(y)
     if x.shape != y.shape:
         raise WhorlError(f"images must be of one shape; got {tuple(x.shape)} and {tuple(y.shape)}.")
-    x, y = check_images(x), check_images(y)
-    if not has_similarity(x):
-        raise WhorlError(f"SSIM needs images of at least {WINDOW}×{WINDOW} pixels; got {tuple(x.shape[-2:])}.")
+    sides = tuple(side // shrink for side in x.shape[-2:])
+    if min(sides) < WINDOW:
+        shrunk = f", shrunk to 1/{shrink}" if shrink > 1 else ""
+        raise WhorlError(f"SSIM needs images of at least {WINDOW}×{WINDOW} pixels; got {sides}{shrunk}.")
+    if shrink > 1:
+        x, y = F.avg_pool2d(x, shrink), F.avg_pool2d(y, shrink)
     return similarity(x, y)
 
 

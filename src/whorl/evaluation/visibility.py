@@ -13,7 +13,7 @@ from whorl.evaluation.similarity import ssim
 _HALVINGS = 12
 
 
-def bounded_by_ssim(clean: Tensor, adversarial: Tensor, least: float | Tensor) -> Tensor:
+def bounded_by_ssim(clean: Tensor, adversarial: Tensor, least: float | Tensor, *, shrink: int = 1) -> Tensor:
     """Scale each image's perturbation down until the image, rounded to 8 bits, has at least a given SSIM.
 
     The factor, between 0 and 1, is found by bisection for each image alone; one that is similar enough is only rounded,
@@ -23,6 +23,7 @@ def bounded_by_ssim(clean: Tensor, adversarial: Tensor, least: float | Tensor) -
         clean: (B, C, H, W) in [0, 1], H and W at least 11.
         adversarial: likewise.
         least: SSIM to keep, at most 1; one for all, or (B,).
+        shrink: see :func:`ssim`.
 
     Returns:
         (B, C, H, W) in [0, 1], of 8-bit levels, on the images' device.
@@ -42,13 +43,13 @@ def bounded_by_ssim(clean: Tensor, adversarial: Tensor, least: float | Tensor) -
     clean, adversarial = check_images(clean), check_images(adversarial)
     change = adversarial - clean
     found, whole = to_8_bits(clean), to_8_bits(adversarial)
-    enough = ssim(clean, whole) >= bound
+    enough = ssim(clean, whole, shrink=shrink) >= bound
     found[enough] = whole[enough]
     low, high = torch.zeros_like(bound), torch.ones_like(bound)
     for _ in range(0 if bool(enough.all()) else _HALVINGS):
         middle = (low + high) / 2
         tried = to_8_bits(clean + middle.to(change.dtype).view(-1, 1, 1, 1) * change)
-        kept = ~enough & (ssim(clean, tried) >= bound)
+        kept = ~enough & (ssim(clean, tried, shrink=shrink) >= bound)
         found[kept] = tried[kept]
         low, high = torch.where(kept, middle, low), torch.where(kept, high, middle)
     return found
