@@ -13,7 +13,7 @@ from whorl.evaluation.statistics import Comparison, compare, holm, mean_interval
 
 TARGETS = ("efficientnet_lite2", "efficientnet_lite0.alp")
 EPS = ("16", "8")
-OURS, OTHERS = "ai-best", ("dim", "ai-dim")
+GAINS = (("ai-best", "dim"), ("ai-best", "ai-dim"), ("ai-dim", "dim"))
 # What the pages call images as crafted, and scaled by each SSIM; and which SSIM that is.
 _KINDS = {"as crafted": "", "equal SSIM": "-equal", "equal SSIM at ¼ size": "-quarter"}
 _SSIM = {"SSIM": "ssim", "SSIM at ¼ size": "ssim_quarter"}
@@ -76,32 +76,32 @@ def scaled(attack: str, eps: str, kind: str) -> int:
 
 @cache
 def _gains() -> Mapping[tuple[str, str, str, str], Comparison]:
-    """By other attack, ε, kind and target, with Holm's correction."""
+    """By gain ("this over that"), ε, kind and target, with Holm's correction."""
     n, found = photographs(), {}
-    for other in OTHERS:
+    for first, second in GAINS:
         for eps in EPS:
             for kind in _KINDS:
                 for target in TARGETS:
-                    ours, theirs = (_found().counts(target, _cell(one, eps, kind), n) for one in (OURS, other))
-                    found[other, eps, kind, target] = compare(ours, theirs)
+                    one, other = (_found().counts(target, _cell(name, eps, kind), n) for name in (first, second))
+                    found[f"{first} over {second}", eps, kind, target] = compare(one, other)
     return holm(found)
 
 
-def apart(what: str, other: str, eps: str, kind: str = "as crafted") -> list[float]:
-    """SSIM of ``ai-best`` less that of another, mean over the photographs with its paired interval."""
-    ours, theirs = (_each(_SSIM[what], _cell(one, eps, kind)) for one in (OURS, other))
-    return _mean(ours - theirs)
+def apart(what: str, gain: str, eps: str, kind: str = "as crafted") -> list[float]:
+    """One attack's SSIM less another's, mean over the photographs with its paired interval."""
+    first, second = (_each(_SSIM[what], _cell(name, eps, kind)) for name in gain.split(" over "))
+    return _mean(first - second)
 
 
 @table("visibility-gains")
 def _() -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
-        other, eps, kind = row["gain"].partition(" over ")[2], row["ε"], row["images"]
+        key = row["gain"], row["ε"], row["images"]
         if column in _SSIM:
-            return apart(column, other, eps, kind)
+            return apart(column, *key)
         if column not in TARGETS:
             return None
-        found = _gains()[other, eps, kind, column]
+        found = _gains()[*key, column]
         shown = Printed([100 * found.difference, *(100 * end for end in found.interval), found.p_value])
         shown.marks = {1: "✓", 0: "", -1: "✗"}[found.ahead]
         return shown
@@ -109,6 +109,53 @@ def _() -> Cell:
     return cell
 
 
-def ahead(sign: int = 1, kind: str | None = None) -> int:
-    """In how many cells of the table of gains ``ai-best`` is significantly ahead, or with -1 behind."""
-    return [one.ahead for (_, _, how, _), one in _gains().items() if kind in (None, how)].count(sign)
+def tests() -> int:
+    """Differences of success that are corrected together."""
+    return len(_gains())
+
+
+def verdicts(gain: str, kind: str) -> list[int]:
+    """In how many of the four cells (two ε, two networks) it is significantly ahead, and behind."""
+    found = [one.ahead for (name, _, how, _), one in _gains().items() if (name, how) == (gain, kind)]
+    return [found.count(1), found.count(-1)]
+
+
+def nearer_and_farther(first: str, second: str) -> bool:
+    """Whether one is more similar than another as it is, and less at ¼ size, at both ε, as intervals have it."""
+    gain = f"{first} over {second}"
+    return all(apart("SSIM", gain, eps)[1] > 0 > apart("SSIM at ¼ size", gain, eps)[2] for eps in EPS)
+
+
+def between() -> bool:
+    """Whether ``ai-best`` lies between ``dim`` and ``ai-dim`` in both, at both ε, as intervals have it."""
+    less = all(
+        apart("SSIM", "ai-best over ai-dim", eps)[2] < 0 < apart("SSIM at ¼ size", "ai-best over ai-dim", eps)[1]
+        for eps in EPS
+    )
+    return less and nearer_and_farther("ai-best", "dim")
+
+
+def lengths_are_alike() -> bool:
+    """Whether the mean L2 of all attacks but ``fgsm`` is within 2% of ``dim``'s, and ``fgsm``'s above, at both ε."""
+    ratios = {
+        label: float(_each("l2", label).mean() / _each("l2", _cell("dim", label.rpartition("-")[2])).mean())
+        for label in _found().data["settings"]
+    }
+    return all(
+        (ratio > 1.02) if label.startswith("fgsm") else (abs(ratio - 1) < 0.02) for label, ratio in ratios.items()
+    )
+
+
+def keeps(kind: str) -> bool:
+    """Whether the gains of ``ai-best`` over ``dim``, scaled alike, are those of the images as crafted, to a tenth."""
+    return all(
+        one.difference - _gains()[gain, eps, "as crafted", target].difference > -0.001
+        for (gain, eps, how, target), one in _gains().items()
+        if (gain, how) == ("ai-best over dim", kind)
+    )
+
+
+def below_when_scaled(attack: str, kind: str) -> bool:
+    """Whether an attack has a lower rate than ``dim`` in all four cells."""
+    rates = [[_success(t, _cell(name, eps, kind))[0] for name in (attack, "dim")] for t in TARGETS for eps in EPS]
+    return all(mine < other for mine, other in rates)
