@@ -26,8 +26,8 @@ def ssim(x: Tensor, y: Tensor, *, shrink: int = 1) -> Tensor:
     over windows and channels, as ``skimage.metrics.structural_similarity(..., gaussian_weights=True, sigma=1.5,
     use_sample_covariance=False, data_range=1, channel_axis=...)`` has it.
 
-    A window of 11 pixels sees fine structure; of shapes larger than itself it sees little. ``shrink=4`` is the similarity
-    of the images at a quarter of their size, as from four times as far away.
+    A window of 11 pixels sees fine structure; of shapes larger than itself it sees little. ``shrink=4`` gives the
+    similarity of the images at a quarter of their size, as from four times as far away.
 
     Args:
         x: (B, C, H, W) in [0, 1], H and W at least 11 times ``shrink``.
