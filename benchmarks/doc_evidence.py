@@ -46,6 +46,7 @@ _FILES: Mapping[str, tuple[str, str]] = {
     "table7": ("[table 7](queries.md)", EACH),
     "transferattack-zoo": ("[TransferAttack](../interop/transferattack.md#the-zoo)", "who runs, and why others do not"),
     "transfer": ("[transfer](transfer.md)", COUNTS),
+    "visibility": ("[visibility](visibility.md)", EACH),
     "worst-pose": ("[the worst pose](../poses.md#against-a-grid-of-2000-poses)", EACH),
 }
 _NEEDED = {

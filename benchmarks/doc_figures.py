@@ -1,6 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis`` and ``doc_poses``.
+Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis``, ``doc_poses`` and
+``doc_visibility``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 import doc_evidence
 import doc_poses
 import doc_strength  # noqa: F401 - likewise
+import doc_visibility
 import doc_zoo
 from doc_analysis import calibrated_over
 from doc_counts import (
@@ -228,6 +230,43 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         (
             "the first {} images behind `jpeg` ({} count) and `resize-pad` ({}), the first {} behind `bitdepth` ({})",
             lambda: [n for i, n in enumerate(queried_again()) if i != 2],  # likewise
+        ),
+    ),
+    "docs/results/visibility.md": (
+        ("Measured on the first {} of the [held-out photographs]", lambda: [doc_visibility.photographs()]),
+        (
+            "more visible at ¼ size**: {} and {} at ε = 16/255, {} and {} at 8/255",
+            lambda: [
+                doc_visibility.apart(what, "ai-best over dim", eps)[0]
+                for eps in doc_visibility.EPS
+                for what in ("SSIM", "SSIM at ¼ size")
+            ],
+        ),
+        ("correction for the {} differences of success", lambda: [doc_visibility.tests()]),
+        (
+            "{} and {} of its images are scaled, at ε = 16/255 and 8/255. In the four cells (two ε, two networks) it "
+            "is significantly ahead of `dim` in {} and behind in {}.",
+            lambda: [
+                *(doc_visibility.scaled("ai-best", eps, "equal SSIM") for eps in doc_visibility.EPS),
+                *doc_visibility.verdicts("ai-best over dim", "equal SSIM"),
+            ],
+        ),
+        (
+            "a part of it**: {} and {} images are scaled. It is significantly ahead of `dim` in {} of the four and "
+            "behind in {}, and ahead of `ai-dim` in {}.",
+            lambda: [
+                *(doc_visibility.scaled("ai-best", eps, "equal SSIM at ¼ size") for eps in doc_visibility.EPS),
+                *doc_visibility.verdicts("ai-best over dim", "equal SSIM at ¼ size"),
+                doc_visibility.verdicts("ai-best over ai-dim", "equal SSIM at ¼ size")[0],
+            ],
+        ),
+        (
+            "at equal SSIM at ¼ size it is significantly ahead of `dim` in {} of the four cells and behind in {}; as "
+            "crafted ahead in {} and behind in {}.",
+            lambda: [
+                *doc_visibility.verdicts("ai-dim over dim", "equal SSIM at ¼ size"),
+                *doc_visibility.verdicts("ai-dim over dim", "as crafted"),
+            ],
         ),
     ),
     "docs/results/photographed.md": (
@@ -535,6 +574,23 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
                 for eps in ("16", "8")
                 for poses in ("poses", "as they are")
             ),
+        ),
+    ),
+    "docs/results/visibility.md": (
+        (
+            "**`ai-best` is less visible than `dim` by SSIM, and more visible at ¼ size**",
+            lambda: doc_visibility.nearer_and_farther("ai-best", "dim"),
+        ),
+        ("`ai-dim` is less visible than `ai-best` by SSIM and more visible at ¼ size.", doc_visibility.between),
+        (
+            "L2 hardly distinguishes the attacks of one ε: all but `fgsm`, which is longer",
+            doc_visibility.lengths_are_alike,
+        ),
+        ("**At equal SSIM `ai-best` keeps all that it gains**", lambda: doc_visibility.keeps("equal SSIM")),
+        ("**At equal SSIM at ¼ size it loses a part of it**", lambda: not doc_visibility.keeps("equal SSIM at ¼ size")),
+        (
+            "**The paper's `ai-dim` pays for its smoothness there**",
+            lambda: doc_visibility.below_when_scaled("ai-dim", "equal SSIM at ¼ size"),
         ),
     ),
     "docs/results/as-they-are.md": (

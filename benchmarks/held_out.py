@@ -124,16 +124,25 @@ class Work:
         if not path.exists():
             if not make:
                 return None
-            net, images = self.network(target), self.images(cell, chunk)
-            predictor, poses = Predictor({target: net}), {target: PAPER_POSES}
-            found = []
-            for part in self._batches(slice(0, self.chunk)):
-                whole = slice(chunk * self.chunk + part.start, chunk * self.chunk + part.stop)
-                cells = predictor.recognised(images[part], self.data.y[whole], poses, ids=self.data.ids[whole])
-                found.append(torch.stack([cells[target, pose] for pose in PAPER_POSES]))
-            _write(path, torch.cat(found, 1).cpu().numpy())
+            _write(path, self.evaluated(cell, chunk, target))
         answers: np.ndarray = np.load(path)
         return answers
+
+    def evaluated(self, cell: Cell | None, chunk: int, target: str) -> np.ndarray:
+        """(poses, chunk) bool: evaluate a chunk, whatever is there."""
+        images, first = self.images(cell, chunk), chunk * self.chunk
+        return self.answers(images, np.arange(first, first + len(images)), target)
+
+    def answers(self, images: torch.Tensor, places: np.ndarray, target: str) -> np.ndarray:
+        """(poses, n) bool: whether a target recognises images, given with their places among the photographs."""
+        net, rows = self.network(target), torch.from_numpy(places)
+        predictor, poses = Predictor({target: net}), {target: PAPER_POSES}
+        found = [torch.empty(len(PAPER_POSES), 0, dtype=torch.bool)]
+        for part in self._batches(slice(0, len(images))):
+            y, ids = self.data.y[rows[part].to(self.device)], [self.data.ids[place] for place in places[part]]
+            cells = predictor.recognised(images[part], y, poses, ids=ids)
+            found.append(torch.stack([cells[target, pose] for pose in PAPER_POSES]).cpu())
+        return torch.cat(found, 1).numpy()
 
     def _batches(self, part: slice) -> list[slice]:
         return [slice(start, min(start + self.batch, part.stop)) for start in range(part.start, part.stop, self.batch)]

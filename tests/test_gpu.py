@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ import whorl
 from conftest import random_images, small_net
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
-from whorl.evaluation import Pose
+from whorl.evaluation import Distance, Pose
 from whorl.randomness import image_keys, uniform
 
 pytestmark = [
@@ -61,14 +63,14 @@ def test_draws_are_the_same_bits_on_every_device() -> None:
     assert torch.equal(uniform(keys.cuda(), (1000,)).cpu(), uniform(keys, (1000,)))
 
 
-def synchronisations(attack: whorl.Attack, net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
-    """How often one attack makes the host wait, as torch itself counts it."""
-    attack(net, x, y)
+def synchronisations(call: Callable[[], object]) -> int:
+    """How often a second call makes the host wait, as torch itself counts it."""
+    call()
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            attack(net, x, y)
+            call()
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return sum("synchroniz" in str(w.message) for w in caught)
@@ -78,8 +80,16 @@ def synchronisations(attack: whorl.Attack, net: nn.Module, x: torch.Tensor, y: t
 def test_no_synchronisation_inside_the_loop(name: str) -> None:
     net, x = small_net().cuda(), random_images(4).cuda()
     y = net(x).argmax(1)
-    counts = [synchronisations(whorl.attack(name, steps=n, samples=2), net, x, y) for n in (1, 5)]
+    attacks = [whorl.attack(name, steps=n, samples=2) for n in (1, 5)]
+    counts = [synchronisations(partial(attack, net, x, y)) for attack in attacks]
     assert counts[0] == counts[1]
+
+
+def test_distances_are_waited_for_once() -> None:
+    clean, adversarial = random_images(40).cuda(), random_images(40, seed=2).cuda()
+    assert synchronisations(lambda: Distance.of(clean, adversarial)) == 1
+    expected = Distance.of(clean.cpu(), adversarial.cpu())
+    assert vars(Distance.of(clean, adversarial)) == pytest.approx(vars(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ti", "ai", "ai printed"])

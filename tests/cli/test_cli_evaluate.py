@@ -22,7 +22,7 @@ from cli.toy_networks import classifier, small
 from conftest import CLASSES, random_images, small_net
 from whorl import Classifier, WhorlError, runs
 from whorl.data import load_image, save_image
-from whorl.evaluation import PAPER_POSES, Pose, success_rates
+from whorl.evaluation import PAPER_POSES, Pose, ssim, success_rates
 from whorl.runs.kept_outcomes import forget_kept, kept_beside
 from whorl.runs.networks import Target
 from whorl.runs.pairs import PairedImages
@@ -120,8 +120,9 @@ def test_the_table_says_which_differences_are_real(clean: Path, strong: Path, we
     result = evaluate(clean, weak, strong, "--angles", "0")
     heading, columns, first, second, legend = result.stdout.splitlines()
     assert heading == "Success rates of 8 images, 1 pose; L∞ in levels of 255"
-    assert columns.split()[-3:] == ["against", "the", "first"]
+    assert columns.split()[-7:] == ["SSIM", "mean", "SSIM", "min", "against", "the", "first"]
     assert first.split()[:4] == ["weak", "small", "100.0%", "8"]
+    assert first.split()[-4:] == ["0.0", "0.0", "1.000", "1.000"]
     assert second.split()[:8] == ["strong", "small", "100.0%", "8", "100.0%", "(few)", "67.6%", "to"]
     assert second.endswith("+100.0 (+67.6% to +100.0%), better (p = 0.0078)")
     assert "pooled over the poses" in legend
@@ -142,6 +143,9 @@ def test_json_holds_everything_and_nothing_else(clean: Path, strong: Path, weak:
     assert first["mean"] == (first["lowest"]["asr"] + first["highest"]["asr"]) / 2
     assert first["linf"]["max"] == pytest.approx(32 / 255)
     assert 0 < first["l2"]["mean"] <= first["l2"]["max"]
+    folders = (sorted(folder.rglob("*.png"), key=lambda path: path.stem) for folder in (clean, strong))
+    alike = ssim(*(torch.stack(list(map(load_image, paths))) for paths in folders))
+    assert first["ssim"] == pytest.approx({"mean": alike.mean().item(), "min": alike.min().item()})
     assert len(content["cells"]) == 2 * 2 * 2
     assert content["cells"][2]["defense"] == "jpeg+bitdepth"
     assert content["cells"][0]["grad_evals"] is None
@@ -216,6 +220,16 @@ def test_names_that_differ_in_suffix_only(tmp_path: Path) -> None:
         (tmp_path / "crafted" / "0" / old).rename(tmp_path / "crafted" / "0" / new)
     result = evaluate(tmp_path / "clean", tmp_path / "same", tmp_path / "crafted", "--json", "--angles", "0")
     assert [row["linf"]["max"] for row in json.loads(result.stdout)["summary"]] == [0, 0]
+
+
+def test_images_too_small_for_a_similarity_have_none(tmp_path: Path) -> None:
+    label = small()(torch.zeros(1, 3, 10, 10)).argmax().item()
+    for folder, value in (("clean", 0.0), ("other", 1.0)):
+        save_image(tmp_path / folder / str(label) / "a.png", torch.full((3, 10, 10), value))
+    folders = tmp_path / "clean", tmp_path / "other"
+    assert evaluate(*folders, "--angles", "0").stdout.splitlines()[2].split()[-4:] == ["255.0", "255.0", "–", "–"]
+    content = json.loads(evaluate(*folders, "--angles", "0", "--json").stdout)
+    assert content["summary"][0]["ssim"] == {"mean": None, "min": None}
 
 
 def test_missing_and_extra_images_are_named_or_left_out(clean: Path, strong: Path, weak: Path) -> None:

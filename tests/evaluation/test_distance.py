@@ -9,7 +9,7 @@ import torch
 
 from conftest import random_images
 from whorl import WhorlError
-from whorl.evaluation import Distance
+from whorl.evaluation import Distance, ssim
 
 
 def test_is_the_definition_and_adds_up() -> None:
@@ -32,6 +32,30 @@ def test_nothing_adds_nothing() -> None:
     assert none + some == some
     assert math.isnan(none.linf_mean)
     assert math.isnan(none.l2_mean)
+    assert math.isnan(none.ssim_mean)
+    known = Distance.of(torch.zeros(1, 3, 11, 11), torch.ones(1, 3, 11, 11))
+    assert none + known == known + none == known
+
+
+def test_structural_similarity_adds_up() -> None:
+    clean = random_images(5, 3, 12, 14)
+    adversarial = (clean + 0.2 * random_images(5, 3, 12, 14, seed=2)).clamp(0, 1)
+    each = ssim(clean, adversarial)
+    whole = Distance.of(clean, adversarial)
+    pooled = Distance.of(clean[:2], adversarial[:2]) + Distance.of(clean[2:], adversarial[2:])
+    for distance in (whole, pooled):
+        assert (distance.ssim_mean, distance.ssim_min) == pytest.approx((each.mean().item(), each.min().item()))
+
+
+@pytest.mark.parametrize("unknown", ["images too small", "stored before it was measured"])
+def test_a_similarity_that_one_image_lacks_is_that_of_none(unknown: str) -> None:
+    known = Distance.of(torch.zeros(1, 3, 11, 11), torch.full((1, 3, 11, 11), 0.5))
+    small = Distance.of(torch.zeros(1, 3, 10, 20), torch.ones(1, 3, 10, 20))
+    other = small if unknown == "images too small" else Distance(n=1, linf_sum=1, linf_max=1, l2_sum=3, l2_max=3)
+    for pooled in (other, other + known, known + other, known + other + known):
+        assert pooled.ssim_min is None
+        assert math.isnan(pooled.ssim_mean)
+    assert (known + other).linf_mean == 0.75
 
 
 def test_shapes_must_agree() -> None:

@@ -15,7 +15,7 @@ from cli.invoking import plain_environment
 from runs.declaring import COUNT, SMALL, save_toy_images
 from whorl import WhorlError
 from whorl.data import save_image
-from whorl.evaluation import Pose
+from whorl.evaluation import Distance, Pose
 from whorl.files import has_sha256
 from whorl.runs import store as module
 from whorl.runs.store import CLEAN, Chunk, Ledger, Store, hashed, image_facts
@@ -228,6 +228,24 @@ def test_cells_from_before_they_carried_a_hash_still_count(tmp_path: Path) -> No
         file.write_text(json.dumps(content | {"ids": 3}))
         with pytest.raises(WhorlError, match="ids is not as it was written"):
             store.get(PLACE, KEY)
+
+
+def test_a_similarity_that_a_chunk_was_stored_without_is_not_known(tmp_path: Path) -> None:
+    """Nor is that of all images with its own; what is known of them stays, and the queries that they cost."""
+    now = Distance.of(torch.zeros(1, 3, 16, 16), torch.full((1, 3, 16, 16), 0.5))
+    with Store.open(tmp_path) as store:
+        store.put(PLACE, chunk(distance=now))
+        assert store.get(PLACE, KEY) == chunk(distance=now)
+        file = store.cell(PLACE, KEY)
+        content = json.loads(file.read_text())
+        del content["sha256"], content["distance"]["ssim_sum"], content["distance"]["ssim_min"]
+        file.write_text(json.dumps({"sha256": hashed({k: v for k, v in content.items() if k != "format"}), **content}))
+        before = store.get(PLACE, KEY)
+    assert before is not None
+    for distance in (before.distance, before.distance + now, now + before.distance):
+        assert distance.ssim_min is None
+        assert distance.ssim_mean != distance.ssim_mean  # NaN
+    assert (before.distance.linf_max, (before.distance + now).linf_mean) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(

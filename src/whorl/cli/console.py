@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # they would bring torch, and `whorl --help` needs none
     from whorl.evaluation import Rate
     from whorl.runs.done import Done
 
-_LOG_WIDTH = 200  # one row a line, so that a listing can be searched
+_LOG_WIDTH = 240  # one row a line, so that a listing can be searched
 _SECONDS_BETWEEN_LINES = 10.0
 
 

@@ -43,7 +43,7 @@ _LEGEND = (
     "Success rate: pooled over the poses, of n transformed images that are recognised clean; its interval is over "
     f"resampled images (BCa). Poses with fewer than {FEWEST} such images are left out; where there are no others, the "
     "rate is marked (few). Mean over poses: unweighted, as in the paper's tables. Any pose: of the images recognised "
-    "in some pose, those that some pose fools."
+    "in some pose, those that some pose fools. SSIM: structural similarity to the clean image, 1 where they are equal."
 )
 _SEARCHED = (
     "Of the images recognised clean and as they are, those that some pose within 30°, scales from 0.5 to 1.5 and "
@@ -161,7 +161,7 @@ def _poses(plain: Mapping[str, str | None], paired: Mapping[str, str | None], na
 def _show(done: Evaluated) -> None:
     several = any(summary.versus_first for summary in done.summaries)
     headings = ["attack", "target", "clean right", "n", "success rate", "95% interval", "mean over poses", "any pose"]
-    headings += ["lowest", "highest", "L∞ mean", "L∞ max"]
+    headings += ["lowest", "highest", "L∞ mean", "L∞ max", "SSIM mean", "SSIM min"]
     summary_table = table(*headings, *(["against the first"] if several else []))
     for summary in done.summaries:
         distance = summary.distance
@@ -170,6 +170,7 @@ def _show(done: Evaluated) -> None:
         cells += [percent(summary.mean.value), _of(summary.worst_case)]
         cells += ["–" if edge is None else f"{_of(edge[1])} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
         cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
+        cells += ["–"] * 2 if distance.ssim_min is None else [f"{distance.ssim_mean:.3f}", f"{distance.ssim_min:.3f}"]
         summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
     console = output()
     n, count = len(done.ids), len(done.poses)

@@ -6,6 +6,7 @@ from whorl.evaluation.image_counts import FEWEST, RESAMPLES, ImageCounts, Over, 
 from whorl.evaluation.outcomes import Outcomes, check_recognised
 from whorl.evaluation.pose_search import WorstPoses, worst_pose
 from whorl.evaluation.prediction import Precision, Predictions, Predictor, predictions, recognised
+from whorl.evaluation.similarity import ssim
 from whorl.evaluation.statistics import (
     Comparison,
     Rate,
@@ -19,6 +20,7 @@ from whorl.evaluation.statistics import (
 )
 from whorl.evaluation.success import SuccessRate, mean_rate
 from whorl.evaluation.verdict import AttackedRates, Rule, Verdict
+from whorl.evaluation.visibility import bounded_by_ssim
 from whorl.geometry.pose import PAPER_POSES, Pose, poses
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "SuccessRate",
     "Verdict",
     "WorstPoses",
+    "bounded_by_ssim",
     "check_recognised",
     "compare",
     "for_headline",
@@ -54,6 +57,7 @@ __all__ = [
     "predictions",
     "rate",
     "recognised",
+    "ssim",
     "success_rates",
     "to_8_bits",
     "weighted_rates",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
+from whorl.evaluation.similarity import has_similarity, similarity
 
 
 @dataclass(frozen=True)
 class Distance:
     """Distances of many images, in units of the [0, 1] range; ``a + b`` pools two of them.
 
-    L∞ is an image's largest change of any channel of any pixel, L2 the root of the sum of all squared changes.
+    L∞ is an image's largest change of any channel of any pixel, L2 the root of the sum of all squared changes, SSIM the
+    structural similarity of ``whorl.evaluation.ssim``. It is not defined for images with a side below 11 pixels, and
+    not known of what was stored before it was measured: one such image, and it is not known of all of them together.
 
     >>> clean = torch.zeros(2, 3, 2, 2)
     >>> adversarial = torch.stack((torch.full((3, 2, 2), 0.25), torch.zeros(3, 2, 2)))
@@ -34,6 +39,10 @@ class Distance:
     """Of the images' L2 distances."""
     l2_max: float = 0.0
     """The largest of them."""
+    ssim_sum: float | None = None
+    """Of the images' structural similarities; None without images or where one's is not known."""
+    ssim_min: float | None = None
+    """The lowest of them."""
 
     @classmethod
     def of(cls, clean: Tensor, adversarial: Tensor) -> Distance:
@@ -54,16 +63,23 @@ class Distance:
         linf = torch.linalg.vector_norm(change, math.inf, dim=1).double()
         # Squares of a large image lose digits in float32, and sums over a data set more.
         l2 = torch.linalg.vector_norm(change, dim=1, dtype=torch.float64)
-        figures = torch.stack((linf.sum(), linf.max(), l2.sum(), l2.max())).tolist()  # the device is waited for once
-        return cls(len(change), *figures)
+        figures = [linf.sum(), linf.max(), l2.sum(), l2.max()]
+        if has_similarity(clean):
+            alike = similarity(clean, adversarial)
+            figures += [alike.sum(), alike.min()]
+        return cls(len(change), *torch.stack(figures).tolist())  # the device is waited for once
 
     def __add__(self, other: Distance) -> Distance:
+        if not (self.n and other.n):
+            return self if self.n else other
         return Distance(
             self.n + other.n,
             self.linf_sum + other.linf_sum,
             max(self.linf_max, other.linf_max),
             self.l2_sum + other.l2_sum,
             max(self.l2_max, other.l2_max),
+            _known(operator.add, self.ssim_sum, other.ssim_sum),
+            _known(min, self.ssim_min, other.ssim_min),
         )
 
     @property
@@ -75,3 +91,12 @@ class Distance:
     def l2_mean(self) -> float:
         """Mean L2 distance of an image; NaN without images."""
         return self.l2_sum / self.n if self.n else math.nan
+
+    @property
+    def ssim_mean(self) -> float:
+        """Mean structural similarity of an image; NaN without images or where one's is not known."""
+        return self.ssim_sum / self.n if self.n and self.ssim_sum is not None else math.nan
+
+
+def _known(join: Callable[[float, float], float], one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else join(one, other)

@@ -281,6 +281,7 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         "highest": summary.highest and _edge_json(*summary.highest),
         "linf": {"mean": distance.linf_mean, "max": distance.linf_max},
         "l2": {"mean": distance.l2_mean, "max": distance.l2_max},
+        "ssim": {"mean": distance.ssim_mean, "min": distance.ssim_min},
     }
 
 
