@@ -356,16 +356,25 @@ def test_the_table_is_shown_whatever_becomes_of_the_file(
     assert not kept.exists()
 
 
+class Calls:
+    """A count that all copies of a network share."""
+
+    number = 0
+
+    def __deepcopy__(self, _: object) -> Calls:
+        return self
+
+
 class Stops(torch.nn.Module):
     """A network during which somebody presses Ctrl-C, once."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
-        self.net, self.calls, self.after = small_net(), 0, after
+        self.net, self.calls, self.after = small_net(), Calls(), after
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        if self.calls == self.after:
+        self.calls.number += 1
+        if self.calls.number == self.after:
             raise KeyboardInterrupt
         answer: torch.Tensor = self.net(x)
         return answer
@@ -376,10 +385,10 @@ def test_an_interrupted_evaluation_goes_on(clean: Path, weak: Path, tmp_path: Pa
     clf = Classifier(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, num_classes=CLASSES, name="small")
 
     def run() -> tuple[Evaluated, int]:
-        before = net.calls
+        before = net.calls.number
         images = PairedImages(clean, [weak], batch_size=1)
         found = evaluate_folders(images, [Target(model="small", net=clf)], poses=[Pose(), Pose(angle=30)], keep=keep)
-        return found, net.calls - before
+        return found, net.calls.number - before
 
     with pytest.raises(runs.Interrupted, match="Run the same command again to go on"):
         run()

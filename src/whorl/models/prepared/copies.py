@@ -56,8 +56,8 @@ def side_by_side(work: Callable[[int], _Made], number: int) -> list[_Made]:
 
     def run(place: int) -> None:
         try:
-            # Their number, and whether graphs are kept, belong to a thread. Once it is asked, a new one has as many as
-            # were set last anywhere; only then it can be given its own.
+            # Their number, and whether graphs are kept, belong to a thread. A new one takes over the number that was
+            # set last anywhere when that is first needed; only then it can be given its own.
             torch.get_num_threads()
             torch.set_num_threads(1)
             begun.wait()
