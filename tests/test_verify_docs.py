@@ -86,7 +86,7 @@ PLANTED = {
         "On inception_v3 `ai-best` with 10",
         "**`ai-best` gains 3.4 points.** On it with 10",
     ),
-    "a claim without a figure": ("README.md", "## Install", "`ai-best` is significantly ahead of EOT.\n\n## Install"),
+    "a claim without a figure": ("README.md", "## Start", "`ai-best` is significantly ahead of EOT.\n\n## Start"),
     "a count in words, in place of an image": (
         "README.md",
         "ai-best in seven poses of eight",
