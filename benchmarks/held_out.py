@@ -62,6 +62,7 @@ ATTACKS = {  # name here: preset, and what is changed of it
     "ri-dim": ("ri-dim", {}),
     "ai-best": ("ai-best", {}),
     "ai-best-50": ("ai-best", {"steps": 50}),
+    "ai-max": ("ai-max", {}),
     "eot": ("eot", {}),
 }
 EPS = (16, 8)  # of 255

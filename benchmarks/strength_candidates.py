@@ -7,9 +7,8 @@ from typing import Any
 
 import whorl
 from frontier_transforms import BlockShuffle, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
-from strength_parts import Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
+from strength_parts import Cornered, Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
 from whorl.attacks import Attack
-from whorl.attacks.transfer import TransferAttack
 from whorl.estimators import CompressedGradient, SharedChannels
 from whorl.transforms import DiverseInput, Gain, InputChain, InputTransform, Mirror, RandomAffine, SpreadAffine, plain
 from whorl.transforms.spread import near_draws
@@ -49,6 +48,7 @@ BEST: Settings = {
     "join": 1.0,
     "flat": False,
     "pool": 0.0,
+    "corner": 1.0,  # from which share of the radius on pixels go on to the ball's surface
     "plain_eot": False,  # EOT as the reference
 }
 
@@ -78,7 +78,7 @@ def build(settings: Settings, eps: float) -> Attack:
         estimators.append(SharedChannels(share=s["channels"]))
     if s["sigma"]:
         estimators.append(whorl.AffineInvariant(sigma=s["sigma"]))
-    return TransferAttack(
+    return Cornered(
         eps=eps,
         input=_input(s, eps),
         estimator=whorl.Chain(*estimators) if estimators else whorl.identity,
@@ -87,7 +87,7 @@ def build(settings: Settings, eps: float) -> Attack:
             **{name: s[name] for name in ("skip", "rectifier", "early", "relative", "join", "flat", "pool")},
         ),
         loss=_LOSSES.get(s["loss"], s["loss"]),
-        **{name: s[name] for name in ("steps", "samples", "momentum", "pace", "temperature", "cooling")},
+        **{name: s[name] for name in ("steps", "samples", "momentum", "pace", "temperature", "cooling", "corner")},
     )
 
 
@@ -298,8 +298,84 @@ MAXIMAL: Sequence[Settings] = (
     {"soft": 0.5},
 )
 
+# What ships since the searches above, of each source, and what is tried on top of it with 10 gradients.
+_COMMON: Settings = {"near": 0.2, "calm": False, "kind": "plain", "cooling": 0.2}
+SHIPPED: Mapping[str, Settings] = {
+    "resnet18": {**_COMMON, **RELATIVE},
+    "efficientnet_lite0": {**_COMMON, **RELATIVE, "late": 0.0, "skip": 0.5},
+    "inception_v3": {**_COMMON, **RELATIVE, "join": 0.8, "pool": 0.5},
+}
+_INPUTS: Sequence[Settings] = (
+    {"corner": 0.25},
+    {"ops": (("warp", 0.5),)},
+    {"gain": 0.8},
+    {"scale": (0.5, 1.5)},
+    {"temperature": 2.0},
+    {"power": 0.65},
+    {"sigma": 0.7},
+    {"near": 0.3, "kind": "box"},
+    {"cooling": 0.1},
+    {"channels": 0.75},
+    {"ops": (("blocks", 0.3),)},
+    {"pace": 30.0, "cooling": 0.1},
+    {"momentum": 1.1},
+    {"near": 0.3},
+    {"mirror": 0.25},
+    {"scale": (0.6, 1.35)},
+    {"pace": 15.0},
+    {"angle": 24.0},
+    {"ops": (("spectrum", 0.5),)},
+    {"shift": 10.0},
+    {"sigma": 0.35},
+    {"channels": 0.25},
+    {"cooling": 0.4},
+    {"momentum": 0.9},
+    {"loss": "calibrated"},
+    {"power": 1.0},
+    {"gain": 1.0},
+    {"ops": (("dim", 0.5),)},
+    {"narrow": 0.5},
+    {"corner": 0.6},
+)
+AGAIN: Mapping[str, Sequence[Settings]] = {
+    "resnet18": (
+        {"pool": 0.5},
+        {"late": 0.0},
+        {"late": 0.25},
+        {"skip": 0.5},
+        {"rectifier": 1.0},
+        {"rectifier": 0.5},
+        {"pool": 1.0},
+        {"skip": 0.8},
+        {"late": 0.7},
+        {"early": 0.3},
+        *_INPUTS,
+    ),
+    "efficientnet_lite0": (
+        {"skip": 0.4},
+        {"skip": 0.65},
+        {"rectifier": 0.85},
+        {"rectifier": 0.6},
+        {"early": 0.25},
+        *_INPUTS[:8],
+    ),
+    "inception_v3": (
+        {"late": 0.25},
+        {"late": 0.0},
+        {"join": 0.7},
+        {"pool": 1.0},
+        {"late": 0.7},
+        {"join": 0.65, "flat": True},
+        {"rectifier": 0.5},
+        {"rectifier": 1.0},
+        {"join": 0.9},
+        *_INPUTS[:10],
+    ),
+}
+
 # With 300 gradients towards a target.
 TARGETED: Sequence[Settings] = (
+    {"steps": 300},
     {"steps": 300, "loss": "logit"},
     {"steps": 300, "temperature": 5.0},
     {"steps": 300, "loss": "calibrated"},

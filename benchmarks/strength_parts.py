@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whorl.attacks.contract import Crafted, Model
+from whorl.attacks.loop import OnStep
+from whorl.attacks.objectives import Goal
+from whorl.attacks.transfer import TransferAttack
 from whorl.models.backward import Backward, Sites
 from whorl.models.branches import Structure
-from whorl.randomness import substream, uniform
+from whorl.randomness import Ids, substream, uniform
 from whorl.records import NotNegative, Record, Share
 from whorl.transforms import InputTransform, SpreadAffine
 from whorl.transforms.spread import Lookup, PlannedAffine, planned
@@ -85,6 +89,32 @@ class Neighbour(Record):
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Disturb (B, C, H, W) images."""
         return x + uniform(keys, tuple(x.shape[1:]), -self.radius, self.radius).to(x.dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is done with the result
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Cornered(TransferAttack):
+    """Pixels that end inside the ball, but on one side of it, go on to its surface.
+
+    Attributes:
+        corner: from which share of the radius on; 1 changes nothing.
+    """
+
+    corner: Share = 1.0
+
+    def craft(
+        self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
+    ) -> Crafted:
+        """Run the common loop, then move what is to be moved."""
+        made = super().craft(model, x, goal, seed=seed, ids=ids, on_step=on_step)
+        if self.corner == 1:
+            return made
+        moved, radius = made.images - x, self.radius(x)
+        far = torch.where(moved.abs() >= self.corner * radius, moved.sign() * radius, moved)
+        return replace(made, images=(x + far).clamp(0, 1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import csv
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 import whorl
 from judge import Data, packed
 from strength_candidates import (
+    AGAIN,
     BEST,
     CONCATENATED,
     EOT,
@@ -39,6 +40,7 @@ from strength_candidates import (
     MAXIMAL,
     RELATIVE,
     SHARED,
+    SHIPPED,
     TARGETED,
     TARGETED_MORE,
     Settings,
@@ -236,9 +238,13 @@ class Book:
         self.seconds -= now - self.began
         self.began = now
 
+    def gone(self) -> float:
+        """Which share of the search's seconds is gone."""
+        return (time.perf_counter() - self.began) / self.seconds
+
     def until(self, share: float) -> bool:
         """Whether less than a share of the search's seconds is gone."""
-        return time.perf_counter() - self.began < share * self.seconds
+        return self.gone() < share
 
 
 def show(row: Mapping[str, Any]) -> None:
@@ -305,6 +311,7 @@ class Work:
 
     tracks: Mapping[str, Track]
     fresh: Mapping[str, Track]
+    narrow: Mapping[str, Track]
     strong: Track
     towards: Track
     eot: Mapping[str, Track]
@@ -331,6 +338,24 @@ class Work:
         self.targeted(found["resnet18"], 0.91)
         self.check(found, 0.98)
         self.rest(found)
+
+    def again(self) -> None:
+        """From what ships on: moves alone at the last eps, then together; then with more gradients."""
+        found = dict(SHIPPED)
+        for source, until in (("resnet18", 0.42), ("efficientnet_lite0", 0.57), ("inception_v3", 0.75)):
+            narrow, begun = self.narrow[source], self.book.gone()
+            helped = alone(narrow, SHIPPED[source], AGAIN[source], "again", begun + 0.68 * (until - begun))
+            found[source] = together(self.tracks[source], SHIPPED[source], helped[:9], "again, together", until)
+        self.book.add({"found": {source: dict(settings) for source, settings in found.items()}})
+        for source, track in self.fresh.items():
+            for settings in (SHIPPED[source], found[source]):
+                if self.book.until(0.83):
+                    track.score(settings, "again, check")
+        for steps in (50, 200):
+            for settings in (SHIPPED["resnet18"], found["resnet18"]):
+                if self.book.until(0.89):
+                    self.strong.score({**settings, "steps": steps, "pace": 10.0 + 100.0 / steps}, "again, more")
+        self.targeted(found["resnet18"], 1.0)
 
     def shared(self, found: Mapping[str, Settings], until: float) -> dict[str, Settings]:
         """What was found on one source, tried on the others: the rest of the attack is to be one for all."""
@@ -421,6 +446,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--views", type=int, default=2200, help="views in one forward pass")
     parser.add_argument("--seconds", type=float, default=390.0, help="from the start of the program")
     parser.add_argument("--eot", type=int, default=0, help="first images that EOT with 2,500 gradients attacks, last")
+    parser.add_argument("--again", action="store_true", help="begin with what ships, and with 10 gradients")
     parser.add_argument("--only-eot", action="store_true", help="nothing but these")
     parser.add_argument("--only", type=int, help="try this many candidates on the first source, then stop")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -460,14 +486,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         for each in eot.values():
             each.score(EOT, "eot")
         return
-    Work(
+    narrow = {source: replace(each, eps=eps[-1:]) for source, each in tracks.items()}
+    work = Work(
         tracks,
         {source: track(source, "fresh", later, eps) for source in sources},
-        track("resnet18", "choose", choose, eps[-1:]),
+        narrow,
+        narrow["resnet18"],
         track("resnet18", "targeted", slice(0, options.targeted), eps[:1], toward=True),
         eot,
         book,
-    ).run()
+    )
+    work.again() if options.again else work.run()
     print(f"done after {time.perf_counter() - began:.0f} s", flush=True)
 
 
