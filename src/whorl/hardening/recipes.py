@@ -79,6 +79,12 @@ class CraftedExamples(Record):
     versions: Count = 6
     lasts: Count = 5
     makers: ClassVar[Makers] = "pool"
+    _always_shown: ClassVar[tuple[str, ...]] = (
+        "attack",
+        "eps",
+        "versions",
+        "lasts",
+    )  # in manifests, which outlive the defaults
 
     def __post_init__(self) -> None:
         super().__post_init__()
