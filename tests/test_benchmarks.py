@@ -96,6 +96,13 @@ def test_loops(tmp_path: Path) -> None:
     assert {row.get("way") for row in rows.values()} == {"step by step", None}
 
 
+def test_cpu_loops(tmp_path: Path) -> None:
+    printed, results = run("cpu_loops.py", tmp_path)
+    check_contract(results, results["rows"])
+    assert [row["name"] for row in results["rows"]][:2] == ["dim", "ai-best"]
+    assert all(f"{row['what']}: {row['value']:.3f}" in printed for row in results["targets"])
+
+
 def test_first_calls(tmp_path: Path) -> None:
     printed, results = run("first_calls.py", tmp_path, "--attacks", "dim", "--network", "torchvision:resnet18")
     assert [(row["name"], row["plain"]) for row in results["rows"]] == [("dim", False), ("dim", True)]
