@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from whorl.errors import Fault, quoted, unknown_name
 from whorl.randomness import normal, substream, uniform
+from whorl.records import Record
 
 NormName = Literal["linf", "l2"]
 
@@ -67,6 +68,16 @@ def radius_faults(eps: object, norm: object) -> list[Fault]:
         expected = f"a number in [0, 1], the range of a pixel (did you mean {meant}?)"
         return [Fault(("eps",), expected, quoted(eps))]
     return []
+
+
+class InBall(Record):
+    """Mixin for settings of which ``eps`` and ``norm`` make a ball that must hold every image."""
+
+    eps: Any
+    norm: Any
+
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
+        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
 
 def l2_size(v: Tensor) -> Tensor:
