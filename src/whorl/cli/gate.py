@@ -123,11 +123,10 @@ def _show(verdict: Verdict) -> None:
     for rule in verdict.rules:
         word, style = ("passed", "green") if rule.passed else ("failed", "red")
         console.print(Text.assemble((f"{word}  ", style), f"{rule.name}  {rule.sentence}"), soft_wrap=True)
-    for subject, changed in verdict.changed.items():
-        lost = sorted((name for name, count in changed.items() if count > 0), key=lambda name: -changed[name])
-        if lost:
+    for subject in verdict.changed:
+        if lost := verdict.lost(subject):
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-            shown = ", ".join(f"{name} ({changed[name]})" for name in lost[:_SHOWN])
+            shown = ", ".join(f"{name} ({count})" for name, count in list(lost.items())[:_SHOWN])
             console.print(Text(f"{subject}: poses lost since the baseline: {shown}{more}"), soft_wrap=True)
     for note in verdict.notes:
         messages().print(Text(f"note: {note}", style="yellow"))

@@ -103,15 +103,10 @@ class GateRecord:
             ids=ids,
             attacks=tuple(content["attacks"]),
             targets=(_NETWORK,),
-            poses=[_pose(given) for given in content["poses"]],
+            poses=[Pose(**given) for given in content["poses"]],
         )
         model: str = content["model"]["name"]
         return cls(model=model, outcomes=outcomes, sha256=sha256, labels=labels, attacks=content["attacks"])
-
-
-def _pose(given: Json) -> Pose:
-    numbers: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
-    return Pose(**numbers)
 
 
 def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: Done, device: torch.device) -> Json:
