@@ -133,6 +133,11 @@ class Plan:
         """Name to the hash that answers are filed under."""
         return {name: hashed(identity) for name, identity in self.targets.items()}
 
+    @cached_property
+    def images(self) -> Mapping[str, HashedImage]:
+        """What the data set lists, by id."""
+        return {image.entry.id: image for task in self.tasks for image in task.images}
+
     def chunk(self, task: Task) -> Chunk | None:
         """What the store holds of a task; None if nothing that counts."""
         variant, found = task.variant, self.store.get(task.variant.place, task.key)
