@@ -196,10 +196,8 @@ def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
         yield AttackedImages(whole.x[part], adversarial, whole.y[part], whole.ids[part], wanted)
 
 
-def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
-    x, adversarial, y, ids, wanted = batch
-    if tuple(adversarial) != attacks:
-        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
+def check_fit(x: Tensor, adversarial: Mapping[str, Tensor], y: Tensor, ids: Sequence[str]) -> None:
+    """Refuse adversarial images of another shape than the clean ones, and labels and ids of another number."""
     for name, images in adversarial.items():
         if images.shape != x.shape:
             raise WhorlError(
@@ -209,6 +207,13 @@ def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
         raise WhorlError(
             f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
         )
+
+
+def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
+    x, adversarial, y, ids, wanted = batch
+    if tuple(adversarial) != attacks:
+        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
+    check_fit(x, adversarial, y, ids)
     if wanted is not None and (wanted.shape != y.shape or bool((wanted.to(y.device) == y).any())):
         raise WhorlError(
             "expected a class to reach for each image, other than its own; got "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import FEWEST
+from whorl.evaluation.rate_table import percent
 from whorl.files import write_file
 from whorl.report.content import Content, Drawing, Kind, Photographs
 from whorl.report.figures import drawings
@@ -27,8 +28,8 @@ from whorl.report.tables import (
     cut_out_tables,
     group_tables,
     mean_tables,
-    percent,
     pose_tables,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -197,11 +198,9 @@ def _facts(content: Content) -> list[tuple[str, str]]:
     cells = content.cells
     if not cells:
         return list(content.photographs.facts) if content.photographs else []
-    counts = sorted({cell.counts.n for cell in cells})
-    images = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     found = series(cells)
     return [
-        ("images", images),
+        ("images", span(cell.counts.n for cell in cells)),
         ("attacks", str(len({key.attack for key in found}))),
         ("targets", str(len({transfer.target for transfer in transfers(found)}))),
         ("poses", str(len({cell.pose for cell in cells}))),
