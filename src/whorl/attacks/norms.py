@@ -117,10 +117,6 @@ def _ball_linf(x: Tensor, eps: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda z: torch.clamp(z, low, high)
 
 
-def _random_linf(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
-    return uniform(keys, like.shape[1:], -1, 1).to(like.dtype) * eps
-
-
 def _random_l2(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
     direction = unit(normal(substream(keys, 0), like.shape[1:]).to(like.dtype))
     radius = uniform(substream(keys, 1)).to(like.dtype) ** (1 / math.prod(like.shape[1:]))
@@ -132,7 +128,7 @@ NORMS: dict[str, Norm] = {
         name="linf",
         steepest=torch.sign,
         ball=_ball_linf,
-        random=_random_linf,
+        random=lambda like, keys, eps: uniform(keys, like.shape[1:], -1, 1).to(like.dtype) * eps,
         size=lambda v: v.flatten(1).abs().amax(dim=1),
     ),
     "l2": Norm(name="l2", steepest=unit, ball=_ball_l2, random=_random_l2, size=l2_size),
