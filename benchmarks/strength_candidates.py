@@ -7,6 +7,7 @@ from typing import Any
 
 import whorl
 from frontier_transforms import BlockShuffle, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
+from measure import in_short
 from strength_parts import Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack
@@ -142,8 +143,7 @@ def name_of(settings: Settings) -> str:
     >>> name_of({"skip": 0.5, "pace": 20.0, "near": 0.3})
     'near=0.3 skip=0.5'
     """
-    shown = {name: value for name, value in sorted(settings.items()) if BEST[name] != value}
-    return " ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()) or "ai-best"
+    return in_short(settings, BEST) or "ai-best"
 
 
 # By promise, so that a search that is cut off loses the least. -----------------------------------------------------
