@@ -25,6 +25,7 @@ from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
+from whorl.records import Count, checked
 from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 2  # 1 is a gate that failed
@@ -182,8 +183,7 @@ def simulate_(
 ) -> None:
     """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one thing."""
     cameras = sweep({name: preset(name) for name in split_names(camera)}, change or [])
-    if pages is not None and pages < 1:
-        raise WhorlError(f"--pages must be a whole number from 1; got {pages}.")
+    checked("pages", pages, Count | None)
     with progress_bar() as progress:
         files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, progress=progress)
     show_line(f"{len(files)} simulated photographs: {out}")

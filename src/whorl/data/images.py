@@ -16,6 +16,7 @@ from whorl.data.image_files import Size, checked_size
 from whorl.data.layouts import SAMPLE_FILES, SAMPLES, ListedImage, list_samples
 from whorl.data.sets import FolderImages, ImageData, ImageSet, open_images
 from whorl.errors import WhorlError
+from whorl.records import Count, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +143,7 @@ def iter_images(
     Raises:
         WhorlError: as ``load_images``.
     """
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
+    checked("batch_size", batch_size, Count)
     images = open_images(data)
     entries = labelled(_listed(images, limit), labels, data)
     return _batches(images, entries, batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
@@ -181,8 +181,7 @@ def collect(
 
 
 def _listed(images: ImageSet, limit: int | None) -> Iterable[ListedImage]:
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
+    checked("limit", limit, Count | None)
     return islice(images.entries(), limit)
 
 

@@ -15,6 +15,7 @@ from whorl.evaluation.outcomes import Outcomes
 from whorl.evaluation.prediction import Precision, Predictor, Targets
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import PAPER_POSES, Pose
+from whorl.records import Count, checked
 
 
 class AttackedImages(NamedTuple):
@@ -187,8 +188,7 @@ def success_rates(
 
 def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
     """Cut images that are in memory into batches for ``outcomes``."""
-    if size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+    checked("batch_size", size, Count)
     for start in range(0, len(whole.x), size):
         part = slice(start, start + size)
         adversarial = {name: images[part] for name, images in whole.adversarial.items()}
