@@ -56,7 +56,8 @@ class Images(_Triple):
     def of(cls, decoded: list[Tensor], entries: list[ListedImage], bad: list[BadImage]) -> Images:
         """Put decoded images of one size together."""
         y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-        images = cls(torch.stack(decoded), y, [entry.id for entry in entries])
+        x = torch.stack(decoded) if decoded else torch.empty(0, 3, 1, 1)
+        images = cls(x, y, [entry.id for entry in entries])
         images.bad = tuple(bad)
         return images
 
@@ -198,12 +199,9 @@ def _batches(
     decoded: list[Tensor] = []
     bad: list[BadImage] = []
     for entry in entries:
-        try:
-            image = _read(images, entry, size)
-        except WhorlError as error:
-            if not skip_bad:
-                raise
-            bad.append(BadImage(path=entry.path, id=entry.id, reason=str(error)))
+        image = decoded_image(images, entry, size, skip_bad=skip_bad)
+        if isinstance(image, BadImage):
+            bad.append(image)
             continue
         shape = tuple(image.shape[1:])
         seen = seen or (entry.path, shape)
@@ -226,6 +224,18 @@ def _batches(
 def none_usable(reasons: Sequence[str]) -> WhorlError:
     """The error for images that were all left out, for a reason each."""
     return WhorlError(f"none of the {len(reasons)} images can be used. The first: {reasons[0]}")
+
+
+def decoded_image(
+    images: ImageSet, entry: ListedImage, size: tuple[int, int] | None, *, skip_bad: bool
+) -> Tensor | BadImage:
+    """Read one listed image, (3, H, W); what is wrong with it where bad ones are left out."""
+    try:
+        return _read(images, entry, size)
+    except WhorlError as error:
+        if not skip_bad:
+            raise
+        return BadImage(path=entry.path, id=entry.id, reason=str(error))
 
 
 def _read(images: ImageSet, entry: ListedImage, size: tuple[int, int] | None) -> Tensor:
