@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import measure
 import whorl
 from frontier_transforms import BlockShuffle, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
-from measure import in_short
 from strength_parts import Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack
@@ -143,7 +143,7 @@ def name_of(settings: Settings) -> str:
     >>> name_of({"skip": 0.5, "pace": 20.0, "near": 0.3})
     'near=0.3 skip=0.5'
     """
-    return in_short(settings, BEST) or "ai-best"
+    return measure.in_short(settings, BEST) or "ai-best"
 
 
 # By promise, so that a search that is cut off loses the least. -----------------------------------------------------
