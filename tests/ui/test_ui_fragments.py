@@ -107,13 +107,13 @@ def test_progress_is_told_in_numbers() -> None:
     shown = fragments.progress(PairSettings(steps=4), taken, "At work.")
     assert 'aria-label="steps of PGD" aria-valuemin="0" aria-valuemax="4" aria-valuenow="3"' in shown
     assert "width:75%" in shown
-    assert "label at 33%" in shown
+    assert "p(label) 33%" in shown
     assert 'aria-label="steps of AI-PGD" aria-valuemin="0" aria-valuemax="4" aria-valuenow="0"' in shown
 
 
 def test_magnification_is_named(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm", eps=8 / 255)
-    assert "15.9 times magnified" in fragments.perturbations(whorls(made), made.settings)
+    assert "magnified 15.9 times" in fragments.perturbations(whorls(made), made.settings)
 
 
 @pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.996, ">99%"), (0.5, "50%"), (1e-9, "<1%"), (0.0, "0%")])

@@ -97,19 +97,15 @@ def with_gallery(view: DefenderView, made: Gallery, total: int) -> DefenderView:
 
 def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "") -> str:
     clean, still = _recognised(found, target or model, attack)
-    poses = len(found.poses)
-    if Pose() in found.poses:
-        known, how = rate(ImageCounts.of_all(clean[found.poses.index(Pose())])), ""
-    else:
-        known, how = rate(ImageCounts.of_all(clean)), " over the poses"
-    left = rate(ImageCounts.of_all(still.all(0)))
+    left = _with_interval(rate(ImageCounts.of_all(still.all(0))))
     alone = _whole(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
-    others = ", all others" if left.value else ", all are"
-    missed = f"{others} missed in at least one of {poses} poses (the poses alone leave {alone})"
-    rest = missed if poses > 1 and left.value < 1 else ""
-    every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
-    recognised = f"{model}: {_whole(known.value)} of images recognised{how}"
-    return f"{recognised}; {_with_interval(left)} under attack{by}{every}{rest}"
+    poses = len(found.poses)
+    if poses == 1:
+        where = f" in the pose {found.poses[0]}" if found.poses[0].changed else ""
+        return f"{model}: images recognised{where}: {alone} clean, {left} under attack{by}"
+    upright = clean[found.poses.index(Pose())] if Pose() in found.poses else None
+    known = f"{_whole(float(upright.float().mean()))} of images recognised clean. " if upright is not None else ""
+    return f"{model}: {known}Recognised in all {poses} poses: {alone} clean, {left} under attack{by}"
 
 
 def _decision(verdict: Verdict) -> str:
