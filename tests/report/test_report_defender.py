@@ -84,7 +84,10 @@ def verdict(*rules: Rule, **changes: Any) -> Verdict:
     return replace(made, **changes)
 
 
-LEFT = "shop-v3: 80% of images recognised clean. Recognised in all 6 poses: 80% clean, 10% (4–23) under attack"
+LEFT = (
+    "shop-v3: 80% of images recognised clean. Recognised in all 6 poses: 80% clean, 10% (95% interval 4 to 23%) "
+    "under attack"
+)
 
 
 def test_a_gate_leads_with_its_sentence() -> None:
@@ -110,9 +113,9 @@ def test_every_network_has_a_sentence_about_the_attack_that_does_worst_to_it() -
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ((Pose(),), "images recognised: 80% clean, 10% (4–23) under attack"),
-        ((Pose(angle=30),), "images recognised in the pose 30°: 80% clean, 10% (4–23) under attack"),
-        (GRID[:2], "Recognised in all 2 poses: 80% clean, 10% (4–23) under attack"),  # none as it is
+        ((Pose(),), "images recognised: 80% clean, 10% (95% interval 4 to 23%) under attack"),
+        ((Pose(angle=30),), "images recognised in the pose 30°: 80% clean, 10% (95% interval 4 to 23%) under attack"),
+        (GRID[:2], "Recognised in all 2 poses: 80% clean, 10% (95% interval 4 to 23%) under attack"),  # none as it is
     ],
     ids=["as it is", "one pose", "rotated"],
 )
@@ -144,11 +147,21 @@ def test_the_worst_poses_and_the_most_fragile_classes() -> None:
     assert fragile_first(found, "shop-v3", "dim/net-a") == []
 
 
+def test_of_attacks_that_leave_as_little_the_one_that_succeeds_most_often_is_named() -> None:
+    found = outcomes(robust=0)
+    found.adversarial[0] = found.clean
+    found.adversarial[0, :, -1] = False  # as little is left in every pose as by the other, and more in each
+    [said, _] = withstood(found).sentences
+    assert "(ai-best, crafted on shop-v3)" in said
+
+
 def test_where_nothing_is_left_the_sentence_says_so() -> None:
     none = outcomes(robust=0)
     none.adversarial[1] = False
     [said, _] = withstood(none).sentences
-    assert said.endswith("Recognised in all 6 poses: 80% clean, 0% (0–9) under attack (ai-best, crafted on shop-v3).")
+    assert said.endswith(
+        "Recognised in all 6 poses: 80% clean, 0% (95% interval 0 to 9%) under attack (ai-best, crafted on shop-v3)."
+    )
 
 
 def test_the_pose_that_leaves_an_image_as_it_is_is_called_so() -> None:

@@ -189,7 +189,7 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
     truth = {capture.item.id: capture.item.label for capture in scored.captures}
     return Gallery(
         title=f"Cut out of photographs, evaluated on {target.name}",
-        about="The first images that were found, whatever the network says of them.",
+        about="The first images that were found, whatever the network predicts.",
         columns=tuple(versions),
         examples=tuple(
             Example(

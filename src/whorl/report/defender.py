@@ -56,8 +56,8 @@ def gate_view(found: Outcomes, target: str, verdict: Verdict, classes: Mapping[s
 
 
 def strongest(verdict: Verdict) -> AttackedRates:
-    """The attack that leaves least of the network."""
-    return min(verdict.attacks, key=lambda one: one.robust.value)
+    """The attack that leaves least of the network; of equals the one that succeeds most often."""
+    return min(verdict.attacks, key=lambda one: (one.robust.value, -one.success.value))
 
 
 def name_of(one: AttackedRates) -> str:
@@ -127,8 +127,8 @@ def _limit(rule: Rule) -> str:
 
 
 def _strongest(found: Outcomes, target: str) -> str:
-    left = {name: float(_recognised(found, target, name)[1].all(0).float().mean()) for name in found.attacks}
-    return min(left, key=lambda name: left[name])
+    left = {name: _recognised(found, target, name)[1] for name in found.attacks}
+    return min(left, key=lambda name: (float(left[name].all(0).float().mean()), float(left[name].float().mean())))
 
 
 def _recognised(found: Outcomes, target: str, attack: str) -> tuple[Tensor, Tensor]:
@@ -223,7 +223,7 @@ def _with_interval(one: Rate) -> str:
     if math.isnan(one.interval[0]):
         return _whole(one.value)
     low, high = one.interval
-    return f"{_whole(one.value)} ({100 * low:.0f}–{100 * high:.0f})"
+    return f"{_whole(one.value)} (95% interval {100 * low:.0f} to {100 * high:.0f}%)"
 
 
 def classes_of(found: Outcomes, places: Mapping[str, int | None], labels: Sequence[str] | None) -> dict[str, str]:
