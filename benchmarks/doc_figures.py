@@ -144,7 +144,7 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             ],
         ),
         (
-            "succeeds in {}% over the poses, against the original in {}% (`ai-best`, which it has not met, but which "
+            "succeeds in {}% over the poses, against the original in {}% (`ai-best`, which was not in its training but "
             "was tuned on it: {}%; [{} held-out photographs]",
             lambda: [
                 success("efficientnet_lite0.ai-at", "ai-dim")[0],
@@ -424,7 +424,7 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
             lambda: above_all_else("resnet18", "8"),
         ),
         (
-            "EOT with 2,500 gradients stays ahead of `ai-best` with 10, and not significantly of `ai-best` with 50",
+            "EOT with 2,500 gradients is significantly ahead of `ai-best` with 10, and not of `ai-best` with 50",
             lambda: frontier_eot("resnet18", "8") == [-1, 0],
         ),
         (
