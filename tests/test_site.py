@@ -215,7 +215,9 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     whole = "<td>+1.2 (+0.9&nbsp;to&nbsp;+1.4) /&nbsp;7.7, p&nbsp;0.012&nbsp;✓</td>"
     assert shown(cell + text) == whole + text
     assert shown("<td>90.8 (88.7–92.6)</td>") == "<td>90.8 (88.7–&#8288;92.6)</td>"
-    assert shown("<code>ai-dim</code> <code>a b</code>") == '<code class="name">ai-dim</code> <code>a b</code>'
+    assert shown("<code>ai-dim</code> <code>python verify_docs.py</code>") == (
+        '<code class="name">ai-dim</code> <code>python verify_docs.py</code>'
+    )
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
 

@@ -16,7 +16,7 @@ _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 # 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
 _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
-_NAME = re.compile(r"<code>(?=[^<\s]{1,20}</code>)")
+_NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
