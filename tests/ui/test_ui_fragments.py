@@ -77,7 +77,7 @@ def test_frames_marks_and_words_agree(tmp_path: Path) -> None:
         assert ("M3 8.5l3.5" in inside) == answer.right  # a tick
         assert f"· {kind}<" in inside
         assert f">{answer.name}<" in inside
-    assert "the network's own answer" in shown
+    assert "since the true label is unknown" in shown
     assert "does not count" not in shown
     moot = replace(made, label=(made.label + 1) % 7)
     assert "The clean version is wrong here too, so this pose does not count." in fragments.tiles(
