@@ -9,6 +9,7 @@ from typing import Any
 from doc_data import RESULTS
 
 EACH, COUNTS, RATES, TIMES = "the outcome of each image", "counts", "rates", "timings, sizes, memory"
+_AGAINST = "[training against `ai-best`](../hardening/frontier.md)"
 # By the beginning of a file's name: the page that has its figures, and what it keeps.
 _FILES: Mapping[str, tuple[str, str]] = {
     "accuracy": ("[clean accuracy](transfer.md#accuracy-on-clean-images)", COUNTS),
@@ -21,6 +22,8 @@ _FILES: Mapping[str, tuple[str, str]] = {
     "frontier-search": ("none: what the search for `ai-best` tried", RATES),
     "frontier": ("[frontier](../frontier.md)", EACH),
     "grid": ("none", TIMES),
+    "hardening-frontier-training": (_AGAINST, "the record of a training"),
+    "hardening-frontier": (_AGAINST, EACH),
     "hardening": ("[hardened networks](../hardening/weights.md)", COUNTS),
     "held-out": ("[held-out photographs](held-out.md)", EACH),
     "hero": ("the first figure of the README", EACH),

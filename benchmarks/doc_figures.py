@@ -1,7 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis``, ``doc_poses`` and
-``doc_visibility``.
+Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis``, ``doc_poses``,
+``doc_visibility`` and ``doc_hardening``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import doc_evidence
+import doc_hardening
 import doc_poses
 import doc_strength  # noqa: F401 - likewise
 import doc_visibility
@@ -71,6 +72,7 @@ from doc_paper import (
 from doc_settings import DEFINITIONS, GRADIENTS, images, settings
 from doc_tables import TABLES, Printed
 from whorl.data.layouts import SAMPLE_FILES
+from whorl.models.defended import shipped
 
 __all__ = ["CLAIMS", "DEFINITIONS", "GRADIENTS", "PAGES", "SENTENCES", "TABLES", "Printed", "images", "settings"]
 
@@ -313,6 +315,50 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
                 gain_range("ri-dim", "dim", PLAIN[-1:])[0],
                 *gain_range("ri-dim", "dim", HARDENED),
             ],
+        ),
+    ),
+    "docs/hardening/frontier.md": (
+        (
+            "`ai-best` succeeds in {}%, where it does in {}% against the original: {} points ({} to {}) above half of "
+            "that, for {} points ({} to {}) of top-1. The whole training, `best-at@1`, brings it to {}%, which is {} "
+            "points ({} to {}) below half, and costs {} points ({} to {}).",
+            lambda: [
+                *(doc_hardening.success(name, "ai-best-8")[0] for name in (doc_hardening.HALF, "original")),
+                *doc_hardening.above_half(doc_hardening.HALF),
+                *doc_hardening.lost(doc_hardening.HALF),
+                doc_hardening.success(doc_hardening.WHOLE, "ai-best-8")[0],
+                *(-doc_hardening.above_half(doc_hardening.WHOLE)[end] for end in (0, 2, 1)),
+                *doc_hardening.lost(doc_hardening.WHOLE),
+            ],
+        ),
+        ("One training of {} steps with batches of {} at 192 pixels", doc_hardening.trained),
+        ("after the last step it recognised {} of the {} images that were left out", doc_hardening.white_box),
+        (
+            "0.8 is {} points above half of the original's rate and loses {}, and 0.9, which is {} below half, loses "
+            "{}.",
+            lambda: [
+                doc_hardening.above_half("best-at@0.8", choice=True)[0],
+                doc_hardening.lost("best-at@0.8", choice=True)[0],
+                -doc_hardening.above_half("best-at@0.9", choice=True)[0],
+                doc_hardening.lost("best-at@0.9", choice=True)[0],
+            ],
+        ),
+        (
+            "Judged on the {} [held-out photographs]",
+            lambda: [doc_hardening.photographs(doc_hardening.judged())],
+        ),
+        (
+            "over the poses these rates differ by up to {} points from those",
+            lambda: [doc_hardening.from_held_out()],
+        ),
+        ("Holm's correction for the {} differences", lambda: [doc_hardening.tests()]),
+        (
+            "It has lost fewer points of top-1, {} where `ai-at` has lost {}, which",
+            lambda: [doc_hardening.lost(name)[0] for name in (doc_hardening.HALF, "ai-at")],
+        ),
+        (
+            "**The whole training is significantly less often fooled in {} of {} cells, and more often in {}**",
+            lambda: doc_hardening.verdicts(doc_hardening.WHOLE),
         ),
     ),
     "docs/hardening/weights.md": (
@@ -592,6 +638,39 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
             "**The paper's `ai-dim` pays for its smoothness there**",
             lambda: doc_visibility.below_when_scaled("ai-dim", "equal SSIM at ¼ size"),
         ),
+    ),
+    "docs/hardening/frontier.md": (
+        ("one that `ai-best` fools least over the poses, on 500 NIPS17 photographs", doc_hardening.rule_chose),
+        ("On these photographs no share holds all of the bar", doc_hardening.no_share_holds),
+        (
+            "**That bar is not reached.**",
+            lambda: (
+                doc_hardening.above_half(doc_hardening.HALF)[1] > 0 and doc_hardening.lost(doc_hardening.WHOLE)[1] > 3
+            ),
+        ),
+        (
+            "**The chosen share is no better than `ai-at` against `ai-best`, and worse against what `ai-at` resists.** "
+            "Against `ai-best`, with 10 gradients or 50, no difference is significant. `dim`, `ai-dim` and `ri-dim` "
+            "fool it significantly more often in every cell.",
+            lambda: (
+                doc_hardening.ahead_in(doc_hardening.HALF, ("ai-best", "ai-best-50"), 0)
+                and doc_hardening.ahead_in(doc_hardening.HALF, ("dim", "ai-dim", "ri-dim"), -1)
+            ),
+        ),
+        (
+            "which is not significant either.",
+            lambda: doc_hardening.clean_beside(doc_hardening.HALF, "as they are") == 0,
+        ),
+        (
+            "in every cell of `ai-best`, and of `ri-dim`, which neither has met.",
+            lambda: doc_hardening.ahead_in(doc_hardening.WHOLE, ("ai-best", "ai-best-50", "ri-dim"), 1),
+        ),
+        (
+            "It recognises significantly fewer clean images in the poses.",
+            lambda: doc_hardening.clean_beside(doc_hardening.WHOLE, "poses") == -1,
+        ),
+        ("**These weights are not part of the package**", lambda: not any("best-at" in name for name in shipped())),
+        ("the nine shares above", lambda: len(doc_hardening.shares()) == 9),
     ),
     "docs/results/as-they-are.md": (
         (

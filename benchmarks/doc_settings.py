@@ -51,6 +51,8 @@ OF_PAGE: Mapping[str, Sequence[str]] = {
         r"in 2\.5% of cases at most|on 12% of 200\s+images|robust on 2%|in 97% of draws",  # tests/gate/test_gate.py
     ),
     "docs/glossary.md": (r"p below 0\.05", r"above 60%"),
+    "docs/hardening.md": (r"take 0\.55 GB a version",),  # 5,000 images of 192 pixels, eight bits a value
+    "docs/hardening/frontier.md": (r"3 points of (?:clean )?top-1",),  # the bar
     "docs/hardening/weights.md": (r"35 seconds each", r"1\.15 of the way", r"some 40 means of three trainings"),
     "docs/frontier.md": (r"from 1 to 225 gradients",),
     "docs/frontier/ai-best.md": (r"of 0\.7 and of 1",),
@@ -147,6 +149,7 @@ IMAGES: Mapping[str, Sequence[Callable[[], int]]] = {
         partial(_said, "frontier-search-resnet18.json", "metadata", "n"),
         lambda: int(read_lines("strength-cuda.jsonl")[0]["n"]),
     ),
+    "docs/hardening/frontier.md": (partial(_said, "hardening-frontier-choice.json", "ids"),),
     "docs/hardening/weights.md": (_HARDENING, lambda: _TRAINED),
     "docs/interop.md": (partial(_said, "interop-cuda.json", "metadata", "n"),),
     "docs/models.md": (_HARDENING, lambda: int(read("accuracy-cuda.json")["cells"][0]["n"])),
