@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from doc_data import HeldOut, read, read_csv, read_lines
+from doc_data import HeldOut, cells, read, read_lines
 from whorl.evaluation.image_counts import FEWEST
 from whorl.evaluation.statistics import MANY
 
@@ -117,7 +117,7 @@ def _outcomes(name: str) -> int:
 
 
 def _cells(name: str) -> int:
-    return max(int(row["n"]) for row in read_csv(f"{name}-results.csv"))
+    return max(int(row["n"]) for row in cells(name))
 
 
 def _said(name: str, *keys: str) -> int:
@@ -158,7 +158,7 @@ IMAGES: Mapping[str, Sequence[Callable[[], int]]] = {
     "docs/results/held-out.md": (_judge,),
     "docs/results/ablations.md": (partial(_cells, "ablation-sigma"),),
     "docs/results/eot.md": (partial(_outcomes, "table4-resnet18"), partial(_outcomes, "table1-inception-adam")),
-    "docs/results/kernels.md": (partial(_cells, "figure7"), partial(_cells, "table8")),
+    "docs/results/kernels.md": (partial(_cells, "figure7"), partial(_outcomes, "table8-inception")),
     "docs/results/levels.md": (_SUITE, partial(_outcomes, "pgd-step"), lambda: 1000),  # the paper's
     "docs/results/photographed.md": (partial(_said, "physical-table5-cpu.json", "results", "images"),),
     "docs/results/queries.md": (
