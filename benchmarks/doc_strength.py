@@ -1,4 +1,4 @@
-"""The tables of the second search: what it found for three sources, and how alike noise and photographs are."""
+"""The tables of the second and the third search for three sources, and how alike noise and photographs are."""
 
 from __future__ import annotations
 
@@ -19,6 +19,21 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "inception_v3": {**_RELATIVE, "join": 0.8, "pool": 0.5},
 }
 _TAGS = {"chosen by": "choose", "fresh": "fresh"}
+_COLOURS, _LOSS = {"late": 0.0, "channels": 0.75}, {"late": 0.0, "channels": 0.75, "temperature": 2.0}
+# What the third search changed of what it began with, by the words of the page.
+_THIRD: Mapping[str, Mapping[str, Any]] = {
+    "as it shipped": {},
+    "all rectifiers": {"late": 0.0},
+    "all rectifiers, channels": _COLOURS,
+    "all rectifiers, temperature": {"late": 0.0, "temperature": 2.0},
+    "all rectifiers, channels, temperature": _LOSS,
+    "the same, sharpness 0.5": {**_LOSS, "rectifier": 0.5},
+    "all rectifiers, channels, narrowing": {**_COLOURS, "narrow": 0.5},
+    "the same, temperature": {**_LOSS, "narrow": 0.5},
+    "the same, angles to 24°": {**_LOSS, "narrow": 0.5, "angle": 24.0},
+    "scale to 1.5": {"scale": [0.5, 1.5]},
+    "scale to 1.5, gain 0.8": {"scale": [0.5, 1.5], "gain": 0.8},
+}
 
 
 @cache
@@ -38,6 +53,11 @@ def _settings(source: str, what: str, gradients: int) -> dict[str, Any]:
     return {**tried[what]} if gradients == 10 else {**tried[what], "steps": gradients}
 
 
+def _mean(row: Mapping[str, Any], eps: str, kind: str) -> list[float]:
+    cells = row["rates"][eps].values()
+    return [sum(each["identity" if kind == "as it is" else "poses"] for each in cells) / len(cells)]
+
+
 @table("strength")
 def _() -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
@@ -46,9 +66,23 @@ def _() -> Cell:
             return None
         source = _SOURCES[row["source"]]
         wanted = _settings(source, row["changed"], int(row["gradients"])), source, _TAGS[row["images"]]
-        found = next(one for one in _rows() if (one["settings"], one["source"], one["tag"]) == wanted)
-        cells = found["rates"][eps].values()
-        return [sum(each["identity" if kind == "as it is" else "poses"] for each in cells) / len(cells)]
+        return _mean(next(one for one in _rows() if (one["settings"], one["source"], one["tag"]) == wanted), eps, kind)
+
+    return cell
+
+
+@table("strength-third")
+def _() -> Cell:
+    rows = [row for row in _rows() if row.get("search") == "third" and len(row["eps"]) == len(("16", "8"))]
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        eps, _, kind = column.removeprefix("ε ").partition(", ")
+        if kind not in ("as it is", "poses"):
+            return None
+        source = _SOURCES[row["source"]]
+        began = {**_NEAR, **_RELATIVE, **_OWN.get(source, {})}
+        wanted = {**began, **_THIRD[row["changed"]]}, source, _TAGS[row["images"]]
+        return _mean(next(one for one in rows if (one["settings"], one["source"], one["tag"]) == wanted), eps, kind)
 
     return cell
 
