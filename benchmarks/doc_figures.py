@@ -1,7 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
-Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_strength``, ``doc_analysis``, ``doc_poses`` and
-``doc_visibility``.
+Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_sources``, ``doc_rivals``, ``doc_strength``,
+``doc_analysis``, ``doc_poses`` and ``doc_visibility``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -14,7 +14,9 @@ from pathlib import Path
 
 import doc_evidence
 import doc_poses
-import doc_strength  # noqa: F401 - likewise
+import doc_rivals
+import doc_sources
+import doc_strength  # noqa: F401 - its tables
 import doc_visibility
 import doc_zoo
 from doc_analysis import calibrated_over
@@ -218,6 +220,28 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             lambda: eligible("figure7", scale=0.5),
         ),
     ),
+    "docs/frontier/rivals.md": (
+        ("The first {} of the [held-out photographs]", lambda: [doc_rivals.photographs()]),
+        ("was to be above OPS with its {} at", lambda: doc_rivals.cost(f"{doc_rivals.OPS}-16")[:1]),
+    ),
+    "docs/results/targeted.md": (
+        ("The first {} of the [held-out photographs]", lambda: [doc_rivals.photographs(doc_rivals.TARGETED)]),
+    ),
+    "docs/results/other-sources.md": (
+        (
+            "{} photographs from resnet18, {} from efficientnet_lite0, {} from Inception-v3.",
+            lambda: doc_sources.shown_on(8),
+        ),
+    ),
+    **{
+        f"docs/results/from-{page}.md": (
+            (
+                "on the first {} of the held-out photographs",
+                partial(lambda source: [min(photographs(eps, source) for eps in (16, 8))], source),
+            ),
+        )
+        for page, source in (("efficientnet-lite0", "efficientnet_lite0"), ("inception-v3", "inception_v3"))
+    },
     "docs/results/held-out.md": (
         ("on which no setting is ever chosen: {} photographs,", lambda: [min(photographs(16), photographs(8))]),
     ),
@@ -574,6 +598,25 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
                 for eps in ("16", "8")
                 for poses in ("poses", "as they are")
             ),
+        ),
+    ),
+    "docs/frontier/rivals.md": (
+        (
+            "the mean over four plain networks of other families, and over five hardened ones",
+            lambda: [len(doc_rivals.networks(doc_rivals.UNTARGETED, kind)) for kind in ("plain", "hardened")] == [4, 5],
+        ),
+    ),
+    "docs/results/targeted.md": (
+        (
+            "mean over four plain networks of other families and over five hardened ones",
+            lambda: [len(doc_rivals.networks(doc_rivals.TARGETED, kind)) for kind in ("plain", "hardened")] == [4, 5],
+        ),
+    ),
+    "docs/results/other-sources.md": (
+        (
+            "from resnet18 five plain ones, from efficientnet_lite0 three (resnet18, mobilenet_v2, inception_v3), from "
+            "Inception-v3 five.",
+            lambda: [len(doc_sources.networks(source, "plain")) for source in doc_sources.SOURCES] == [5, 3, 5],
         ),
     ),
     "docs/results/visibility.md": (
