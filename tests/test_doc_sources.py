@@ -36,14 +36,17 @@ def test_a_mean_is_over_networks_of_pooled_rates(doc_sources: ModuleType) -> Non
     from judge import unpacked
 
     data = json.loads((ROOT / "benchmarks/results/held-out-efficientnet_lite0-cuda.json").read_text())
-    n, leads = doc_sources.photographs(8, "efficientnet_lite0"), []
+    n, leads, alike = doc_sources.photographs(8, "efficientnet_lite0"), [], []
     for name in doc_sources.networks("efficientnet_lite0", "plain"):
         cells = data["recognised"][name]
         clean, ours, eot = (unpacked(cells[c], len(data["poses"]))[:, :n] for c in ("clean", "ai-best-8", "eot-8"))
         leads.append(((clean & ~ours).sum() - (clean & ~eot).sum()) / clean.sum())
-    found = doc_sources.mean_less_eot("efficientnet_lite0", "8", "10", "poses", "plain")
-    assert found.difference == pytest.approx(np.mean(leads), abs=1e-6)
-    assert found.interval[0] <= found.difference <= found.interval[1]
+        by_pose = ((clean & ~ours).sum(1) - (clean & ~eot).sum(1)) / clean.sum(1)
+        alike.append(by_pose.mean())
+    for images, expected in (("poses", leads), (doc_sources.ALIKE, alike)):
+        found = doc_sources.mean_less_eot("efficientnet_lite0", "8", "10", images, "plain")
+        assert found.difference == pytest.approx(np.mean(expected), abs=1e-6)
+        assert found.interval[0] <= found.difference <= found.interval[1]
 
 
 @pytest.mark.parametrize(
@@ -62,10 +65,10 @@ def test_a_goal_is_met_or_missed(
 ) -> None:
     found = Comparison(n=100, b=1, c=1, difference=difference, interval=(low, 0.01))
     monkeypatch.setattr(doc_sources, "mean_less_eot", lambda *_: found)
-    figures, met = doc_sources.met("resnet18", "10", "poses", "16", goal)
+    figures, met = doc_sources.met("resnet18", "10", "poses", "16", "all", goal)
     assert (figures, met) == ([100 * difference, 100 * low, 1.0], holds)
     cell = sys.modules["doc_tables"].TABLES["sources-goals"]()
-    row = {"gradients": "10", "images": "poses", "ε": "16", "must hold": goal}
+    row = {"gradients": "10", "images": "poses", "ε": "16", "networks": "all", "must hold": goal}
     assert cell(row, "resnet18").marks == ("✓" if holds else "✗")
     assert cell(row, "must hold") is None
 
@@ -76,9 +79,9 @@ def test_no_network_may_be_behind(doc_sources: ModuleType, monkeypatch: pytest.M
     found = {(name, eps, "poses"): level for name in networks for eps in ("16", "8")}
     monkeypatch.setattr(doc_sources, "less_eot", lambda *_: {**found, (networks[0], "8", "poses"): behind})
     goal = "behind EOT on none"
-    assert doc_sources.met("resnet18", "10", "poses", "16 and 8", goal) == ([1, 20], False)
-    assert doc_sources.met("resnet18", "10", "poses", "16", goal) == ([0, 10], True)
-    assert doc_sources.missed([("10", "poses", "8", goal)])["resnet18"] == [("10", "poses", "8", goal)]
+    assert doc_sources.met("resnet18", "10", "poses", "16 and 8", "all", goal) == ([1, 20], False)
+    assert doc_sources.met("resnet18", "10", "poses", "16", "all", goal) == ([0, 10], True)
+    assert doc_sources.behind_eot("resnet18", "10", "poses") == [networks[0]]
 
 
 def test_an_attack_that_was_not_measured_takes_no_photographs_away(doc_sources: ModuleType) -> None:
