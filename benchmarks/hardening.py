@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help='sets to try first, such as "lr=0.03; lr=0.01 mix=0.5"',
     )
     parser.add_argument("--search-seconds", type=float, default=15, help="for each set and network")
+    parser.add_argument("--resume", action="store_true", help="keep checkpoints in --out, and go on from them")
     parser.add_argument("--compile", action="store_true", help="compile the student")
     parser.add_argument("--size", type=int, default=224, help="side of the evaluation images")
     parser.add_argument("--batch-size", type=int, default=250, help="evaluation images at a time")

@@ -110,7 +110,9 @@ def search(job: Job, images: TrainingImages, options: argparse.Namespace, extra:
 def train_one(job: Job, images: TrainingImages, options: argparse.Namespace, extra: dict[str, Any]) -> None:
     """Train one network and save it."""
     begun = time.perf_counter()
-    done = short(job, job.seconds, images, options, extra)
+    # Its checkpoints stay there: where a run is cut short, the same command goes on.
+    folder = {"out": options.out / f"{job.name}.run"} if options.resume else {}
+    done = short(job, job.seconds, images, options, extra | folder)
     path = options.out / f"{job.name}.safetensors"
     pack(path, done.learned, about={"name": job.name, "seed": str(options.seed)})
     record = {

@@ -21,9 +21,11 @@ from torch.profiler import ProfilerActivity, profile
 
 import whorl
 from measure import metadata, parser, peak_extra_bytes, save, settle, table
+from whorl.attacks.gradient import GradientAttack
 from whorl.bench.clock import take_turns
 from whorl.bench.peers import Workload
 from whorl.bench.sections import SIZES, prepare
+from whorl.models.prepared.network import prepared
 
 ATTACKS = ("dim", "ai-dim", "ri-dim", "ram", "ai-ram", "ai-best")
 # The plain loops take long, and are there for a factor and for their memory.
@@ -82,8 +84,22 @@ def measured(work: Workload, names: Sequence[str], device: torch.device, repeats
             one()
             # Beyond what a single step waits for: what the loop itself does.
             row["waits_in_loop"] = row["waits"] - waits(one, device)
+            row["way"] = way(name, work)
         rows.append(row)
     return {"rows": rows}
+
+
+def way(name: str, work: Workload) -> str:
+    """How an attack was computed: where a network cannot be prepared, or a step not recorded, nothing else says so."""
+    if not work.x.is_cuda:
+        return "step by step"
+    attack = whorl.attack(name)
+    assert isinstance(attack, GradientAttack)
+    kept = prepared(work.model, attack.source_backward)
+    if kept is None:
+        return "step by step, not prepared"
+    graphs = [loop.recorded is not None and loop.recorded.graph is not None for loop in kept.loops.values()]
+    return "recorded" if graphs and all(graphs) else "step by step, prepared"
 
 
 def waits(run: Callable[[], object], device: torch.device) -> int:
@@ -121,11 +137,13 @@ def kernels(run: Callable[[], object]) -> list[dict[str, Any]]:
 
 def shown(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """The rows as a table."""
-    titles = (network, "ms", "p10", "p90", "first", "peak MiB", "waits", "in the loop")
+    titles = (network, "ms", "p10", "p90", "first", "peak MiB", "waits", "in the loop", "way")
     lines = []
     for row in rows:
         numbers = [f"{row[key]:.2f}" for key in ("median_ms", "p10_ms", "p90_ms", "first_ms", "peak_extra_mib")]
-        lines.append([str(row["name"]), *numbers, str(row["waits"]), str(row.get("waits_in_loop", ""))])
+        lines.append(
+            [str(row["name"]), *numbers, str(row["waits"]), str(row.get("waits_in_loop", "")), row.get("way", "")]
+        )
     return table(titles, lines)
 
 

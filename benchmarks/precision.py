@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import whorl
-from judge import Data, evaluated, percent
+from judge import Data, evaluated, percent, rows
 from measure import headline, metadata, parser, save, settle, table
 from whorl.bench.clock import significant
 from whorl.evaluation import PAPER_POSES, Outcomes, Precision
@@ -112,10 +112,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     adversarial, seconds = craft(data, attacks, source, options.device, batch=options.batch_size, **settings)
     nets = {name: whorl.load_model(name, device=options.device) for name in names}
     poses = PAPER_POSES[:2] if options.quick else PAPER_POSES
-    full, half = (
-        means(evaluated(nets, data, adversarial, poses, batch_size=options.batch_size, precision=precision))
+    done = {
+        precision: evaluated(nets, data, adversarial, poses, batch_size=options.batch_size, precision=precision)
         for precision in get_args(Precision)
-    )
+    }
+    full, half = (means(each) for each in done.values())
     found = compared(full, half)
     about = metadata(
         options.device,
@@ -124,14 +125,17 @@ def main(argv: Sequence[str] | None = None) -> None:
         data=Path(options.data).name if options.data else "samples",
         source=options.source,
         targets=list(names),
+        size=options.size,
+        seed=0,
+        ids=list(data.ids),
         weights_sha256={name: net.weights_sha256 for name, net in nets.items()},
     )
     print(headline(about))
-    rows = [
+    lines = [
         [name, target, *(f"{full[f'{name} {way}', target]:.2f}" for way in WAYS), f"{points:+.2f}"]
         for (name, target), points in found.by_attack.items()
     ]
-    print(table(["attack", "target", *WAYS, "points"], rows))
+    print(table(["attack", "target", *WAYS, "points"], lines))
     held = targets(found)
     for row in held:
         verdict = "met" if row["met"] else "missed"
@@ -144,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "rates": [
                     {"attack": a, "target": t, "full": rate, "bf16": half[a, t]} for (a, t), rate in full.items()
                 ],
+                "outcomes": {precision: rows(each) for precision, each in done.items()},
                 "seconds_crafting": seconds,
                 "targets": held,
             },

@@ -93,6 +93,22 @@ def test_loops(tmp_path: Path) -> None:
     check_contract(results, results["rows"])
     assert all(name in printed for name in rows)
     assert all(row["peak_extra_mib"] > 0 for row in rows.values())
+    assert {row.get("way") for row in rows.values()} == {"step by step", None}
+
+
+def test_cpu_loops(tmp_path: Path) -> None:
+    printed, results = run("cpu_loops.py", tmp_path)
+    check_contract(results, results["rows"])
+    assert [row["name"] for row in results["rows"]][:2] == ["dim", "ai-best"]
+    assert all(f"{row['what']}: {row['value']:.3f}" in printed for row in results["targets"])
+
+
+def test_first_calls(tmp_path: Path) -> None:
+    printed, results = run("first_calls.py", tmp_path, "--attacks", "dim", "--network", "torchvision:resnet18")
+    assert [(row["name"], row["plain"]) for row in results["rows"]] == [("dim", False), ("dim", True)]
+    assert all(row["first_s"] > 0 and row["second_s"] > 0 for row in results["rows"])
+    assert "dim, plain" in printed
+    assert results["metadata"]["network"] == "torchvision:resnet18"
 
 
 def test_precision(tmp_path: Path) -> None:
@@ -100,6 +116,17 @@ def test_precision(tmp_path: Path) -> None:
     assert len(results["metadata"]["weights_sha256"]["resnet18"]) == 64
     rates = {row["attack"]: row for row in results["rates"]}
     assert rates.keys() == results["seconds_crafting"].keys() == {"mim fast", "mim plain"}
+    for precision, outcomes in results["outcomes"].items():
+        assert len(outcomes) == 2 * 2  # attacks, poses
+        n = len(results["metadata"]["ids"])
+        for way in rates:
+            shown = [
+                (unpacked(row["recognised"]["clean"], 1, n), unpacked(row["recognised"]["adversarial"], 1, n))
+                for row in outcomes
+                if row["attack"] == way
+            ]
+            each = [(clean & ~made).sum() / clean.sum() for clean, made in shown if clean.any()]
+            assert rates[way][precision] == pytest.approx(100 * np.mean(each))
     by_attack, by_evaluation = results["targets"]
     assert by_attack["value"] == pytest.approx(abs(rates["mim fast"]["full"] - rates["mim plain"]["full"]))
     assert by_evaluation["value"] == pytest.approx(max(abs(row["bf16"] - row["full"]) for row in rates.values()))

@@ -13,9 +13,12 @@ from whorl.hardening.examples import STUDENT, assign, make, perturb
 from whorl.hardening.recipes import DIVERSE, objective, soft_targets
 
 CPU = torch.device("cpu")
-KINDS = {f"{name} {number}": kind for name in recipe_names() for number, kind in enumerate(recipe(name).examples)} | {
-    "wide": Examples(eps=(0.0, 0.5), steps=4, reach=9.0, random_start=True)
-}
+KINDS = {
+    f"{name} {number}": kind
+    for name in recipe_names()
+    for number, kind in enumerate(recipe(name).examples)
+    if isinstance(kind, Examples)
+} | {"wide": Examples(eps=(0.0, 0.5), steps=4, reach=9.0, random_start=True)}
 
 
 @pytest.fixture
@@ -102,6 +105,7 @@ def test_a_batch_is_made_group_by_group(x: Tensor, y: Tensor) -> None:
     groups = assign(chosen, ["a"], first=0, count=6, device=CPU)
     adv = make(groups, makers, x, y, torch.arange(6))
     for kind, maker, places in ((single, "a", [0, 4]), (single, STUDENT, [2]), (few, "a", [1, 3, 5])):
+        assert isinstance(kind, Examples)
         expected = perturb(kind, makers[maker], x[places], y[places], torch.tensor(places))
         assert torch.equal(adv[places], expected)
 

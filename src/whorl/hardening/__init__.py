@@ -8,10 +8,11 @@ print(done.history[-1])
 
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.job import Hardened, harden
-from whorl.hardening.recipes import Examples, Recipe, recipe, recipe_names
+from whorl.hardening.recipes import CraftedExamples, Examples, Recipe, recipe, recipe_names
 from whorl.hardening.settings import Setup, Training
 
 __all__ = [
+    "CraftedExamples",
     "Examples",
     "Hardened",
     "Recipe",

@@ -18,7 +18,7 @@ from whorl.attacks.contract import Model
 from whorl.attacks.loop import SampledGradient
 from whorl.attacks.objectives import Goal, cross_entropy
 from whorl.attacks.step import Step
-from whorl.hardening.recipes import Examples, Recipe
+from whorl.hardening.recipes import Examples, Kind, Recipe
 from whorl.progress import count_work
 from whorl.randomness import substream, uniform
 
@@ -79,7 +79,7 @@ class Group:
 
     places: Tensor
     maker: str
-    kind: Examples
+    kind: Kind
 
 
 def assign(recipe: Recipe, pool: Sequence[str], *, first: int, count: int, device: torch.device) -> list[Group]:
@@ -126,10 +126,10 @@ def make(
     growth: float | Tensor = 1.0,
     like: Tensor | None = None,
 ) -> Tensor:
-    """Make the adversarial version of every image of a batch, group by group.
+    """Make the adversarial versions of a batch, group by group; what is crafted ahead stays as it is for now.
 
     Args:
-        groups: from :func:`assign`; together they cover the batch.
+        groups: from :func:`assign`.
         makers: name to network; the student under :data:`STUDENT`.
         x: (B, C, H, W) in [0, 1].
         y: (B,) true labels.
@@ -137,10 +137,11 @@ def make(
         growth: factor on every radius; a number, or a () tensor on the device.
         like: as in :func:`perturb`.
     """
-    out = torch.empty_like(x)
+    out = x.clone()
     for group in groups:
         part = group.places
-        answers = None if like is None else like[part]
-        out[part] = perturb(group.kind, makers[group.maker], x[part], y[part], keys[part], growth=growth, like=answers)
+        if isinstance(group.kind, Examples):
+            own = None if like is None else like[part]
+            out[part] = perturb(group.kind, makers[group.maker], x[part], y[part], keys[part], growth=growth, like=own)
         count_work(len(part), "examples")
     return out

@@ -201,16 +201,16 @@ class _TrainingRun:
             trainer.resume(found)
             self.before, self.first, self.saved = found.seconds, found.step, found.step
         elif seconds is not None:
-            planned = max(1, round(seconds / trainer.seconds_a_step(self.clock)))
+            planned = max(1, round(seconds / self._each()))
             trainer.training = trainer.training.with_(steps=self.group.agree(planned))
         elif trainer.training.steps >= _LONG and self.progress is not silent:
             rehearsed = int(trainer.device.type == "cuda")  # there the first step is recorded
-            each = trainer.seconds_a_step(self.clock, warmup=rehearsed, timed=1)
+            each = self._each(warmup=rehearsed, timed=1)
             self.stage = f"training ({trainer.training.steps:,} steps, {duration(each * trainer.training.steps)})"
         self.start = self.clock()
         self._tell()
         try:
-            with listening(self.progress if self.group.leads else silent):
+            with self._listening():
                 while trainer.step < trainer.training.steps:
                     with piece_of_work("training, examples of this step", len(trainer.inputs.keys), "examples"):
                         trainer.advance()
@@ -221,6 +221,14 @@ class _TrainingRun:
             if self.folder is not None and self.saved:
                 kept = f"The last good checkpoint, after step {self.saved}, is {self.folder / FILE}."
             raise WhorlError(f"training stopped: {error} {kept}") from error
+
+    def _each(self, **how: int) -> float:
+        """Seconds a step, of some that are timed and undone; the examples that are crafted ahead come before."""
+        with self._listening():
+            return self.trainer.seconds_a_step(self.clock, **how)
+
+    def _listening(self) -> AbstractContextManager[None]:
+        return listening(self.progress if self.group.leads else silent)
 
     def _tell(self) -> None:
         if self.group.leads:

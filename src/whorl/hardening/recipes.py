@@ -6,12 +6,14 @@ A recipe is a line: a composition of parts, not a class.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whorl.attacks.gradient import GradientAttack
+from whorl.attacks.presets import GRADIENT
 from whorl.errors import WhorlError
 from whorl.estimators import AffineInvariant, Estimator, identity
 from whorl.records import Count, NotNegative, Positive, Record, Registry, Share
@@ -52,9 +54,52 @@ class Examples(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self.eps
-        if not 0 <= low <= high <= 1:
-            raise WhorlError(f"eps must be (lowest, highest) within [0, 1]; got {self.eps}.")
+        _check_radius(self.eps)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CraftedExamples(Record):
+    """Adversarial images by a whole attack on networks of the static pool, crafted ahead and shown several times.
+
+    An attack of ten gradients on each image of each step would take several times as long as learning from it. So a
+    version of all training images, each a random crop, is crafted at once and kept, with eight bits a value.
+
+    Attributes:
+        attack: what crafts them; its ``eps`` is drawn anew for each image.
+        weight: how often, relative to the recipe's other kinds; a whole number.
+        eps: lowest and highest radius of the ball, drawn uniformly for each image, in units of the [0, 1] range.
+        versions: how many versions are kept; each image of a batch is shown in one of them, drawn at random.
+        lasts: epochs until a new version is crafted, in place of the oldest. Of several such kinds in a recipe, the
+            largest numbers count.
+    """
+
+    attack: GradientAttack = GRADIENT["ai-best"]
+    weight: Count = 1
+    eps: tuple[float, float] = (4 / 255, 12 / 255)
+    versions: Count = 6
+    lasts: Count = 5
+    makers: ClassVar[Makers] = "pool"
+    _always_shown: ClassVar[tuple[str, ...]] = (
+        "attack",
+        "eps",
+        "versions",
+        "lasts",
+    )  # in manifests, which outlive the defaults
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_radius(self.eps)
+        if self.attack.norm != "linf":
+            raise WhorlError(f"an attack that crafts examples must have norm='linf'; got {self.attack.norm!r}.")
+
+
+def _check_radius(eps: tuple[float, float]) -> None:
+    low, high = eps
+    if not 0 <= low <= high <= 1:
+        raise WhorlError(f"eps must be (lowest, highest) within [0, 1]; got {eps}.")
+
+
+Kind = Examples | CraftedExamples
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -75,7 +120,7 @@ class Recipe(Record):
     """
 
     name: str
-    examples: tuple[Examples, ...]
+    examples: tuple[Kind, ...]
     objective: Objective = "mixed"
     clean: Share = 0.5
     strength: NotNegative = 0.0
@@ -141,6 +186,13 @@ for _recipe in (
         pose=RandomAffine(),
         posed=0.5,
     ),
+    # Our strongest attack on the pool, crafted ahead, and steps with diverse inputs; mostly seen in other poses.
+    Recipe(
+        name="best-at",
+        examples=(CraftedExamples(weight=3), DIVERSE),
+        pose=RandomAffine(),
+        posed=0.75,
+    ),
 ):
     RECIPES.add(_recipe)
 
@@ -163,7 +215,7 @@ def recipe_names() -> tuple[str, ...]:
     """List the recipes' names.
 
     >>> recipe_names()
-    ('ens-at', 'alp', 'pgd-at', 'trades', 'ai-at')
+    ('ens-at', 'alp', 'pgd-at', 'trades', 'ai-at', 'best-at')
     """
     return tuple(RECIPES)
 

@@ -19,8 +19,9 @@ from whorl.hardening.examples import STUDENT, assign, make
 from whorl.hardening.held_out import HeldOut
 from whorl.hardening.images import Order, TrainingImages, random_crops
 from whorl.hardening.processes import Team
-from whorl.hardening.recipes import Recipe, objective, soft_targets
+from whorl.hardening.recipes import CraftedExamples, Examples, Recipe, objective, soft_targets
 from whorl.hardening.settings import Training
+from whorl.hardening.stock import Stock
 from whorl.hardening.student import (
     Average,
     Learner,
@@ -55,12 +56,16 @@ class Inputs(NamedTuple):
     """(b,) its keys."""
     growth: Tensor
     """() factor on every radius."""
+    crops: Tensor
+    """(b,) keys from which the crops follow: those of the epoch, or of the version that was crafted ahead."""
+    slots: Tensor
+    """(b,) where the version lies in the stock."""
 
     @classmethod
     def empty(cls, count: int, device: torch.device) -> Inputs:
         """Zeros, to be filled."""
-        chosen, keys, other, other_keys = torch.zeros(4, count, dtype=torch.int64, device=device)
-        return cls(chosen, keys, other, other_keys, torch.ones((), device=device))
+        chosen, keys, other, other_keys, crops, slots = torch.zeros(6, count, dtype=torch.int64, device=device)
+        return cls(chosen, keys, other, other_keys, torch.ones((), device=device), crops, slots)
 
 
 class TrainingBatch(NamedTuple):
@@ -123,6 +128,12 @@ class Trainer:
         first, count = self.group.part(training.batch)
         self.part = slice(first, first + count)
         self.groups = assign(recipe, list(pool), first=first, count=count, device=self.device)
+        self.learning = learning.tolist()
+        self.stock: Stock | None = None
+        crafted = [group.places for group in self.groups if isinstance(group.kind, CraftedExamples)]
+        if crafted:
+            self.crafted = torch.cat(crafted)
+            self.stock = Stock(recipe, pool, self._crops, self.labels, self.keys, self.crop)
         self.forward = run(self._learner())
         self.parameters = list(trainable(student).values())
         self.inputs = Inputs.empty(count, self.device)
@@ -162,9 +173,16 @@ class Trainer:
         if self.epoch is None or self.epoch[0] != number:
             order = self.order.of(number).to(self.device)
             self.epoch = number, order, substream(self.keys[order], number)
+            if self.stock is not None:
+                self.stock.prepare(number, self.learning)
         _, order, keys = self.epoch
         self.inputs.chosen.copy_(order[whole][self.part])
         self.inputs.keys.copy_(keys[whole][self.part])
+        self.inputs.crops.copy_(self.inputs.keys)
+        if self.stock is not None:
+            shown = self.stock.shown(self.inputs.chosen, number)
+            self.inputs.crops[self.crafted] = shown.keys[self.crafted]
+            self.inputs.slots.copy_(shown.slots)
         if self.training.mix:
             # The image before it in the whole batch, whichever process has that.
             self.inputs.other.copy_(order[whole].roll(1)[self.part])
@@ -174,8 +192,8 @@ class Trainer:
 
     def batch(self) -> TrainingBatch:
         """This process's part of the step that was laid out."""
-        chosen, keys, other, other_keys, _ = self.inputs
-        x, y = self._crops(chosen, keys), self.labels[chosen]
+        chosen, keys, other, other_keys, _, crops, _ = self.inputs
+        x, y = self._crops(chosen, crops), self.labels[chosen]
         labels = self._one_hot(y)
         if not self.training.mix:
             return TrainingBatch(x, y, labels, keys)
@@ -197,11 +215,15 @@ class Trainer:
     def examples(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         """What the student sees besides the clean crops: perturbed, and posed where the recipe says so."""
         like = None
-        if any(kind.loss == "kl" for kind in self.recipe.examples):
+        if any(isinstance(kind, Examples) and kind.loss == "kl" for kind in self.recipe.examples):
             with torch.no_grad():
                 like = F.log_softmax(self.makers[STUDENT](x), dim=1)
         keys_of = substream(keys, _EXAMPLE)
         adv = make(self.groups, self.makers, x, y, keys_of, growth=self.inputs.growth, like=like)
+        if self.stock is not None:
+            part = self.crafted
+            images, slots = self.inputs.chosen[part], self.inputs.slots[part]
+            adv[part] = self.stock.perturbed(x[part], images, slots, self.inputs.growth)
         posed = self.recipe.pose(adv, substream(keys, _POSE))
         if self.recipe.posed == 1:
             return posed
@@ -257,6 +279,8 @@ class Trainer:
         if self.group.size == 1 and self.parameters[0].grad is None:
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
+        if self.recorded is not None and not self.recorded.held():
+            self.recorded = None  # crafting has replaced constants that the graph reads
         if self.recorded is None:
             self.recorded = self._record()
         self.recorded()

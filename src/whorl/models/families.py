@@ -13,14 +13,14 @@ Family = Literal["rectified residuals", "linear residuals", "concatenations", "a
 
 FAMILIES: Mapping[Family, Backward] = {
     # ResNet, RegNet: the sum of branch and shortcut is rectified.
-    "rectified residuals": Backward(skip=0.65, rectifier=0.7, relative=True, late=0.5),
+    "rectified residuals": Backward(skip=0.65, rectifier=0.7, relative=True),
     # MobileNetV2, EfficientNet, ConvNeXt: it is not.
     "linear residuals": Backward(skip=0.5, rectifier=0.7, relative=True),
     # Inception.
-    "concatenations": Backward(rectifier=0.7, relative=True, late=0.5, join=0.8, pool=0.5),
+    "concatenations": Backward(rectifier=0.5, relative=True, join=0.8, pool=0.5),
     "attention": Backward(skip=0.65),
     # VGG, DenseNet.
-    "plain": Backward(rectifier=0.7, relative=True, late=0.5),
+    "plain": Backward(rectifier=0.7, relative=True),
 }
 """What each family of networks wants. Chosen by ``benchmarks/strength_search.py`` where a source of the family was
 there (resnet18, efficientnet_lite0, inception_v3); docs/frontier/ai-best.md says what it gave."""
