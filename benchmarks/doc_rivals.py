@@ -13,7 +13,6 @@ from whorl.evaluation.image_counts import ImageCounts
 from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
 UNTARGETED, TARGETED = "rivals-resnet18.json", "rivals-targeted-resnet18.json"
-EPS = ("16", "8")
 OPS = "ops/published"
 # What stands beside rivals as published: ours with these gradients, and EOT with its own.
 _BESIDE = {"dim": "10", "ai-dim": "10", "ai-best": "10", "ai-max": "200", "eot": "2500"}
@@ -75,31 +74,21 @@ def lead(first: str, second: str, kind: str, images: str, file: str = UNTARGETED
     return compare(ours, other, "mean")
 
 
-def cost(label: str, file: str = UNTARGETED) -> list[float]:
-    """Gradients and seconds an image, means over the images."""
-    spent = _found(file).data["cost"][label]
-    return [float(np.mean(spent["gradients"])), sum(spent["seconds"]) / _of(label, file)]
-
-
-def _spent(column: str, label: str, file: str) -> list[float] | None:
-    """What the columns say that are alike in all tables; None where a column is another."""
-    if column not in ("gradients", "s an image"):
-        return None
-    return [cost(label, file)[("gradients", "s an image").index(column)]]
+def spent(label: str, file: str = UNTARGETED) -> list[float]:
+    """Gradients an image, the mean over the images."""
+    return [float(np.mean(_found(file).data["cost"][label]["gradients"]))]
 
 
 @table("rivals")
 def _(budget: str) -> Cell:
-    """Attacks with about so many gradients, or ``published``; columns such as ``ε 16, poses, plain``."""
+    """Attacks with about so many gradients, or ``published``; columns such as ``poses, plain``."""
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
-        if column == "attack":
-            return None
-        if (spent := _spent(column, _cell(row, budget, "16"), UNTARGETED)) is not None:
-            return spent
-        eps, images, kind = column.removeprefix("ε ").split(", ")
-        label = _cell(row, budget, eps)
-        return rated(label, kind, images)[:1] if measured(label) else []
+        label = _cell(row, budget, "16")
+        if column in ("attack", "gradients"):
+            return spent(label) if column == "gradients" else None
+        images, _, kind = column.partition(", ")
+        return rated(label, kind, images)
 
     return cell
 
@@ -152,15 +141,15 @@ def behind(ours: str, budget: str, eps: str) -> list[tuple[str, str, str]]:
 
 @table("rivals-tally")
 def _() -> Cell:
-    """Rows are ours with its gradients, and the rivals' (or ``published``); columns such as ``poses, plain ✓``."""
+    """Rows: ours, its gradients and the rivals, ``about 10``, ``as published``; columns such as ``poses, plain ✓``."""
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         images, _, rest = column.partition(", ")
         if images not in _IMAGES:
             return None
         kind, mark = rest.split()
-        ours, budget = f"{row['ours'].partition(',')[0]}/{row['gradients']}", row["rivals"].partition(" ")[0]
-        return [ahead_and_behind(ours, budget, row["ε"], images, kind)["✓✗".index(mark)]]
+        ours, budget = f"{row['ours']}/{row['gradients']}", row["rivals"].rpartition(" ")[2]
+        return [ahead_and_behind(ours, budget, "16", images, kind)["✓✗".index(mark)]]
 
     return cell
 
@@ -175,9 +164,9 @@ def over_ops() -> Mapping[tuple[str, str], Comparison]:
 
 
 def ops_goal_is_met(images: str, kind: str) -> bool:
-    """Above OPS under poses and on hardened networks; within a point of it elsewhere."""
-    least = 0.0 if images == "poses" or kind == "hardened" else -1.0
-    return 100 * over_ops()[images, kind].difference > least
+    """Significantly ahead of OPS under poses and on hardened networks; not more than a point below elsewhere."""
+    found = over_ops()[images, kind]
+    return found.ahead == 1 if images == "poses" or kind == "hardened" else 100 * found.difference >= -1
 
 
 @table("rivals-ops")
@@ -208,14 +197,12 @@ def _targeted(row: Mapping[str, str], name: str = "attack") -> str:
 
 @table("targeted")
 def _() -> Cell:
-    """Columns such as ``poses, plain``, and what it costs."""
+    """Columns such as ``poses, plain``, and gradients."""
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         label = _targeted(row)
-        if column == "attack":
-            return None
-        if (spent := _spent(column, label, TARGETED)) is not None:
-            return spent
+        if column in ("attack", "gradients"):
+            return spent(label, TARGETED) if column == "gradients" else None
         images, _, kind = column.partition(", ")
         return rated(label, kind, images, TARGETED)
 
@@ -228,10 +215,8 @@ def _(images: str) -> Cell:
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         label = _targeted(row)
-        if column == "attack":
-            return None
-        if (spent := _spent(column, label, TARGETED)) is not None:
-            return spent
+        if column in ("attack", "gradients"):
+            return spent(label, TARGETED) if column == "gradients" else None
         found = rate(_found(TARGETED).counts(column, label, _of(label, TARGETED), identity=_IMAGES[named]))
         return [100 * value for value in (found.value, *found.interval)]
 
@@ -262,6 +247,15 @@ def over_the_best() -> Mapping[tuple[str, str, str], Comparison]:
             for ours in targeted_ours()
             for images, kind in GOALS
         }
+    )
+
+
+def targeted_goal_is_met() -> bool:
+    """At least the best rival with 50 gradients and with 300, over all networks, under poses and as it is."""
+    return all(
+        over_the_best()[f"ai-best/{gradients}-16", images, "all"].difference >= 0
+        for gradients in (50, 300)
+        for images in _IMAGES
     )
 
 

@@ -97,6 +97,27 @@ def met(source: str, gradients: str, images: str, eps: str, kind: str, goal: str
     return apart(found), 100 * value > float(least) or (what == "difference from" and 100 * value == float(least))
 
 
+MEANS = (
+    *(("10", images, eps, "all", "interval above -1") for images in ("poses", ALIKE) for eps in EPS),
+    ("10", "as they are", "16", "all", "difference from -1"),
+    ("10", "as they are", "8", "all", "difference from -3"),
+    *(("50", images, eps, "all", "difference from 0") for images in ("poses", ALIKE, "as they are") for eps in EPS),
+)
+"""The goals about means: gradients, images, ε, networks, and what must hold."""
+
+
+def cells_behind() -> set[tuple[str, str, str, str]]:
+    """Where a goal network by network is missed: source, gradients, images, ε."""
+    asked = (("10", "poses"), ("50", "poses"), ("50", "as they are"))
+    return {
+        (source, gradients, images, eps)
+        for source in SOURCES
+        for gradients, images in asked
+        for eps in EPS
+        if behind_eot(source, gradients, images, (eps,))
+    }
+
+
 @table("sources-goals")
 def _() -> Cell:
     """Rows are goals; a column for each source, with ✓ where the goal is met and ✗ where not."""
