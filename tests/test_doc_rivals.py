@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NETWORKS = ("one", "two", "one.hardened")
 N, POSES = 40, ({"angle": 0.0, "scale": 1.0, "shift": [0, 0]}, {"angle": 30.0, "scale": 1.0, "shift": [0, 0]})
 # How likely an attack's image is still recognised, or a class reached.
-LEFT = {"bsr/10": 0.7, "ops/10": 0.4, "ops/published": 0.2, "eot/2500": 0.5, "ai-best/10": 0.1, "ai-max/200": 0.02}
+LEFT = {"bsr/10": 0.7, "ops/10": 0.4, "ops/published": 0.45, "eot/2500": 0.5, "ai-best/10": 0.1, "ai-max/200": 0.02}
 REACHED = {"logit/published": 0.6, "cfm/published": 0.3, "ai-best/300": 0.9, "ai-max/200": 0.1}
 
 

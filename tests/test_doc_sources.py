@@ -49,6 +49,17 @@ def test_a_mean_is_over_networks_of_pooled_rates(doc_sources: ModuleType) -> Non
         assert found.interval[0] <= found.difference <= found.interval[1]
 
 
+def test_differences_from_eot_agree_with_plain_numpy(doc_sources: ModuleType) -> None:
+    import recompute_held_out as plain
+
+    data = json.loads((ROOT / "benchmarks/results/held-out-inception_v3-cuda.json").read_text())
+    ours = sys.modules["doc_outcomes"].gain("efficientnet_lite1", "ai-best", "eot", 8, source="inception_v3")
+    n = doc_sources.photographs(8, "inception_v3")
+    expected = plain.compared(data, "efficientnet_lite1", "ai-best-8", "eot-8", n)
+    assert (ours.difference, *ours.interval) == pytest.approx(expected[:3], abs=1e-5)
+    assert ours.p_value == pytest.approx(expected[3], rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("difference", "low", "goal", "holds"),
     [
