@@ -117,7 +117,8 @@ class Frontier:
 
     def counts(self, name: str, eps: str, targets: Iterable[str] | None = None) -> ImageCounts:
         """One row a target, poses pooled: so the mean over rows is the mean over targets of pooled rates."""
-        fooled = self.part["rows"][name]["eps"][eps]["fooled"]
+        row = self.part["rows"][name]["eps"][eps]
+        known, fooled = row.get("known", self.part["known"]), row["fooled"]
         kept = list(targets or self.targets)
-        digits = ([[int(d, 16) for d in some[t]] for t in kept] for some in (self.part["known"], fooled))
+        digits = ([[int(d, 16) for d in some[t]] for t in kept] for some in (known, fooled))
         return ImageCounts(*map(np.array, digits))

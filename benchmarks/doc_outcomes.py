@@ -42,7 +42,13 @@ def _shown(counts: ImageCounts) -> float:
 
 
 def _candidate(row: Mapping[str, str]) -> str:
-    base = row["attack"].replace(", σ 0.5", "+ai0.5").replace("ri-dim ²", "dim+turn32-1.6").replace(" ¹", "")
+    base = (
+        row["attack"]
+        .replace(", σ 0.5", "+ai0.5")
+        .replace("ri-dim ²", "dim+turn32-1.6")
+        .replace(" ¹", "")
+        .replace("ai-best before", "ai-best@d86f66b")
+    )
     return f"{base}{_KERNELS[row['kernel']] if 'kernel' in row else ''}/{row['gradients'].replace(',', '')}"
 
 
@@ -381,7 +387,9 @@ def above_all_else(source: str, eps: str) -> bool:
     data = Frontier(source)
     ours = _shown(data.counts("ai-best/10", eps))
     others = [
-        name for name in data.part["rows"] if name.endswith("/10") and name != "ai-best/10" and data.has(name, eps)
+        name
+        for name in data.part["rows"]
+        if name.endswith("/10") and not name.startswith("ai-best") and data.has(name, eps)
     ]
     return all(_shown(data.counts(name, eps)) < ours for name in others)
 

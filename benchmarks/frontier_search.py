@@ -27,7 +27,7 @@ import whorl
 from frontier_judge import Judge, measure
 from frontier_transforms import Blend, BlockShuffle, Mosaic, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
 from judge import Data
-from measure import metadata, save, table
+from measure import in_short, metadata, save, table
 from whorl.attacks import Attack
 from whorl.attacks.transfer import TransferAttack
 from whorl.estimators import CompressedGradient, SharedChannels
@@ -198,10 +198,7 @@ def name_of(settings: Settings) -> str:
     >>> name_of({"skip": 0.5, "pace": 5.0, "sigma": 0.5})
     'sigma=0.5 skip=0.5'
     """
-    shown = {name: value for name, value in sorted(settings.items()) if RAM[name] != value}
-    return " ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown.items()
-    )
+    return in_short(settings, RAM)
 
 
 @dataclass

@@ -135,6 +135,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def in_short(settings: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Settings in a line, sorted, without what is as usual.
+
+    >>> in_short({"skip": 0.5, "pace": 5.0, "sigma": 0.25}, {"skip": 1.0, "pace": 5.0, "sigma": 0.0})
+    'sigma=0.25 skip=0.5'
+    """
+    shown = {name: value for name, value in sorted(settings.items()) if usual[name] != value}
+    return " ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items())
+
+
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay out rows of text: the first column to the left, numbers to the right.
 

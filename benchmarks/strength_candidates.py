@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import measure
 import whorl
 from frontier_transforms import BlockShuffle, SelfMix, SmoothWarp, Sometimes, SpectrumNoise
 from strength_parts import Cornered, Interleaved, NarrowedAffine, Neighbour, Rules, calibrated
@@ -142,8 +143,7 @@ def name_of(settings: Settings) -> str:
     >>> name_of({"skip": 0.5, "pace": 20.0, "near": 0.3})
     'near=0.3 skip=0.5'
     """
-    shown = {name: value for name, value in sorted(settings.items()) if BEST[name] != value}
-    return " ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in shown.items()) or "ai-best"
+    return measure.in_short(settings, BEST) or "ai-best"
 
 
 # By promise, so that a search that is cut off loses the least. -----------------------------------------------------

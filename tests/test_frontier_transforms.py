@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from conftest import random_images
+from transform_checks import check_own_keys
 from whorl.errors import WhorlError
 from whorl.geometry import affine
 from whorl.randomness import substream, uniform
@@ -34,16 +35,7 @@ ALL: list[InputTransform] = [
 
 @pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
 def test_every_image_is_transformed_by_its_own_key(transform: InputTransform) -> None:
-    x, keys = random_images(6, 3, 22, 30), torch.arange(6) * 101
-    whole = transform(x, keys)
-    assert whole.shape == x.shape
-    for i in range(6):
-        torch.testing.assert_close(transform(x[i : i + 1], keys[i : i + 1]), whole[i : i + 1], rtol=0, atol=1e-5)
-    assert torch.equal(transform(x, keys), whole)
-    assert float((transform(x, keys + 1) - whole).abs().max()) > 1e-3
-    leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(transform(leaf, keys).square().sum(), leaf)
-    assert bool(gradient.flatten(1).abs().sum(1).gt(0).all())
+    check_own_keys(transform)
 
 
 def test_a_blend_is_the_mean_of_its_draws() -> None:

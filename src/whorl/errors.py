@@ -142,7 +142,7 @@ def reason(error: BaseException) -> str:
     >>> reason(OSError("no space\non the device")), reason(KeyError())
     ('no space', 'KeyError')
     """
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def first_line(error: BaseException) -> str:
@@ -224,20 +224,24 @@ def some_of(names: Sequence[str], shown: int = 3) -> str:
     return ", ".join(map(repr, names[:shown])) + (f" and {more} more" if more > 0 else "")
 
 
-def missing_extra(what: str, package: str, *, extra: str = "", cause: str = "") -> WhorlError:
+def missing_extra(
+    what: str, package: str, *, extra: str = "", error: ImportError | None = None, module: str = ""
+) -> WhorlError:
     """Build the error for something that needs a package which cannot be imported.
 
     Args:
         what: wants it; the subject of the sentence, in the singular.
         package: as pip calls it.
         extra: of whorl that brings it, if one does.
-        cause: why it cannot be imported, if it is not just absent.
+        error: why it cannot be imported, where that may be something else than that it is absent.
+        module: as Python imports it, if that is another name.
 
     >>> print(missing_extra("an ONNX model", "onnxruntime", extra="onnx"))
     an ONNX model needs the package onnxruntime, which is not installed. `pip install 'torchwhorl[onnx]'` brings it.
     >>> print(missing_extra("this model", "timm"))
     this model needs the package timm, which is not installed. `pip install timm` brings it.
     """
-    state = f"cannot be imported ({cause})" if cause else "is not installed"
+    absent = error is None or (isinstance(error, ModuleNotFoundError) and error.name == (module or package))
+    state = "is not installed" if absent else f"cannot be imported ({error})"
     line = install_line(extra) if extra else f"pip install {package}"
     return WhorlError(f"{what} needs the package {package}, which {state}. `{line}` brings it.")

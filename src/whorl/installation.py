@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from whorl.artifacts import cache_home
-from whorl.errors import DISTRIBUTION, install_line
+from whorl.errors import DISTRIBUTION, install_line, reason
 
 State = Literal["ok", "missing", "broken", "note"]
 
@@ -274,11 +274,10 @@ def _imports() -> Iterator[Finding]:
         try:
             load()
         except Exception as error:  # noqa: BLE001 - a package that does not import may raise anything
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
             yield Finding(
                 name=name,
                 state="broken",
-                detail=f"does not import: {said}",
+                detail=f"does not import: {reason(error)}",
                 fix=f"pip install --force-reinstall {name}",
             )
 

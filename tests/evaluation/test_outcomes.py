@@ -197,7 +197,7 @@ def test_batches_must_fit_together() -> None:
         outcomes([first._replace(ids=first.ids[1:])], TARGETS)
     with pytest.raises(WhorlError, match="at least one batch"):
         outcomes([], TARGETS)
-    with pytest.raises(WhorlError, match="batch_size must be a whole number from 1; got 0"):
+    with pytest.raises(WhorlError, match="batch_size must be a whole number >= 1; got 0"):
         success_rates(TARGETS, first.x, {}, first.y, batch_size=0)
     with pytest.raises(WhorlError, match="ids must differ, for each counts once; got '0' more than once"):
         outcomes([first, first], TARGETS)

@@ -162,7 +162,7 @@ def test_it_is_public_and_takes_adversarial_images() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"budget": 0}, "budget and batch_size must be whole numbers from 1; got 0"),
+        ({"budget": 0}, "budget must be a whole number >= 1; got 0"),
         ({"y": torch.tensor([5])}, r"labels must lie in \[0, 1\]"),
         ({"x": torch.ones(1, 1, SIDE, SIDE) * 255}, "must lie in"),
         ({"model": lambda x: torch.full((len(x), 2), torch.nan)}, "must return finite logits"),

@@ -11,6 +11,7 @@ import torch
 
 import whorl
 from whorl.evaluation import Outcomes, Pose
+from whorl.evaluation.rate_table import whole_percent
 from whorl.records import Record, html_table
 
 EVIL = "<script>alert('1')</script>\"'"
@@ -86,3 +87,8 @@ def test_colours_are_the_pages() -> None:
     """What sets none reads as well in a dark notebook as in a light one."""
     colours = set(re.findall(r"color:(\w+)", whorl.attack("pgd")._repr_html_() + made()._repr_html_()))
     assert colours == {"inherit"}
+
+
+@pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.996, ">99%"), (0.5, "50%"), (1e-9, "<1%"), (0.0, "0%")])
+def test_certainty_is_not_rounded_up_to(share: float, text: str) -> None:
+    assert whole_percent(share) == text

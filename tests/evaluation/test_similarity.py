@@ -164,7 +164,7 @@ def test_what_has_no_similarity_is_refused(x: Tensor, y: Tensor, said: str) -> N
 @pytest.mark.parametrize(
     ("shrink", "said"),
     [
-        (0, "shrink must be a whole number of pixels from 1; got 0"),
+        (0, "shrink must be a whole number >= 1; got 0"),
         (1.5, "got 1.5"),
         (True, "got True"),
         (2, r"at least 11×11 pixels; got \(8, 8\), shrunk to 1/2"),

@@ -119,14 +119,6 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert rate(counts, seed=1).interval != rate(counts, seed=2).interval
 
 
-def test_more_resamples_than_fit_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = made_up()
-    whole = rate(counts).interval
-    monkeypatch.setattr("whorl.evaluation.image_counts._KEPT", 60 * 150)
-    assert len(counts.drawn("pooled", 1000)) == 1000
-    assert rate(counts).interval == pytest.approx(whole, abs=0.01)
-
-
 def test_too_few_images_are_marked_and_left_out() -> None:
     eligible = np.zeros((2, 40), bool)
     eligible[0], eligible[1, : FEWEST - 1] = True, True
@@ -138,13 +130,6 @@ def test_too_few_images_are_marked_and_left_out() -> None:
     assert (few.n, few.left_out, few.few) == (FEWEST - 1, 0, True)
     one, other = for_headline(counts, ImageCounts(eligible[::-1], eligible[::-1]))
     assert len(one.eligible) == len(other.eligible) == 2  # no pose has enough of both
-
-
-def test_counts_must_fit() -> None:
-    with pytest.raises(WhorlError, match=r"twice the same; got \(1, 2\) and \(2, 2\)"):
-        ImageCounts(np.ones((1, 2)), np.ones((2, 2)))
-    with pytest.raises(WhorlError, match="more often than it counts"):
-        ImageCounts(np.zeros((1, 2)), np.ones((1, 2)))
 
 
 # -------------------------------------------------------------------------------------------------------- two rates

@@ -311,6 +311,7 @@ def test_a_source_that_recognises_nothing_is_refused_before_anything_is_crafted(
     with pytest.raises(WhorlError, match="recognises none of the clean images"):
         craft("mim", small(), Data(folder=data), out / "one", device=torch.device("cpu"))
     assert not list(out.glob("one/adv/**/*.png"))
+    assert not list(out.rglob("manifest.json"))  # which would list attacks that never were
 
 
 def test_one_recognised_image_will_do(tmp_path: Path) -> None:

@@ -96,5 +96,5 @@ def test_a_longer_chunk_serves_one_that_a_limit_cut(images: list[HashedImage], t
 def test_images_at_a_time() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert (chunk_size(cpu), chunk_size(cpu, cpu=4), chunk_size(gpu), chunk_size(gpu, 7)) == (8, 4, 64, 7)
-    with pytest.raises(WhorlError, match="batch_size must be a whole number from 1; got 0"):
+    with pytest.raises(WhorlError, match="batch_size must be a whole number >= 1; got 0"):
         make_tasks([ATTACKED], [], 0)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from conftest import random_images
+from transform_checks import check_own_keys
 from whorl.errors import WhorlError
 from whorl.randomness import substream
 from whorl.transforms import DiverseInput, Gain, InputChain, InputTransform, Mirror, RandomAffine, plain
@@ -21,16 +22,7 @@ ALL: list[InputTransform] = [
 
 @pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
 def test_every_image_is_transformed_by_its_own_key(transform: InputTransform) -> None:
-    x, keys = random_images(6, 3, 22, 30), torch.arange(6) * 101
-    whole = transform(x, keys)
-    assert whole.shape == x.shape
-    for i in range(6):
-        torch.testing.assert_close(transform(x[i : i + 1], keys[i : i + 1]), whole[i : i + 1], rtol=0, atol=1e-5)
-    assert torch.equal(transform(x, keys), whole)
-    assert float((transform(x, keys + 1) - whole).abs().max()) > 1e-3
-    leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(transform(leaf, keys).square().sum(), leaf)
-    assert bool(gradient.flatten(1).abs().sum(1).gt(0).all())
+    check_own_keys(transform)
 
 
 def test_a_chain_applies_its_parts_in_order_with_keys_of_their_own() -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
@@ -114,8 +113,3 @@ def test_progress_is_told_in_numbers() -> None:
 def test_magnification_is_named(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm", eps=8 / 255)
     assert "15.9 times magnified" in fragments.perturbations(whorls(made), made.settings)
-
-
-@pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.996, ">99%"), (0.5, "50%"), (1e-9, "<1%"), (0.0, "0%")])
-def test_certainty_is_not_rounded_up_to(share: float, text: str) -> None:
-    assert fragments.percent(share) == text

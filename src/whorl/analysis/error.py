@@ -199,7 +199,7 @@ def _one_half(gradient_of: _Gradient, x: Tensor, plain: Tensor, law: Law, u: Ten
     height, width = x.shape[-2:]
     for part in u.split(at_once):
         count = len(part)
-        drawn = _for_each(law.transforms(part), x)
+        drawn = Transforms(*(_spread(value, x) for value in law.transforms(part)))
         radius = (drawn.scale - 1) * steps_of(height, width).typical
         angles, radii, shifts = (_spread(value, x) for value in law.lattice(part, height, width))
         copies = plain.repeat(count, 1, 1, 1)
@@ -259,10 +259,6 @@ class _Gradient:
             goal.check_classes(logits)
             total = total + weight * goal.objective(logits.to(x.dtype), self.loss).sum()
         return total
-
-
-def _for_each(drawn: Transforms, x: Tensor) -> Transforms:
-    return Transforms(*(_spread(part, x) for part in drawn))
 
 
 def _spread(value: Tensor, x: Tensor) -> Tensor:

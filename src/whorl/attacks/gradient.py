@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,10 +11,10 @@ from torch import Tensor, nn
 
 from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.loop import Made, OnStep, UnderAttack, run, share_by_share, step_by_step
-from whorl.attacks.norms import NormName, find_norm, radius_faults
+from whorl.attacks.norms import InBall, NormName, find_norm
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Optimizer
-from whorl.errors import Fault, WhorlError
+from whorl.errors import WhorlError
 from whorl.estimators import Estimator, for_eps, identity
 from whorl.models.backward import Backward, BackwardRule
 from whorl.models.prepared.fold import fold_copy, folded
@@ -32,7 +31,7 @@ _UNCHANGED = Backward()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class GradientAttack(Attack):
+class GradientAttack(InBall, Attack):
     """Any ε-bounded gradient attack, as a composition of parts.
 
     Attributes:
@@ -90,9 +89,6 @@ class GradientAttack(Attack):
             # A tensor in a frozen record could change under it, and has no single truth value to compare by.
             object.__setattr__(self, "eps", self.eps.tolist())
         super().__post_init__()
-
-    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None

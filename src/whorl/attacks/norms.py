@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from whorl.errors import Fault, quoted, unknown_name
 from whorl.randomness import normal, substream, uniform
+from whorl.records import Record
 
 NormName = Literal["linf", "l2"]
 
@@ -69,6 +70,16 @@ def radius_faults(eps: object, norm: object) -> list[Fault]:
     return []
 
 
+class InBall(Record):
+    """Mixin for settings of which ``eps`` and ``norm`` make a ball that must hold every image."""
+
+    eps: Any
+    norm: Any
+
+    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
+        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
+
+
 def l2_size(v: Tensor) -> Tensor:
     """Euclidean length of each image: (B, C, H, W) to (B,)."""
     return per_image(lambda one: torch.linalg.vector_norm(one.flatten(1), dim=1), v)
@@ -106,10 +117,6 @@ def _ball_linf(x: Tensor, eps: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda z: torch.clamp(z, low, high)
 
 
-def _random_linf(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
-    return uniform(keys, like.shape[1:], -1, 1).to(like.dtype) * eps
-
-
 def _random_l2(like: Tensor, keys: Tensor, eps: Tensor) -> Tensor:
     direction = unit(normal(substream(keys, 0), like.shape[1:]).to(like.dtype))
     radius = uniform(substream(keys, 1)).to(like.dtype) ** (1 / math.prod(like.shape[1:]))
@@ -121,7 +128,7 @@ NORMS: dict[str, Norm] = {
         name="linf",
         steepest=torch.sign,
         ball=_ball_linf,
-        random=_random_linf,
+        random=lambda like, keys, eps: uniform(keys, like.shape[1:], -1, 1).to(like.dtype) * eps,
         size=lambda v: v.flatten(1).abs().amax(dim=1),
     ),
     "l2": Norm(name="l2", steepest=unit, ball=_ball_l2, random=_random_l2, size=l2_size),

@@ -16,7 +16,7 @@ from whorl.analysis.error_job import ErrorMeasurement, ErrorOptions, measure_err
 from whorl.analysis.kernel_grid import DEFAULT_GRID
 from whorl.attacks.objectives import LOSSES
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_json, table
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_line, table
 from whorl.cli.options import (
     AsJson,
     BatchSize,
@@ -222,11 +222,9 @@ def _show_calibrated(done: calibration.Calibrated) -> None:
     console.print(judged)
     level = [one.name for one in chosen.ranking if one.level and one.name != chosen.winner]
     others = f"Not significantly behind: {', '.join(level)}." if level else "All others are significantly behind."
-    console.print(Text(f"Best: {chosen.winner}. {others}"), soft_wrap=True)
-    console.print(
-        Text(f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not.", style="dim"),
-        soft_wrap=True,
-    )
+    show_line(f"Best: {chosen.winner}. {others}")
+    optimism = f"It looks {chosen.optimism:.1f} points better where it was chosen than where it was not."
+    show_line(optimism, style="dim")
 
 
 @commands.command("correlate", epilog="Example: whorl analyze correlate runs/mine/results.csv")
@@ -261,12 +259,9 @@ def correlate_(
 def _show_error(found: ErrorMeasurement) -> None:
     console = output()
     console.print(Text(found.heading, style="bold"))
-    console.print(Text(error_report.laws_in_words(found.laws), style="dim"), soft_wrap=True)
+    show_line(error_report.laws_in_words(found.laws), style="dim")
     for one in error_report.tables(found.laws):
         console.print()
         console.print(Text(one.title, style="bold"))
-        shown = table(*one.columns, numbers=True)
-        for row in one.rows:
-            shown.add_row(*row)
-        console.print(shown)
-        console.print(Text(one.about, style="dim"), soft_wrap=True)
+        console.print(table(*one.columns, numbers=True, rows=one.rows))
+        show_line(one.about, style="dim")

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 import whorl
 from whorl import runs
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_left_out, table
+from whorl.cli.console import output, progress_bar, show_left_out, show_line, table
 from whorl.cli.options import DataSet, Device, Limit, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import wilson
@@ -259,7 +258,7 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
         console.print(f"{done.discarded_queries} queries besides went into work that was cut short and done again.")
     _show_folder(len(done.ids), done.kept, done.folder)
     if done.trace is not None:
-        console.print(Text(f"trace: {done.trace}"), soft_wrap=True)
+        show_line(f"trace: {done.trace}")
         from whorl.report import Drawing, query_curve, write_chart  # take their time to import
 
         curve = {f"{done.attack} on {done.source}": [(done.queries[i], done.success[i]) for i in done.ids]}
@@ -272,10 +271,10 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
         )
         path = done.trace.with_name(f"{done.trace.name}.html")
         plot = write_chart(path, chart, title=f"{done.attack} on {done.source}", about=about)
-        console.print(Text(f"plot: {plot}"), soft_wrap=True)
+        show_line(f"plot: {plot}")
     show_left_out(bad.reason for bad in done.left_out)
 
 
 def _show_folder(count: int, kept: int, folder: Path) -> None:
     before = f", {kept} of them from before" if kept else ""
-    output().print(Text(f"{count} images{before}: {folder}"), soft_wrap=True)
+    show_line(f"{count} images{before}: {folder}")

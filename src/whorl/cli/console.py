@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,16 +85,24 @@ def show_json(content: object) -> None:
     output().print_json(json.dumps(content, ensure_ascii=False))
 
 
-def table(*headings: str, numbers: bool = False) -> Table:
-    """Make an empty table in the house style.
+def show_line(text: str, style: str = "") -> None:
+    """Print a line, or a paragraph, that the terminal breaks and a log does not."""
+    output().print(Text(text, style=style), soft_wrap=True)
+
+
+def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] = ()) -> Table:
+    """Make a table in the house style; more rows may follow.
 
     Args:
         headings: of the columns; the first is never broken.
         numbers: whether all columns but the first hold numbers, and so end on the right.
+        rows: to begin with.
     """
     made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         made.add_column(heading, no_wrap=place == 0, justify="right" if numbers and place else "left")
+    for row in rows:
+        made.add_row(*row)
     return made
 
 
@@ -188,21 +196,21 @@ def show_rates(done: Done) -> None:
             f"Crafted on {source}: success rate (%), pooled over {poses} pose{'s' * (poses != 1)}, with its 95% "
             f"interval over images; {len(done.ids)} images, n transformed ones recognised clean"
         )
-        console.print(Text(heading, style="bold"), soft_wrap=True)
+        show_line(heading, style="bold")
         console.print(shown)
     left_out = f"Poses in which a network recognises fewer than {FEWEST} clean images are left out, or marked (few)."
-    console.print(Text(left_out, style="dim"), soft_wrap=True)
+    show_line(left_out, style="dim")
     said = headline_of(done)
-    console.print(Text(said.statement), soft_wrap=True)
+    show_line(said.statement)
     for detail in said.details:
-        console.print(Text(detail, style="dim"), soft_wrap=True)
+        show_line(detail, style="dim")
     show_left_out(f"{name}: {reason}" for name, reason in done.left_out)
 
 
 def show_files(files: Mapping[str, Path]) -> None:
     """Print where things lie, a line each."""
     for what, path in files.items():
-        output().print(Text(f"{what + ':':<12}{path}"), soft_wrap=True)
+        show_line(f"{what + ':':<12}{path}")
 
 
 def show_left_out(reasons: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_rates
+from whorl.cli.console import output, progress_bar, show_files, show_line, show_rates
 from whorl.cli.options import Device, Figures, Seed
 from whorl.demo import demo as run_demo
 
@@ -44,4 +44,4 @@ def demo(
     console.print()
     show_files({"figure": made.figure, **files, "rates": made.done.results, "run folder": made.done.folder})
     console.print(Text(f"took {made.done.seconds:.0f} s\n"))
-    console.print(_NEXT, soft_wrap=True)
+    show_line(_NEXT)

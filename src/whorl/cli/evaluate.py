@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress_bar, show_json, show_left_out, table
+from whorl.cli.console import messages, output, progress_bar, show_json, show_left_out, show_line, table
 from whorl.cli.options import (
     LABELLED,
     AsJson,
@@ -138,7 +138,7 @@ def evaluate(
         write_results(out, done.cells)
         forget_kept(keep)
         if not as_json:
-            output().print(Text(f"counts of each pose: {out}"), soft_wrap=True)
+            show_line(f"counts of each pose: {out}")
     show_left_out(bad.reason for bad in done.left_out)
     failed = [] if fail_above is None else done.above(fail_above)
     for summary in failed:
@@ -176,7 +176,7 @@ def _show(done: Evaluated) -> None:
     n, count = len(done.ids), len(done.poses)
     console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
     console.print(summary_table)
-    console.print(Text(_LEGEND, style="dim"), soft_wrap=True)
+    show_line(_LEGEND, style="dim")
     if done.worst_cases:
         _show_worst_cases(done)
 
@@ -191,7 +191,7 @@ def _show_worst_cases(done: Evaluated) -> None:
     console = output()
     console.print("Worst pose of each image that a search found", style="bold")
     console.print(found_table)
-    console.print(Text(_SEARCHED, style="dim"), soft_wrap=True)
+    show_line(_SEARCHED, style="dim")
 
 
 def _of(counts: SuccessRate) -> str:

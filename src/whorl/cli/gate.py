@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_files, show_json
+from whorl.cli.console import messages, output, progress_bar, show_files, show_json, show_line
 from whorl.cli.options import LABELLED, AsJson, Device, Seed, split_models
 from whorl.evaluation import Verdict
 from whorl.evaluation.verdict import RATES
@@ -116,20 +116,19 @@ def _show(verdict: Verdict) -> None:
     console = output()
     clean, posed = verdict.accuracy, verdict.posed_accuracy
     about = f"{verdict.model}: recognises {clean} as they are, {posed.value:.1%} over {verdict.poses} poses"
-    console.print(Text(about, style="bold"), soft_wrap=True)
+    show_line(about, style="bold")
     for one in verdict.attacks:
         said = f"{one.subject}: {RATES[one.kind]} {one.success}; fooled in some pose: {one.worst_case}"
-        console.print(Text(said, style="dim"), soft_wrap=True)
+        show_line(said, style="dim")
     for rule in verdict.rules:
         word, style = ("passed", "green") if rule.passed else ("failed", "red")
         console.print(Text.assemble((f"{word}  ", style), f"{rule.name}  {rule.sentence}"), soft_wrap=True)
-    for subject, changed in verdict.changed.items():
-        lost = sorted((name for name, count in changed.items() if count > 0), key=lambda name: -changed[name])
-        if lost:
+    for subject in verdict.changed:
+        if lost := verdict.lost(subject):
             more = f" and {len(lost) - _SHOWN} more" if len(lost) > _SHOWN else ""
-            shown = ", ".join(f"{name} ({changed[name]})" for name in lost[:_SHOWN])
-            console.print(Text(f"{subject}: poses lost since the baseline: {shown}{more}"), soft_wrap=True)
+            shown = ", ".join(f"{name} ({count})" for name, count in list(lost.items())[:_SHOWN])
+            show_line(f"{subject}: poses lost since the baseline: {shown}{more}")
     for note in verdict.notes:
         messages().print(Text(f"note: {note}", style="yellow"))
     style = "yellow" if not verdict.rules else "green" if verdict.passed else "red"
-    console.print(Text(verdict.sentence, style=f"bold {style}"), soft_wrap=True)
+    show_line(verdict.sentence, style=f"bold {style}")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress_bar, rate_words, show_json, table
+from whorl.cli.console import messages, output, progress_bar, rate_words, show_json, show_line, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
@@ -149,7 +148,7 @@ def _show_training(done: Hardened, out: Path) -> None:
     console.print(f"{done.classifier.name}: {done.training.steps} steps in {done.seconds:.0f} s", style="bold")
     console.print(summary)
     for what, name in (("weights", "weights.safetensors"), ("report", "report.html")):
-        console.print(Text(f"{what + ':':<10}{out / name}"), soft_wrap=True)
+        show_line(f"{what + ':':<10}{out / name}")
 
 
 def _show_gain(gain: HardeningGain, page: Path) -> None:
@@ -176,4 +175,4 @@ def _show_gain(gain: HardeningGain, page: Path) -> None:
         rates.add_row(row.attack, *shown, f"{change} ({low} to {high}), {sure}", means)
     console.print(rates)
     console.print(f"clean accuracy: {before:.1%} before, {after:.1%} after; n = {gain.n}")
-    console.print(Text(f"comparison: {page}"), soft_wrap=True)
+    show_line(f"comparison: {page}")

@@ -16,10 +16,8 @@ def attacks(as_json: AsJson = False) -> None:
     entries = catalog.attack_catalog()
     if as_json:
         return show_json([asdict(entry) for entry in entries])
-    listing = table("name", "kind", "what it does", "settings")
-    for entry in entries:
-        listing.add_row(entry.name, entry.kind, entry.description, entry.settings)
-    output().print(listing)
+    rows = ((entry.name, entry.kind, entry.description, entry.settings) for entry in entries)
+    output().print(table("name", "kind", "what it does", "settings", rows=rows))
     return None
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from whorl import paper as suite
 from whorl.cli.app import app, typed
-from whorl.cli.console import output, progress_bar, show_files, show_json, show_left_out, table
+from whorl.cli.console import output, progress_bar, show_files, show_json, show_left_out, show_line, table
 from whorl.cli.options import (
     AsJson,
     BatchSize,
@@ -30,7 +28,7 @@ from whorl.cli.options import (
 )
 from whorl.errors import WhorlError
 from whorl.files import check_writable, write_file
-from whorl.paper.comparison import Compared, ComparedTable
+from whorl.paper.comparison import Compared
 from whorl.paper.declaration import rows_of_each
 from whorl.paper.export import (
     LEGEND,
@@ -158,41 +156,32 @@ def _list(as_json_: bool) -> None:
     if as_json_:
         entries = [{"name": item.name, "title": item.title, "about": item.about, "rows": item.rows} for item in items]
         return show_json(entries)
-    listing = table("name", "what it shows", "rows", "poses")
-    for item in items:
-        listing.add_row(item.name, item.title, str(len(item.rows)), str(len(item.all_poses())))
-    return output().print(listing)
+    rows = ((item.name, item.title, str(len(item.rows)), str(len(item.all_poses()))) for item in items)
+    return output().print(table("name", "what it shows", "rows", "poses", rows=rows))
 
 
 def _show(made: suite.Reproduced) -> None:
     compared, console = made.compared, output()
     console.print(Text(heading(compared), style="bold"))
-    console.print(Text(f"{compared.item.about}\n{'; '.join(compared.players)}."), soft_wrap=True)
+    show_line(f"{compared.item.about}\n{'; '.join(compared.players)}.")
     for block in compared.blocks:
         console.print()
         console.print(Text(block.title, style="bold"))
-        console.print(_table(block, rows_of(block)))
+        console.print(table("attack", *block.columns, numbers=True, rows=rows_of(block)))
         if far := level_rows(block):
-            console.print(Text(LEVELS, style="dim"), soft_wrap=True)
-            console.print(_table(block, far))
+            show_line(LEVELS, style="dim")
+            console.print(table("attack", *block.columns, numbers=True, rows=far))
     console.print()
     for line in cost_lines(compared.costs):
-        console.print(Text(line), soft_wrap=True)
+        show_line(line)
     if compared.summary:
-        console.print(Text(compared.summary, style="bold"), soft_wrap=True)
+        show_line(compared.summary, style="bold")
     for one in compared.differing:
-        console.print(Text(f"  the other way round: {one}", style="red"), soft_wrap=True)
+        show_line(f"  the other way round: {one}", style="red")
     legend = f"{LEGEND} {held_against(compared)}" if compared.item.printed else ""
     for line in filter(None, (legend, *compared.notes)):
-        console.print(Text(line, style="dim"), soft_wrap=True)
+        show_line(line, style="dim")
     show_files({**made.files, "run folder": made.folder})
     if made.done:
         show_left_out(f"{name}: {reason}" for name, reason in made.done.left_out)
     console.print()
-
-
-def _table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> Table:
-    shown = table("attack", *block.columns, numbers=True)
-    for row in rows:
-        shown.add_row(*row)
-    return shown

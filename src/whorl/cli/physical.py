@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from whorl.cli.app import app, typed
-from whorl.cli.console import messages, output, progress_bar, show_json, table
+from whorl.cli.console import messages, output, progress_bar, show_json, show_line, table
 from whorl.cli.options import AsJson, Defenses, Device, Limit, Seed, Targets, split_models, split_names
 from whorl.errors import WhorlError
 from whorl.evaluation import rate
@@ -25,6 +25,7 @@ from whorl.physical.scorer import score
 from whorl.physical.sheet import CLEAN, read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
+from whorl.records import Count, checked
 from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 2  # 1 is a gate that failed
@@ -81,9 +82,9 @@ def print_(
     console.print(
         f"{len(sheet.prints)} prints of {ids} images on {sheet.pages} pages, sheet {sheet.name}", style="bold"
     )
-    console.print(Text(f"print this: {done.pdf}"), soft_wrap=True)
+    show_line(f"print this: {done.pdf}")
     for path in done.records:
-        console.print(Text(f"keep this:  {path}"), soft_wrap=True)
+        show_line(f"keep this:  {path}")
     console.print("Print at 100%, not 'fit to page', and check the 50 mm line with a ruler.", style="dim")
 
 
@@ -159,7 +160,7 @@ def score_(
     else:
         for path in (*files.results.values(), files.captures, files.contact, files.report):
             if path is not None:
-                output().print(Text(str(path)), soft_wrap=True)
+                show_line(str(path))
     for unread in done.unread:
         messages().print(Text(f"not read: {unread.photo}: {unread.reason}", style="yellow"))
     if done.unread:
@@ -182,12 +183,11 @@ def simulate_(
 ) -> None:
     """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one thing."""
     cameras = sweep({name: preset(name) for name in split_names(camera)}, change or [])
-    if pages is not None and pages < 1:
-        raise WhorlError(f"--pages must be a whole number from 1; got {pages}.")
+    checked("pages", pages, Count | None)
     with progress_bar() as progress:
         files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, progress=progress)
-    output().print(Text(f"{len(files)} simulated photographs: {out}"), soft_wrap=True)
-    output().print(Text(f"Next: whorl physical score {out} --run {run} --model resnet18"), style="dim", soft_wrap=True)
+    show_line(f"{len(files)} simulated photographs: {out}")
+    show_line(f"Next: whorl physical score {out} --run {run} --model resnet18", style="dim")
 
 
 def _default_folder(run: Path) -> Path:

@@ -82,7 +82,7 @@ def open_hub(text: str, place: str, settings: Mapping[str, str]) -> HubImages:
     try:
         import datasets
     except ImportError as error:
-        raise missing_extra("a Hugging Face data set", "datasets", extra="datasets", cause=_cause(error)) from error
+        raise missing_extra("a Hugging Face data set", "datasets", extra="datasets", error=error) from error
     split, columns = settings.get("split"), {key: settings[key] for key in ("image", "label", "id") if key in settings}
     folder = Path(place).expanduser()
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
@@ -127,7 +127,3 @@ def _column(what: str, given: str, likely: Sequence[str], allowed: Sequence[str]
         came = f"{len(likely)} ({', '.join(likely)})" if likely else "none"
         raise WhorlError(f"{text!r}: expected one {what} column, got {came}. Name it: ?{what}=COLUMN.")
     return likely[0]
-
-
-def _cause(error: ImportError) -> str:
-    return "" if isinstance(error, ModuleNotFoundError) and error.name == "datasets" else str(error)

@@ -16,6 +16,7 @@ from whorl.data.image_files import Size, checked_size
 from whorl.data.layouts import SAMPLE_FILES, SAMPLES, ListedImage, list_samples
 from whorl.data.sets import FolderImages, ImageData, ImageSet, open_images
 from whorl.errors import WhorlError
+from whorl.records import Count, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,8 @@ class Images(_Triple):
     def of(cls, decoded: list[Tensor], entries: list[ListedImage], bad: list[BadImage]) -> Images:
         """Put decoded images of one size together."""
         y = torch.tensor([entry.label for entry in entries], dtype=torch.int64)
-        images = cls(torch.stack(decoded), y, [entry.id for entry in entries])
+        x = torch.stack(decoded) if decoded else torch.empty(0, 3, 1, 1)
+        images = cls(x, y, [entry.id for entry in entries])
         images.bad = tuple(bad)
         return images
 
@@ -142,8 +144,7 @@ def iter_images(
     Raises:
         WhorlError: as ``load_images``.
     """
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {batch_size!r}.")
+    checked("batch_size", batch_size, Count)
     images = open_images(data)
     entries = labelled(_listed(images, limit), labels, data)
     return _batches(images, entries, batch_size=batch_size, size=checked_size(size), skip_bad=skip_bad)
@@ -181,8 +182,7 @@ def collect(
 
 
 def _listed(images: ImageSet, limit: int | None) -> Iterable[ListedImage]:
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise WhorlError(f"limit must be a whole number from 1, or None for all; got {limit!r}.")
+    checked("limit", limit, Count | None)
     return islice(images.entries(), limit)
 
 
@@ -199,12 +199,9 @@ def _batches(
     decoded: list[Tensor] = []
     bad: list[BadImage] = []
     for entry in entries:
-        try:
-            image = _read(images, entry, size)
-        except WhorlError as error:
-            if not skip_bad:
-                raise
-            bad.append(BadImage(path=entry.path, id=entry.id, reason=str(error)))
+        image = decoded_image(images, entry, size, skip_bad=skip_bad)
+        if isinstance(image, BadImage):
+            bad.append(image)
             continue
         shape = tuple(image.shape[1:])
         seen = seen or (entry.path, shape)
@@ -227,6 +224,18 @@ def _batches(
 def none_usable(reasons: Sequence[str]) -> WhorlError:
     """The error for images that were all left out, for a reason each."""
     return WhorlError(f"none of the {len(reasons)} images can be used. The first: {reasons[0]}")
+
+
+def decoded_image(
+    images: ImageSet, entry: ListedImage, size: tuple[int, int] | None, *, skip_bad: bool
+) -> Tensor | BadImage:
+    """Read one listed image, (3, H, W); what is wrong with it where bad ones are left out."""
+    try:
+        return _read(images, entry, size)
+    except WhorlError as error:
+        if not skip_bad:
+            raise
+        return BadImage(path=entry.path, id=entry.id, reason=str(error))
 
 
 def _read(images: ImageSet, entry: ListedImage, size: tuple[int, int] | None) -> Tensor:

@@ -105,15 +105,7 @@ class RandMix(Record):
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
         """Repaint ``x``."""
-        return randmix(
-            x,
-            keys,
-            colors=self.colors,
-            pixels=self.pixels,
-            sigma=self.sigma,
-            alpha=self.alpha,
-            noise=self.noise,
-        )
+        return randmix(x, keys, **vars(self))
 
 
 def choose_colors(candidates: Tensor, choice: Tensor, sigma: float) -> Tensor:

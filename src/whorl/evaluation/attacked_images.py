@@ -15,6 +15,7 @@ from whorl.evaluation.outcomes import Outcomes
 from whorl.evaluation.prediction import Precision, Predictor, Targets
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import PAPER_POSES, Pose
+from whorl.records import Count, checked
 
 
 class AttackedImages(NamedTuple):
@@ -187,8 +188,7 @@ def success_rates(
 
 def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
     """Cut images that are in memory into batches for ``outcomes``."""
-    if size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+    checked("batch_size", size, Count)
     for start in range(0, len(whole.x), size):
         part = slice(start, start + size)
         adversarial = {name: images[part] for name, images in whole.adversarial.items()}
@@ -196,10 +196,8 @@ def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
         yield AttackedImages(whole.x[part], adversarial, whole.y[part], whole.ids[part], wanted)
 
 
-def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
-    x, adversarial, y, ids, wanted = batch
-    if tuple(adversarial) != attacks:
-        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
+def check_fit(x: Tensor, adversarial: Mapping[str, Tensor], y: Tensor, ids: Sequence[str]) -> None:
+    """Refuse adversarial images of another shape than the clean ones, and labels and ids of another number."""
     for name, images in adversarial.items():
         if images.shape != x.shape:
             raise WhorlError(
@@ -209,6 +207,13 @@ def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
         raise WhorlError(
             f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
         )
+
+
+def _check(batch: AttackedImages, attacks: tuple[str, ...]) -> None:
+    x, adversarial, y, ids, wanted = batch
+    if tuple(adversarial) != attacks:
+        raise WhorlError(f"all batches must have the same attacks, {list(attacks)}; got {list(adversarial)}.")
+    check_fit(x, adversarial, y, ids)
     if wanted is not None and (wanted.shape != y.shape or bool((wanted.to(y.device) == y).any())):
         raise WhorlError(
             "expected a class to reach for each image, other than its own; got "

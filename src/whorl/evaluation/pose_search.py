@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
-from whorl.errors import WhorlError
 from whorl.evaluation.prediction import Network, Predictor
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose, posed
 from whorl.randomness import check_ids
+from whorl.records import Count, checked
 from whorl.transforms.inputs import RandomAffine
 from whorl.transforms.spread import golden_ratio
 
@@ -103,8 +103,8 @@ def worst_pose(
     >>> bool((found.queries <= 20).all()), bool(found.recognised.all())
     (True, True)
     """
-    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1 or batch_size < 1:
-        raise WhorlError(f"budget and batch_size must be whole numbers from 1; got {budget!r} and {batch_size!r}.")
+    checked("budget", budget, Count)
+    checked("batch_size", batch_size, Count)
     x = check_images(x)
     check_ids(ids, len(x))
     names = [str(i) for i in range(len(x))] if ids is None else [str(name) for name in ids]

@@ -52,6 +52,19 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{share:.1%}"
 
 
+def whole_percent(share: float) -> str:
+    """A share in whole percent, where neither some nor nearly all is none or all.
+
+    >>> whole_percent(0.806), whole_percent(0.002), whole_percent(0.999), whole_percent(0.0)
+    ('81%', '<1%', '>99%', '0%')
+    """
+    if math.isnan(share):
+        return "no share"
+    if 0 < share < 0.005 or 0.995 <= share < 1:
+        return "<1%" if share < 0.5 else ">99%"
+    return f"{share:.0%}"
+
+
 def percent_interval(ends: Interval) -> str:
     """Both ends of an interval likewise."""
     return "–" if math.isnan(ends[0]) else f"{percent(ends[0])} to {percent(ends[1])}"

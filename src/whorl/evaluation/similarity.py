@@ -11,6 +11,7 @@ from torch import Tensor
 from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.geometry.kernels import Kernel, blur, factor, gaussian_kernel
+from whorl.records import Count, checked
 
 WINDOW = 11
 """Side of the window in pixels; no smaller image has a structural similarity."""
@@ -45,8 +46,7 @@ def ssim(x: Tensor, y: Tensor, *, shrink: int = 1) -> Tensor:
     >>> ssim(x, x).tolist(), [round(value, 4) for value in ssim(x, 0.9 * x + 0.05).tolist()]
     ([1.0], [0.9944])
     """
-    if isinstance(shrink, bool) or not isinstance(shrink, int) or shrink < 1:
-        raise WhorlError(f"shrink must be a whole number of pixels from 1; got {shrink!r}.")
+    checked("shrink", shrink, Count)
     x, y = check_images(x), check_images(y)
     if x.shape != y.shape:
         raise WhorlError(f"images must be of one shape; got {tuple(x.shape)} and {tuple(y.shape)}.")

@@ -113,6 +113,11 @@ class Verdict:
         """The rules that did."""
         return tuple(rule for rule in self.rules if not rule.passed)
 
+    def lost(self, subject: str) -> dict[str, int]:
+        """Images that an attack fools in more poses than in the baseline, with how many; those with the most first."""
+        changed = self.changed.get(subject, {})
+        return {name: changed[name] for name in sorted(changed, key=lambda name: -changed[name]) if changed[name] > 0}
+
     @property
     def sentence(self) -> str:
         """The decision in a line."""

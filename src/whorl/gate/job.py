@@ -261,7 +261,7 @@ def judge(
 def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Mapping[str, Path]) -> dict[str, Path]:
     """Write what machines read; gives the paths."""
     address = parse(split_target(shown["model"]["address"])[0])
-    paths = {one.entry.id: one.entry.path for task in done.plan.tasks for one in task.images}
+    paths = {name: image.entry.path for name, image in done.plan.images.items()}
     facts = {"model": address.text, "images": str(verdict.images), "poses": str(verdict.poses)}
     for one in verdict.attacks:
         facts[f"{one.subject}: {RATES[one.kind]}"] = str(one.success)

@@ -30,7 +30,8 @@ def junit(verdict: Verdict, facts: dict[str, str]) -> bytes:
         case = ET.SubElement(suite, "testcase", {"classname": group, "name": _text(rule.title)})
         if not rule.passed:
             failure = ET.SubElement(case, "failure", {"type": rule.name, "message": _text(rule.sentence)})
-            failure.text = _text("\n".join((rule.sentence, *_lost(verdict, rule.subject))))
+            lost = (f"{name}: {count} poses lost" for name, count in verdict.lost(rule.subject).items())
+            failure.text = _text("\n".join((rule.sentence, *lost)))
         ET.SubElement(case, "system-out").text = _text(rule.sentence)
     if not verdict.rules:
         case = ET.SubElement(suite, "testcase", {"classname": group, "name": "no rule"})
@@ -39,12 +40,6 @@ def junit(verdict: Verdict, facts: dict[str, str]) -> bytes:
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
-
-
-def _lost(verdict: Verdict, subject: str) -> list[str]:
-    """Which images are fooled in more poses than in the baseline."""
-    changed = verdict.changed.get(subject, {})
-    return [f"{name}: {count} poses lost" for name, count in changed.items() if count > 0]
 
 
 def _text(given: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,8 @@ class GateRecord:
         classes = {name: label for chunk in attacked for name, label, _ in chunk.images}
         made = {variant.name: variant.attack for variant in done.plan.variants if variant.attack is not None}
         called = done.labels or tuple(str(label) for label in range(1 + max(classes.values())))
-        outcomes = Outcomes(
-            ids=whole.ids,
-            attacks=tuple(subjects[name] for name in whole.attacks),
-            targets=(_NETWORK,),
-            poses=whole.poses,
-            clean=whole.clean,
-            adversarial=whole.adversarial,
-        )
+        attacks = tuple(subjects[name] for name in whole.attacks)
+        outcomes = replace(whole, attacks=attacks, targets=(_NETWORK,), distances={})
         return cls(
             model=whole.targets[0],
             outcomes=outcomes,
@@ -103,15 +97,10 @@ class GateRecord:
             ids=ids,
             attacks=tuple(content["attacks"]),
             targets=(_NETWORK,),
-            poses=[_pose(given) for given in content["poses"]],
+            poses=[Pose(**given) for given in content["poses"]],
         )
         model: str = content["model"]["name"]
         return cls(model=model, outcomes=outcomes, sha256=sha256, labels=labels, attacks=content["attacks"])
-
-
-def _pose(given: Json) -> Pose:
-    numbers: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
-    return Pose(**numbers)
 
 
 def content(record: GateRecord, verdict: Verdict, settings: GateSettings, done: Done, device: torch.device) -> Json:

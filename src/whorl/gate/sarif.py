@@ -87,8 +87,7 @@ def _result(rule: Rule, verdict: Verdict, artifact: str, images: dict[str, Path]
         "locations": [_location(artifact)],
         "partialFingerprints": {"whorlRule/v1": f"{verdict.model}/{rule.title}"},
     }
-    changed = verdict.changed.get(rule.subject, {})
-    lost = sorted((name for name, count in changed.items() if count > 0), key=lambda name: -changed[name])
+    lost = list(verdict.lost(rule.subject))
     if rule.name == "fail-drop" and lost:
         # Viewers show the message; related locations, only some of them.
         result["message"]["text"] += f". Fooled in more poses than before: {some_of(lost)}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack
-from whorl.attacks.norms import Norm, column, find_norm
+from whorl.attacks.norms import column, find_norm
 from whorl.errors import WhorlError
 from whorl.evaluation import recognised
 from whorl.randomness import Ids
@@ -94,11 +94,9 @@ class FoolboxStyle:
     def _clipped(self, adv: Tensor, x: Tensor, bound: float | None) -> Tensor:
         if bound is None:
             return adv
-        return self._norm().ball(x, column(torch.full_like(x[:, 0, 0, 0], bound)))(adv)
-
-    def _norm(self) -> Norm:
         # What seeks the smallest change seeks it in L2, and says nothing of a norm.
-        return find_norm(getattr(self.attack, "norm", None) or "l2")
+        norm = find_norm(getattr(self.attack, "norm", None) or "l2")
+        return norm.ball(x, column(torch.full_like(x[:, 0, 0, 0], bound)))(adv)
 
 
 def _goal(criterion: Any) -> tuple[Tensor, bool]:

@@ -147,19 +147,6 @@ class _Converted(nn.Module):
         return self.model(x.to(self.dtype)).to(x.dtype)
 
 
-@contextmanager
-def frozen(model: Model) -> Iterator[None]:
-    """Keep gradients away from a model's own parameters: some peers call ``backward``, which would pile them up."""
-    held = [p for p in model.parameters() if p.requires_grad] if isinstance(model, nn.Module) else []
-    try:
-        for parameter in held:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in held:
-            parameter.requires_grad_(True)
-
-
 def seed_of(keys: Sequence[int]) -> int:
     """One 32-bit seed of the keys of some images, in their order; numpy takes no more than 32 bits.
 

@@ -79,8 +79,8 @@ class Library(ABC):
             torchvision()  # which some peers import, and which may need a hand
             return importlib.import_module(self.key)
         except ModuleNotFoundError as error:
-            cause = "" if error.name == self.key else str(error)
-            raise missing_extra(f"an attack of {self.key}", self.package, extra="interop", cause=cause) from error
+            what = f"an attack of {self.key}"
+            raise missing_extra(what, self.package, extra="interop", error=error, module=self.key) from error
 
     def version(self) -> str:
         """The installed version."""

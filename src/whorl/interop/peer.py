@@ -16,10 +16,11 @@ from whorl.attacks.norms import NormName, column, find_norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import AffineInvariant, Estimator, RotationInvariant, TranslationInvariant, as_estimator, identity
-from whorl.interop.harness import Passes, PeerNetwork, frozen, own_randomness, seed_of
+from whorl.interop.harness import Passes, PeerNetwork, own_randomness, seed_of
 from whorl.interop.libraries import find_library
 from whorl.interop.library import REQUIRED, Library, PeerCall, find_ignoring_case, lacking
 from whorl.interop.transferattack import TransferAttackClone
+from whorl.models.branches import frozen
 from whorl.randomness import Ids, image_keys
 from whorl.records import NO_IDENTITY, NotNegative, checked
 
@@ -101,7 +102,7 @@ class Peer(Attack):
         parts: list[Tensor] = []
         spent: list[int] | None = []
         estimated = False
-        with frozen(model):
+        with frozen(model):  # some peers call ``backward``, which would pile gradients up
             for start in range(0, len(x), size):
                 chosen = slice(start, start + size)
                 adv, passes = self._one_call(

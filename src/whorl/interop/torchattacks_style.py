@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from whorl.attacks.contract import Attack, Model
 from whorl.errors import WhorlError
 from whorl.evaluation import predictions
+from whorl.records import Count, checked
 from whorl.runs.networks import device_of
 
 LabelMap = Callable[[Tensor, Tensor], Tensor]
@@ -143,9 +144,8 @@ class TorchattacksStyle:
 
     def set_mode_targeted_least_likely(self, kth_min: int = 1, quiet: bool = False) -> None:  # noqa: ARG002
         """Reach the class that the model finds the ``kth_min``-th least likely."""
-        if kth_min < 1:
-            raise WhorlError(f"kth_min must be a whole number >= 1; got {kth_min}.")
-        self._set_mode(LEAST_LIKELY, lambda x, labels: self._likely(x, labels).kthvalue(kth_min, dim=1).indices)
+        place = checked("kth_min", kth_min, Count)
+        self._set_mode(LEAST_LIKELY, lambda x, labels: self._likely(x, labels).kthvalue(place, dim=1).indices)
 
     def get_target_label(self, inputs: Tensor, labels: Tensor) -> Tensor:
         """The classes to reach, (B,), for (B, C, H, W) images in [0, 1] and their labels."""

@@ -137,7 +137,8 @@ class TransferAttackClone(Library):
         own = {"model_name": getattr(call.net, "name", ""), "targeted": call.targeted, "device": call.x.device}
         known = _known(made_by)
         settings = {word: value for word, value in own.items() if word in known} | settings
-        net = _stages(call.net)
+        # Normalisation, then the bare network: a network as the clone knows it.
+        net: nn.Sequential = call.net.stages()  # type: ignore[operator]  # of PeerNetwork, which the call holds
         with _given(made_by, net, settings.get("model_name", "")):
             attack = _on(made_by, net, listed=call.name in _LISTED)(**settings)
         for word in ("epsilon", "alpha", "epoch", "decay"):
@@ -279,12 +280,6 @@ def _known(made_by: Any) -> dict[str, Any]:
         if "epsilon" in known:
             break
     return known
-
-
-def _stages(net: nn.Module) -> nn.Sequential:
-    """The network as the clone knows networks: normalisation, then the bare network."""
-    stages: nn.Sequential = net.stages()  # type: ignore[operator]  # of PeerNetwork, which the call holds
-    return stages
 
 
 def _on(made_by: Any, net: nn.Sequential, *, listed: bool) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -61,17 +62,11 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
     2
     """
     watch = _Watch(model)
-    frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
-        # Else every bias and weight would be an ancestor of its own.
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-        with torch.enable_grad(), watch:
+        with frozen(model), torch.enable_grad(), watch:  # else every bias and weight would be an ancestor of its own
             # A step away from the leaf, for an addition may write into its operand.
             model(in_precision_of(model, x[:1].detach()).clone().requires_grad_() * 1)
     finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
         watch.remove()
     found = [(_branch(watch, addition), addition.sum) for addition in watch.additions]
     residual = [(branch, total) for branch, total in found if branch is not None]
@@ -81,6 +76,19 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
         joined=tuple(branch for pieces in watch.concatenations for branch in _joined(watch, pieces)),
         attention=watch.attention,
     )
+
+
+@contextmanager
+def frozen(model: object) -> Iterator[None]:
+    """Keep gradients away from a model's own parameters, if it is a module."""
+    held = [part for part in model.parameters() if part.requires_grad] if isinstance(model, nn.Module) else []
+    try:
+        for parameter in held:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in held:
+            parameter.requires_grad_(True)
 
 
 def in_precision_of(model: nn.Module, x: Tensor) -> Tensor:

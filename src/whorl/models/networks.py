@@ -51,18 +51,8 @@ def load(name: str) -> Classifier:
     path, digest = converted(name, member_sha256, convert, network.tensors_sha256)
     net, _ = build(network.architecture)
     load_strict(net, read_state_dict(path), name)
-    given, labels = network.input, imagenet_labels()
-    return Classifier(
-        net,
-        size=given.size,
-        mean=given.mean,
-        std=given.std,
-        resize=given.resize,
-        num_classes=len(labels),
-        labels=labels,
-        name=name,
-        weights_sha256=digest,
-    )
+    labels, known = imagenet_labels(), vars(network.input)
+    return Classifier(net, **known, num_classes=len(labels), labels=labels, name=name, weights_sha256=digest)
 
 
 def rename_lite(state: StateDict, *, depths: tuple[int, ...]) -> StateDict:

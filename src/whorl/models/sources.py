@@ -211,10 +211,7 @@ def _classifier(
     count = len(labels) if labels else address.num_classes() or count_classes(net, given.size, len(given.mean))
     return Classifier(
         net,
-        size=given.size,
-        mean=given.mean,
-        std=given.std,
-        resize=given.resize,
+        **vars(given),
         num_classes=count,
         labels=labels or labels_for(count),
         name=address.name(),

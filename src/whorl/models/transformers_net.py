@@ -63,9 +63,7 @@ def load_transformers(
     try:
         import transformers
     except ImportError as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == "transformers"
-        cause = "" if absent else str(error)
-        raise missing_extra("a Hugging Face classifier", "transformers", extra="hf", cause=cause) from error
+        raise missing_extra("a Hugging Face classifier", "transformers", extra="hf", error=error) from error
     folder = Path(place).expanduser()
     where: dict[str, Any] = {"trust_remote_code": False}
     if folder.is_dir():  # a folder that is there is never looked for on the hub

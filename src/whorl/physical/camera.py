@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import product
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from whorl.geometry.pose import REFERENCE_SIDE
 from whorl.physical.homography import Matrix
 from whorl.physical.layout import PageLayout
 from whorl.physical.libraries import opencv
-from whorl.records import Record
+from whorl.records import Limits, Record, Share
 
 Random = np.random.Generator
 Linear = NDArray[np.uint16]
@@ -65,46 +65,35 @@ class Camera(Record):
         jpeg: quality, 1 to 100; 0 keeps the pixels as they are.
     """
 
-    width: int = 3000
-    height: int = 4000
-    field_of_view: float = 75.0
-    angle: float = 0.0
-    scale: float = 1.0
-    offset: float = 0.0
-    tilt: float = 0.0
+    width: Annotated[int, Limits(least=16, most=20000)] = 3000
+    height: Annotated[int, Limits(least=16, most=20000)] = 4000
+    field_of_view: Annotated[float, Limits(least=1, most=150)] = 75.0
+    angle: Annotated[float, Limits(least=-3600, most=3600)] = 0.0
+    scale: Annotated[float, Limits(least=0.01, most=100)] = 1.0
+    offset: Annotated[float, Limits(least=0, most=1000)] = 0.0
+    tilt: Annotated[float, Limits(least=0, most=80)] = 0.0
     tilt_direction: float | None = None
-    covered: float = 0.0
-    dot_gain: float = 0.05
-    saturation: float = 0.9
-    black: float = 0.02
+    covered: Share = 0.0
+    dot_gain: Annotated[float, Limits(least=0, most=0.25)] = 0.05
+    saturation: Share = 0.9
+    black: Annotated[float, Limits(least=0, most=0.5)] = 0.02
     paper: tuple[float, float, float] = (0.88, 0.88, 0.84)
-    ink_blur: float = 0.02
-    uneven_light: float = 0.15
-    vignetting: float = 0.1
-    exposure: float = 0.0
-    colour_cast: float = 0.06
-    defocus: float = 0.7
-    motion: float = 1.0
-    electrons: float = 4000.0
-    read_noise: float = 4.0
+    ink_blur: Annotated[float, Limits(least=0, most=2)] = 0.02
+    uneven_light: Share = 0.15
+    vignetting: Share = 0.1
+    exposure: Annotated[float, Limits(least=-6, most=6)] = 0.0
+    colour_cast: Annotated[float, Limits(least=0, most=0.9)] = 0.06
+    defocus: Annotated[float, Limits(least=0, most=50)] = 0.7
+    motion: Annotated[float, Limits(least=0, most=200)] = 1.0
+    electrons: Annotated[float, Limits(least=0, most=1e7)] = 4000.0
+    read_noise: Annotated[float, Limits(least=0, most=1e4)] = 4.0
     mosaic: bool = True
-    sharpening: float = 0.3
-    jpeg: int = 90
+    sharpening: Annotated[float, Limits(least=0, most=5)] = 0.3
+    jpeg: Annotated[int, Limits(least=0, most=100)] = 90
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits: dict[str, tuple[float, float]] = {
-            "width": (16, 20000), "height": (16, 20000), "field_of_view": (1, 150), "angle": (-3600, 3600),
-            "scale": (0.01, 100), "offset": (0, 1000), "tilt": (0, 80), "covered": (0, 1), "dot_gain": (0, 0.25),
-            "saturation": (0, 1), "black": (0, 0.5), "ink_blur": (0, 2), "uneven_light": (0, 1), "vignetting": (0, 1),
-            "exposure": (-6, 6), "colour_cast": (0, 0.9), "defocus": (0, 50), "motion": (0, 200),
-            "electrons": (0, 1e7), "read_noise": (0, 1e4), "sharpening": (0, 5), "jpeg": (0, 100),
-        }  # fmt: skip
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise WhorlError(f"{name} must be from {low:g} to {high:g}; got {value!r}.")
-        if len(self.paper) != 3 or not all(self.black < part <= 1 for part in self.paper):
+        if not all(self.black < part <= 1 for part in self.paper):
             raise WhorlError(
                 f"paper must be three numbers above black ({self.black:g}) and up to 1; got {self.paper!r}."
             )

@@ -14,6 +14,7 @@ from whorl.data.layouts import ListedImage, list_images, list_samples
 from whorl.errors import WhorlError, unknown_name
 from whorl.files import regular
 from whorl.physical.sheet import Print
+from whorl.records import Count, checked
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.folder import RunFolder, pixels_sha256
 
@@ -44,8 +45,7 @@ def collect(
         WhorlError: nothing to print, or clean images that are not the ones that were attacked.
     """
     folder = Path(folder)
-    if limit is not None and limit < 1:
-        raise WhorlError(f"limit must be a whole number from 1; got {limit}.")
+    checked("limit", limit, Count | None)
     if (folder / "manifest.json").is_file():
         return _from_run(folder, clean, attacks, limit)
     if attacks:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import floor
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whorl.errors import WhorlError, unknown_name
 from whorl.physical.codes import MODULES
-from whorl.records import Record
+from whorl.records import Limits, Record
 
 Points = NDArray[np.float64]
+Length = Annotated[float, Limits(above=0, most=2000), "a length in millimetres, above 0 and at most 2000"]
 
 PAGES = {"a3": (297.0, 420.0), "a4": (210.0, 297.0), "a5": (148.0, 210.0), "letter": (215.9, 279.4)}
 """Width and height in millimetres, upright."""
@@ -81,19 +83,15 @@ class PageLayout(Record):
     (3, 6)
     """
 
-    width: float = PAGES["a4"][0]
-    height: float = PAGES["a4"][1]
-    image: float = 38.0
-    marker: float = 7.2
-    gap: float = 1.2
-    margin: float = 10.0
+    width: Length = PAGES["a4"][0]
+    height: Length = PAGES["a4"][1]
+    image: Length = 38.0
+    marker: Length = 7.2
+    gap: Length = 1.2
+    margin: Length = 10.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "height", "image", "marker", "gap", "margin"):
-            value = getattr(self, name)
-            if not 0 < value <= 2000:
-                raise WhorlError(f"{name} must be a length in millimetres, above 0 and at most 2000; got {value!r}.")
         if self.marker < MODULES * 2 * DOT:
             raise WhorlError(f"a marker must be at least {MODULES * 2 * DOT:.1f} mm wide; got {self.marker:g} mm.")
         if self.image < 2 * self.marker + self.gap:

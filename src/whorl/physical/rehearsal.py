@@ -16,7 +16,6 @@ from pathlib import Path
 
 import torch
 
-from whorl.errors import WhorlError
 from whorl.evaluation import Comparison, SuccessRate
 from whorl.files import sha256_of
 from whorl.physical.camera import PRESETS, Camera
@@ -27,7 +26,7 @@ from whorl.physical.sheet import PrintedSheet
 from whorl.physical.simulation import shoot, title
 from whorl.physical.summary import VersionSummary, compared, summarise
 from whorl.progress import Progress, silent
-from whorl.records import Record
+from whorl.records import Count, Record, checked
 from whorl.runs.folder import as_json
 from whorl.runs.networks import Target
 from whorl.runs.store import Store
@@ -114,8 +113,7 @@ def table5(
         folder: keeps what came of each photograph; with it, a run that was interrupted goes on where it stopped.
         progress: called with each page.
     """
-    if workers < 1:
-        raise WhorlError(f"workers must be a whole number from 1; got {workers}.")
+    checked("workers", workers, Count)
     rehearsal = rehearsal or Rehearsal()
     total = sheet.pages * len(rehearsal.settings)
     progress("photographing and scoring", 0, total)

@@ -66,7 +66,7 @@ def write_all(scored: Scored, folder: Path, targets: Sequence[Target], *, comman
     contact = None
     if scored.shown:
         contact = folder / "contact.png"
-        draw_contact(scored, contact, targets[0])
+        save_gallery(contact.with_suffix(""), contact_sheet(scored, targets[0]), ["png"])
     report = write_report(folder / "report.html", content(scored, targets, command=command))
     return Files(results=results, captures=captures, contact=contact, report=report)
 
@@ -126,11 +126,6 @@ def as_json(scored: Scored) -> dict[str, Any]:
         "unread": [{"photo": unread.photo, "reason": unread.reason} for unread in scored.unread],
     }
     return defined(content)
-
-
-def draw_contact(scored: Scored, path: Path, target: Target) -> None:
-    """Draw a few images as they were cut out, with what a network says of each, as a PNG file."""
-    save_gallery(path.with_suffix(""), contact_sheet(scored, target), ["png"])
 
 
 def photographs(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from whorl.evaluation import AttackedRates, ImageCounts, Outcomes, Pose, Rate, Rule, Verdict, rate
+from whorl.evaluation.rate_table import whole_percent
 from whorl.report.content import DefenderView, Table
 from whorl.report.gallery import Gallery
 
@@ -103,12 +104,12 @@ def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "
     else:
         known, how = rate(ImageCounts.of_all(clean)), " over the poses"
     left = rate(ImageCounts.of_all(still.all(0)))
-    alone = _whole(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
+    alone = whole_percent(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
     others = ", all others" if left.value else ", all are"
     missed = f"{others} missed in at least one of {poses} poses (the poses alone leave {alone})"
     rest = missed if poses > 1 and left.value < 1 else ""
     every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
-    recognised = f"{model}: {_whole(known.value)} of images recognised{how}"
+    recognised = f"{model}: {whole_percent(known.value)} of images recognised{how}"
     return f"{recognised}; {_with_interval(left)} under attack{by}{every}{rest}"
 
 
@@ -122,8 +123,8 @@ def _decision(verdict: Verdict) -> str:
 
 def _limit(rule: Rule) -> str:
     found = {
-        "fail-above": f"success rate {_whole(rule.rate)}, limit",
-        "worst-case": f"{_whole(rule.rate)} fooled in some pose, limit",
+        "fail-above": f"success rate {whole_percent(rule.rate)}, limit",
+        "worst-case": f"{whole_percent(rule.rate)} fooled in some pose, limit",
         "min-accuracy": "at least",
         "fail-drop": f"{100 * rule.rate:+.1f} points fooled more than in the baseline, limit",
     }[rule.name]
@@ -149,7 +150,7 @@ def _pose_table(found: Outcomes, target: str, attack: str) -> Table | None:
     for pose in worst_poses(found, target, attack)[:_POSES]:
         place = found.poses.index(pose)
         called = str(pose) if pose.changed else "as it is"
-        rows.append((called, *(_whole(float(part[place].float().mean())) for part in (clean, still))))
+        rows.append((called, *(whole_percent(float(part[place].float().mean())) for part in (clean, still))))
     return Table(
         title="The worst poses",
         about=f"Of {len(found.poses)} poses, those in which the fewest of {len(found.ids)} images are recognised under "
@@ -188,7 +189,10 @@ def _class_rows(
         own, robust = still[:, places], int(still[:, places].all(0).sum())
         share = float(own.float().mean())
         known = float(clean[:, places].float().mean())
-        yield (share, -known), (name, str(len(places)), _whole(known), _whole(share), f"{robust} of {len(places)}")
+        yield (
+            (share, -known),
+            (name, str(len(places)), whole_percent(known), whole_percent(share), f"{robust} of {len(places)}"),
+        )
 
 
 def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
@@ -210,24 +214,11 @@ def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
     )
 
 
-def _whole(share: float) -> str:
-    """A share in whole percent, where neither some nor nearly all is none or all.
-
-    >>> _whole(0.806), _whole(0.002), _whole(0.999), _whole(0.0)
-    ('81%', '<1%', '>99%', '0%')
-    """
-    if math.isnan(share):
-        return "no share"
-    if 0 < share < 0.005 or 0.995 <= share < 1:
-        return "<1%" if share < 0.5 else ">99%"
-    return f"{100 * share:.0f}%"
-
-
 def _with_interval(one: Rate) -> str:
     if math.isnan(one.interval[0]):
-        return _whole(one.value)
+        return whole_percent(one.value)
     low, high = one.interval
-    return f"{_whole(one.value)} ({100 * low:.0f}–{100 * high:.0f})"
+    return f"{whole_percent(one.value)} ({100 * low:.0f}–{100 * high:.0f})"
 
 
 def classes_of(found: Outcomes, places: Mapping[str, int | None], labels: Sequence[str] | None) -> dict[str, str]:

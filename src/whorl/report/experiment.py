@@ -133,7 +133,7 @@ def _defender(done: Done, verdict: Verdict | None, device: str) -> DefenderView:
     if verdict is None:
         return withstood(found)
     [target], worst = done.declaration.targets, strongest(verdict)
-    labels = {image.entry.id: image.entry.label for task in done.plan.tasks for image in task.images}
+    labels = {name: image.entry.label for name, image in done.plan.images.items()}
     made = gate_view(found, target, verdict, classes_of(found, labels, done.labels))
     poses = {"as it is": Pose()} if Pose() in found.poses else {}
     poses |= {str(pose): pose for pose in fooling_poses(found, target, name_of(worst)) if pose != Pose()}
@@ -203,10 +203,9 @@ def run_gallery(
     model: Any = networks.target(target)
     names = attacks or _by_source(done)[source]
     eps = next(cell.eps for cell in done.cells if (cell.attack, cell.source) == (names[-1], source))
-    listed = {one.entry.id: one for task in done.plan.tasks for one in task.images}
     loaded = []
     for image in (done.ids[place] for place in chosen):  # one by one, for their sizes may differ
-        x, y, ids = declared.data.read([listed[image]])
+        x, y, ids = declared.data.read([done.plan.images[image]])
         adversarial = {name: folder.load(name, source, ids).to(networks.device) for name in names}
         loaded.append((x.to(networks.device), adversarial, y.to(networks.device), ids))
     bound = eps or max(reach(x, adversarial) for x, adversarial, _, _ in loaded)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, missing_extra, reason
 from whorl.files import atomic_write, write_file, writing
 from whorl.progress import Progress, silent
 from whorl.report.charts import FAINT, FOOLED, INK, RECOGNISED, figure_text
@@ -160,7 +160,7 @@ def save_charts(figures: Mapping[Path, Figure], *, progress: Progress = silent) 
             except RuntimeError as error:  # all that kaleido raises about a missing or failing browser is one
                 raise WhorlError(
                     "figures as files are drawn by Chrome or Chromium, which could not be started "
-                    f"({_first_line(error)}). Install one (Debian: apt install chromium; anywhere: "
+                    f"({reason(error)}). Install one (Debian: apt install chromium; anywhere: "
                     "kaleido_get_chrome), or name its program in the environment variable BROWSER_PATH."
                 ) from error
     return list(figures)
@@ -257,10 +257,6 @@ async def _close(browser: Any) -> None:
     except TimeoutError:
         if process is not None:
             process.kill()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _example(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, example: Example) -> int:

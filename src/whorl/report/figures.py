@@ -142,7 +142,7 @@ def _file_name(kind: str, number: int, *words: str) -> str:
 def overview(found: Mapping[Series, Sequence[Cell]]) -> Figure:
     """Success rate pooled over the poses, a point with its interval for each attack and transfer."""
     seen, names = transfers(found), attacks(found)
-    plain = _one_source(seen)
+    plain = len({transfer.source for transfer in seen}) == 1
     figure = blank(height=420)
     for name in names:
         shown = [transfer for transfer in seen if Series(name, transfer) in found]
@@ -240,10 +240,6 @@ def _style(name: str, names: Sequence[str]) -> tuple[str, str, str]:
 
 def _base(name: str) -> str:
     return name[3:] if name.startswith(("ai-", "ti-")) else name
-
-
-def _one_source(seen: Sequence[Transfer]) -> bool:
-    return len({transfer.source for transfer in seen}) == 1
 
 
 def _intervals(cells: Sequence[Cell | None]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from whorl.evaluation import Pose
 from whorl.report.content import Content, Drawing
-from whorl.report.series import Series, attacks, costs, headline_rate, series
+from whorl.report.series import Series, attacks, costs, headline_rate, of_angle_and_scale, series
 from whorl.report.tables import UNDEFINED, TableEntry, best_marked, rate_entry
 from whorl.runs.results import Cell
 
@@ -84,7 +84,7 @@ def _missing(content: Content, kinds: set[str]) -> Iterator[tuple[str, str]]:
     if "overview" not in kinds:
         yield "Success rates", "No target recognises any clean image, so there is no rate to draw."
     if "surface" not in kinds:
-        plain = {pose for pose in poses if pose.changed.keys() <= {"angle", "scale"}}
+        plain = {pose for pose in poses if of_angle_and_scale(pose)}
         angles, scales = {pose.angle for pose in plain}, {pose.scale for pose in plain}
         yield (
             "Surfaces and heat maps",

@@ -13,7 +13,8 @@ from PIL import Image, features
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation import Outcomes, Pose, outcomes, predictions, to_8_bits
+from whorl.evaluation import AttackedImages, Outcomes, Pose, outcomes, predictions, to_8_bits
+from whorl.evaluation.attacked_images import check_fit, split
 
 CLEAN = "clean"
 """Name of the version that nobody attacked."""
@@ -162,8 +163,7 @@ def gallery(  # wide: the images with all that belongs to them, and independent 
         WhorlError: the parts do not fit together, there is nothing to show, or the network's answer is not finite.
     """
     _check(x, adversarial, y, ids, poses)
-    parts = [slice(i, i + batch_size) for i in range(0, len(x), batch_size)]
-    batches = ((x[i], {name: images[i] for name, images in adversarial.items()}, y[i], ids[i]) for i in parts)
+    batches = split(AttackedImages(x, adversarial, y, ids), batch_size)
     shown_in = tuple(poses.values())
     chosen = recognised_first(outcomes(batches, {model.name: model}, shown_in), model.name, shown_in)[:count]
     shown = {name: images[chosen] for name, images in adversarial.items()}
@@ -274,13 +274,7 @@ def _check(
         raise WhorlError("a gallery needs at least one attack and one pose; got none.")
     if CLEAN in adversarial:
         raise WhorlError(f"no attack may be called {CLEAN!r}: that is the clean version's name. Rename it.")
-    for name, images in adversarial.items():
-        if images.shape != x.shape:
-            raise WhorlError(f"images of {name!r} must match x, {tuple(x.shape)}; got {tuple(images.shape)}.")
-    if y.shape != x.shape[:1] or len(ids) != len(x):
-        raise WhorlError(
-            f"expected a label and an id for each of {len(x)} images; got {tuple(y.shape)} and {len(ids)}."
-        )
+    check_fit(x, adversarial, y, ids)
 
 
 def reach(x: Tensor, adversarial: Mapping[str, Tensor]) -> float:

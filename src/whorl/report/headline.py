@@ -11,6 +11,7 @@ from whorl.evaluation import FEWEST, Comparison, Rate, compare, for_headline, ho
 from whorl.report.content import Content
 from whorl.report.gallery import CLEAN
 from whorl.report.series import Series, Transfer, attacks, headline_rate, pairs, series, target_name, transfers
+from whorl.report.tables import span
 from whorl.runs.results import Cell, joined_images
 
 FEW = 100
@@ -266,8 +267,7 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _few(cells: Sequence[Cell], repeats: int) -> tuple[str, ...]:
     least, most = min(cell.counts.n for cell in cells), max(cell.counts.n for cell in cells)
-    span = f"{least}" if least == most else f"{least} to {most}"
-    count = f"{span} image{'s' if most != 1 else ''}"
+    count = f"{span((least, most))} image{'s' if most != 1 else ''}"
     if repeats > 1:
         count += f" in photographs, about {repeats} of each print"
     if least >= FEW * repeats:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whorl.evaluation import FEWEST
+from whorl.evaluation.rate_table import percent
 from whorl.files import write_file
 from whorl.report.content import Content, Drawing, Kind, Photographs
 from whorl.report.figures import drawings
@@ -27,8 +28,8 @@ from whorl.report.tables import (
     cut_out_tables,
     group_tables,
     mean_tables,
-    percent,
     pose_tables,
+    span,
 )
 
 if TYPE_CHECKING:
@@ -177,14 +178,10 @@ def _empty(value: object) -> bool:
     return value is None or (isinstance(value, str | list | Mapping) and not value)
 
 
-def _source_hash(script: str) -> str:
-    """The hash by which a content security policy allows one script and no other."""
-    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii") + "'"
-
-
 def _policy(scripts: Sequence[str]) -> str:
     """Nothing may be fetched, and no script may run but those of the page, known by their hashes."""
-    hashes = " ".join(_source_hash(script) for script in scripts)
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     # Styles cannot reach out either: there is nowhere that they may load from. plotly sets some as attributes.
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -197,11 +194,9 @@ def _facts(content: Content) -> list[tuple[str, str]]:
     cells = content.cells
     if not cells:
         return list(content.photographs.facts) if content.photographs else []
-    counts = sorted({cell.counts.n for cell in cells})
-    images = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     found = series(cells)
     return [
-        ("images", images),
+        ("images", span(cell.counts.n for cell in cells)),
         ("attacks", str(len({key.attack for key in found}))),
         ("targets", str(len({transfer.target for transfer in transfers(found)}))),
         ("poses", str(len({cell.pose for cell in cells}))),

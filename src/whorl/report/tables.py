@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from whorl.evaluation import FEWEST, Comparison, Pose, Rate
+from whorl.evaluation.rate_table import percent
 from whorl.geometry.pose import FURTHER_NUMBERS, PoseNumber
 from whorl.report.content import CutOut, Grouped
 from whorl.report.gallery import CLEAN
@@ -106,8 +107,6 @@ def mean_tables(cells: Sequence[Cell]) -> list[MeanTable]:
 def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTable:
     own = {key: cells for key, cells in found.items() if key.transfer.source == source}
     columns, names = tuple(transfers(own)), attacks(own)
-    counts = sorted({len(cells) for cells in own.values()})
-    seen = sorted({cell.counts.n for cells in own.values() for cell in cells})
     summed = {key: overall(cells) for key, cells in own.items()}
     tops = {
         transfer: _top([one.rate.value for key, one in summed.items() if key.transfer == transfer])
@@ -121,7 +120,7 @@ def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTa
             made.append((name, tuple(_entry(math.nan) if one is None else entry(one, at) for one, at in known)))
         return tuple(made)
 
-    many = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    many = span(len(cells) for cells in own.values())
     clean = [next(one for key, one in summed.items() if key.transfer == transfer) for transfer in columns]
     several = many != "1"
     return MeanTable(
@@ -135,7 +134,7 @@ def _mean_table(found: Mapping[Series, tuple[Cell, ...]], source: str) -> MeanTa
         else (),
         accuracy=rows(lambda one, _: _entry(one.accuracy)),
         clean=tuple(_entry(one.clean_accuracy) for one in clean),
-        images=" to ".join(str(n) for n in dict.fromkeys((seen[0], seen[-1]))),
+        images=span(cell.counts.n for cells in own.values() for cell in cells),
     )
 
 
@@ -281,6 +280,16 @@ def comparison_rows(comparisons: Mapping[tuple[str, str, str, str], Comparison])
     return rows
 
 
+def span(counts: Iterable[int]) -> str:
+    """The least and the most of some counts.
+
+    >>> span([20, 12, 15]), span([8, 8])
+    ('12 to 20', '8')
+    """
+    every = sorted(counts)
+    return " to ".join(str(count) for count in dict.fromkeys((every[0], every[-1])))
+
+
 def points_text(found: Comparison) -> str:
     """A difference in points, with its interval.
 
@@ -291,11 +300,6 @@ def points_text(found: Comparison) -> str:
         return UNDEFINED
     low, high = found.interval
     return f"{100 * found.difference:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def percent(share: float) -> str:
-    """A share as a percentage with one digit, or a dash."""
-    return UNDEFINED if math.isnan(share) else f"{100 * share:.1f}%"
 
 
 def interval_text(interval: tuple[float, float]) -> str:

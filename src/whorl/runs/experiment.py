@@ -129,7 +129,7 @@ class Preparation:
             "experiment": declaration.model_dump(mode="json"),
             "command": list(self.command),
             "started": self.begun,
-            "images": len({image.entry.id for task in plan.tasks for image in task.images}),
+            "images": len(plan.images),
             "targets": dict(plan.targets),
             **environment(self.networks.device),
         }

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from pydantic import Field, field_validator
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from whorl.attacks.contract import check_images
 from whorl.data import BadImage, ImageData, Images, ImageSet, open_images
 from whorl.data.classes import labelled
 from whorl.data.image_files import MAX_PIXELS, checked_size
-from whorl.data.images import collect
+from whorl.data.images import decoded_image
 from whorl.data.layouts import SAMPLE_FILES, ListedImage, list_samples
 from whorl.data.layouts import SAMPLES as SAMPLES_FOLDER
 from whorl.data.sets import FolderImages, is_address, seen_from
@@ -340,29 +341,16 @@ def hashed_images(images: ImageSet, entries: Iterable[ListedImage]) -> list[Hash
 
 def _decoded(images: ImageSet, entries: Sequence[ListedImage], size: int | None, *, skip_bad: bool) -> Images:
     side = checked_size(size)
-
-    def decode(entry: ListedImage) -> Images | BadImage:
-        try:
-            return collect(images, [entry], size=side)
-        except WhorlError as error:
-            if not skip_bad:
-                raise
-            return BadImage(path=entry.path, id=entry.id, reason=str(error))
-
-    return _joined(in_threads(decode, entries, several=images.threads))
-
-
-def _joined(decoded: list[Images | BadImage]) -> Images:
-    good = [item for item in decoded if isinstance(item, Images)]
-    shapes = {item.x.shape[2:]: item.ids[0] for item in good}
+    found = in_threads(
+        lambda entry: decoded_image(images, entry, side, skip_bad=skip_bad), entries, several=images.threads
+    )
+    good = [(one, entry) for one, entry in zip(found, entries, strict=True) if isinstance(one, Tensor)]
+    shapes = {tuple(one.shape[1:]): entry.id for one, entry in good}
     if len(shapes) > 1:
         (one, a), (other, b) = list(shapes.items())[:2]
         raise WhorlError(
-            f"expected images of one size (height, width), got {a!r} of {tuple(one)} and {b!r} of {tuple(other)}. "
+            f"expected images of one size (height, width), got {a!r} of {one} and {b!r} of {other}. "
             "Set size to resize them all."
         )
-    x = torch.cat([item.x for item in good]) if good else torch.empty(0, 3, 1, 1)
-    y = torch.cat([item.y for item in good]) if good else torch.empty(0, dtype=torch.int64)
-    joined = Images(x, y, [item.ids[0] for item in good])
-    joined.bad = tuple(item for item in decoded if isinstance(item, BadImage))
-    return joined
+    bad = [one for one in found if isinstance(one, BadImage)]
+    return Images.of([one for one, _ in good], [entry for _, entry in good], bad)

@@ -153,17 +153,10 @@ def _from_json(kept: Mapping[str, Any], images: PairedImages, evaluate: BatchEva
         attack, target = one["version"]
         worst[attack, target] = WorstPoses(
             ids=outcomes.ids,
-            poses=tuple(map(_pose, one["poses"])),
+            poses=tuple(Pose(**pose) for pose in one["poses"]),
             fooled=torch.tensor(one["fooled"]),
             recognised=torch.tensor(one["recognised"]),
             margins=torch.tensor(one["margins"]),
             queries=torch.tensor(one["queries"]),
         )
     return ChunkOutcomes(outcomes=outcomes, worst=worst)
-
-
-def _pose(content: Mapping[str, Any]) -> Pose:
-    parts: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in content.items()
-    }
-    return Pose(**parts)

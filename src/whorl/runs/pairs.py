@@ -19,6 +19,7 @@ from whorl.evaluation import AttackedImages
 from whorl.files import sha256_of
 from whorl.models.labels import shared_labels
 from whorl.progress import Progress
+from whorl.records import Count, checked
 from whorl.runs.adversarial import AdversarialFolder, open_adversarial, told_apart
 from whorl.runs.images import SAMPLE_SIDE, hashed_images
 from whorl.runs.plan import chunk_size
@@ -68,8 +69,7 @@ class PairedImages:
         if size is None and str(clean) == str(SAMPLES) and not SAMPLES.exists():
             size = SAMPLE_SIDE  # as they are attacked
         for what, given in {"limit": limit, "batch_size": batch_size}.items():
-            if given is not None and given < 1:
-                raise WhorlError(f"{what} must be a whole number from 1; got {given}.")
+            checked(what, given, Count | None)
         self.size, self.skip_bad = checked_size(size), skip_bad
         self.left_out: list[BadImage] = []
         self.shape: tuple[int, ...] | None = None

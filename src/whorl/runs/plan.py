@@ -18,6 +18,7 @@ from whorl.data import StartFolder
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes, Pose
 from whorl.files import sha256_of
+from whorl.records import Count, checked
 from whorl.runs.folder import Json, folder_name
 from whorl.runs.images import HashedImage
 from whorl.runs.store import CLEAN, Chunk, Store, hashed
@@ -132,6 +133,11 @@ class Plan:
     def target_keys(self) -> Mapping[str, str]:
         """Name to the hash that answers are filed under."""
         return {name: hashed(identity) for name, identity in self.targets.items()}
+
+    @cached_property
+    def images(self) -> Mapping[str, HashedImage]:
+        """What the data set lists, by id."""
+        return {image.entry.id: image for task in self.tasks for image in task.images}
 
     def chunk(self, task: Task) -> Chunk | None:
         """What the store holds of a task; None if nothing that counts."""
@@ -263,8 +269,7 @@ def make_tasks(
         read: how images are read, as JSON: what else than their files their pixels depend on.
         cut: whether the last chunk may be served by a longer one that is there.
     """
-    if size < 1:
-        raise WhorlError(f"batch_size must be a whole number from 1; got {size}.")
+    checked("batch_size", size, Count)
     clean = next((variant for variant in variants if variant.attack is None), None)
     tasks = []
     for start in range(0, len(images), size):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +10,7 @@ from typing import Any
 
 import torch
 
-from whorl.files import write_file
+from whorl.files import write_csv, write_file
 
 Facts = dict[str, Any]
 """What is known of an image: whether it counts, and then success, queries, saved_success and seconds."""
@@ -163,18 +161,14 @@ def _compare(
 
 def write(table: Table7, settings: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Write the table into its folder as CSV and JSON, whole or not at all."""
-    text = io.StringIO()
-    fields = list(QueryRow.__dataclass_fields__)
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in table.rows)
-    write_file(table.folder / "table7.csv", text.getvalue())
+    rows = [asdict(row) for row in table.rows]
+    write_csv(table.folder / "table7.csv", [list(QueryRow.__dataclass_fields__), *(row.values() for row in rows)])
     content = {
         "settings": dict(settings),
         **about,
         "complete": table.complete,
         "discarded_queries": table.discarded_queries,
-        "rows": [asdict(row) for row in table.rows],
+        "rows": rows,
         "findings": table.findings,
     }
     write_file(table.folder / "table7.json", json.dumps(content, indent=1) + "\n")

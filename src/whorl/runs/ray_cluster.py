@@ -14,6 +14,7 @@ import torch
 
 from whorl.errors import WhorlError, missing_extra
 from whorl.progress import notice
+from whorl.records import Count, checked
 from whorl.runs.networks import Networks
 from whorl.runs.plan import Task
 from whorl.runs.worker import Orders, Worker
@@ -59,8 +60,7 @@ def run_on_ray(
         from ray.exceptions import RayTaskError
     except ImportError as error:
         raise missing_extra("the engine ray", "ray", extra="ray") from error
-    if workers is not None and workers < 1:
-        raise WhorlError(f"workers must be a whole number from 1; got {workers}.")
+    checked("workers", workers, Count | None)
     patience = _patience()
     if not tasks:
         return

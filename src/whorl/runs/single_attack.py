@@ -217,12 +217,12 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
         targets = {name: identify(model) for name, model in one.evaluated.items()}
         plan = Plan(store=store, poses=(Pose(),), variants=variants, targets=targets, tasks=tasks)
         _claim(store, variants[-1], overwrite=options.get("overwrite", False))
-        _note(plan, details)
         left = plan.left()
         orders = Orders(folder=store.path, images=images, seed=seed, target_keys=plan.target_keys)
         networks = Networks(one.device, seed, given={name_of(one.model): one.model, **one.evaluated})
         stage, progress = f"{one.label} on {name_of(one.model)}", options.get("progress", silent)
         check_sources(plan, left, orders, networks, progress)
+        _note(plan, details)
         if progress is not silent:
             stage += _expected(one, images, [task for task in left if task.make and task.variant.attack is not None])
         try:
@@ -313,9 +313,8 @@ def _collected(plan: Plan, made: set[str], discarded: int) -> AttackResult:
     """Add up the chunks; ``made`` are the keys of those that were made now."""
     attacked = [task for task in plan.tasks if task.variant.attack is not None]
     chunks = [plan.stored(task) for task in attacked]
-    paths = {image.entry.id: image.entry.path for task in attacked for image in task.images}
     bad = [item for chunk in chunks for item in chunk.bad]
-    left_out = [BadImage(path=paths[name], id=name, reason=reason) for name, reason in bad]
+    left_out = [BadImage(path=plan.images[name].entry.path, id=name, reason=reason) for name, reason in bad]
     ids = [name for chunk in chunks for name in chunk.ids]
     if not ids:
         raise none_usable([one.reason for one in left_out])

@@ -167,7 +167,7 @@ class Ledger:
     @property
     def work(self) -> str:
         """The name of the work."""
-        return _work(self.path)
+        return self.path.name.split(".")[1]
 
     def add(self, images: int) -> None:
         """Count images that are about to be shown."""
@@ -368,10 +368,6 @@ def _written(item: tuple[Path, Tensor | str]) -> str:
     else:
         save_image(path, content)
     return sha256_of(path)
-
-
-def _work(path: Path) -> str:
-    return path.name.split(".")[1]
 
 
 def _settle(path: Path) -> None:

@@ -98,12 +98,9 @@ class SpreadAffine(RandomAffine):
         far = _far_draws(len(table), self.near, table.device)
         points = _neutral(self, table.device).expand(*table.shape, self.dimensions)
         if len(far):
-            points = points.index_copy(0, far, self._design(table.index_select(0, far)))
+            points = points.index_copy(0, far, _DESIGNS[self.design](table.index_select(0, far), self.dimensions))
         # Tensors of its own, for it may take over others.
         return PlannedAffine(self, Lookup(table), points.flatten(0, 1).clone())
-
-    def _design(self, table: Tensor) -> Tensor:
-        return _DESIGNS[self.design](table, self.dimensions)
 
 
 # Both are kept, for to send them to a GPU anew would make every batch wait for it.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from whorl.evaluation import Pose, SuccessRate, poses
+from whorl.evaluation.rate_table import whole_percent
 from whorl.progress import duration
 from whorl.report.gallery import CLEAN, data_uri, to_image
 from whorl.report.page import templates
@@ -33,22 +34,11 @@ def title(version: str) -> str:
     return "Clean" if version == CLEAN else version.upper()
 
 
-def percent(share: float) -> str:
-    """A share in [0, 1] for people; certainty is not rounded up to.
-
-    >>> percent(0.42), percent(0.9996), percent(0.004)
-    ('42%', '>99%', '<1%')
-    """
-    if 0.995 <= share < 1:
-        return ">99%"
-    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
-
-
 @cache
 def _macros() -> Any:
     """The template's macros: each takes what it shows, and escapes it."""
     environment = templates(Path(__file__).parent / "templates")
-    environment.filters |= {"title": title, "percent": percent, "address": image_uri, "thumbnail": _thumbnail}
+    environment.filters |= {"title": title, "percent": whole_percent, "address": image_uri, "thumbnail": _thumbnail}
     return environment.get_template("fragments.html.j2").module
 
 
@@ -216,9 +206,9 @@ def _cell(found: SuccessMap, attack: str, place: Pose, here: bool, *, other: boo
     if not counts.n_clean_correct:
         kind, text = "uncounted", f"not counted: the clean version is taken for {answers[CLEAN].name}"
     elif counts.n_success:
-        kind, text = "fooled", f"fooled: {answer.name}, {percent(answer.probability)}"
+        kind, text = "fooled", f"fooled: {answer.name}, {whole_percent(answer.probability)}"
     else:
-        kind, text = "held", f"recognised, {percent(answer.probability)}"
+        kind, text = "held", f"recognised, {whole_percent(answer.probability)}"
     return MapCell(kind, place, f"{place}: {text}", here)
 
 

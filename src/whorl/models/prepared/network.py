@@ -220,8 +220,5 @@ def _sites(model: Any, backward: BackwardRule) -> Sites:
     if compiled(model):
         raise ValueError("compiled code takes no hooks, which find the branches")
     first = next(iter(getattr(model, "models", [model])))
-    return backward.sites(alias(model), torch.empty(1, len(first.mean), *first.size, device=_device(model)))
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(tensors_of(model.modules())).device
+    device = next(tensors_of(model.modules())).device
+    return backward.sites(alias(model), torch.empty(1, len(first.mean), *first.size, device=device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -15,11 +15,11 @@ from whorl.attacks.blackbox.score.gradients import QueryGradient, Site, antithet
 from whorl.attacks.blackbox.starts import Init, check_in_ball, given_start, slack
 from whorl.attacks.contract import Attack, Crafted, Model, check_device, check_finite, held_in_eval
 from whorl.attacks.loop import SampledGradient
-from whorl.attacks.norms import Norm, NormName, column, find_norm, radius_faults
+from whorl.attacks.norms import InBall, Norm, NormName, column, find_norm
 from whorl.attacks.objectives import Goal, LossName
 from whorl.attacks.spaces import Pixels, Space, pixels
 from whorl.attacks.step import Adam, largest
-from whorl.errors import Fault, WhorlError
+from whorl.errors import WhorlError
 from whorl.randomness import Ids, image_keys, substream, uniform
 from whorl.records import Count, Positive
 from whorl.transforms import plain
@@ -32,7 +32,7 @@ Optimizer = Literal["sign", "adam", "ascent"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ScoreAttack(Attack):
+class ScoreAttack(InBall, Attack):
     """Any ε-bounded attack that sees nothing of its target but scores, as a composition of parts.
 
     An image is done, and leaves the batch, once the target answers as wanted or its budget does not pay for one more
@@ -99,9 +99,6 @@ class ScoreAttack(Attack):
                 f"budget must pay for one step: a check of the start, {least - 2} queries for the gradient and "
                 f"a check of the step make {least}; got {self.budget}. Raise budget or lower samples."
             )
-
-    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     @property
     def _step_cost(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,15 +11,14 @@ from torch import Tensor
 from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
 from whorl.attacks.blackbox.score.gradients import Draw, directions
 from whorl.attacks.contract import Attack, Crafted, Model
-from whorl.attacks.norms import NormName, find_norm, radius_faults, unit
+from whorl.attacks.norms import InBall, NormName, find_norm, unit
 from whorl.attacks.objectives import Goal, LossName
-from whorl.errors import Fault
 from whorl.randomness import Ids, image_keys, substream
 from whorl.records import Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NoiseSearch(Attack):
+class NoiseSearch(InBall, Attack):
     """Random noise of full strength until the target gives way: the baseline, not an attack to use.
 
     In L∞ every pixel is moved by ±eps, which is the strongest noise there is; in L2 the direction is uniform.
@@ -48,9 +46,6 @@ class NoiseSearch(Attack):
     budget: Count = 10_000
     samples: Count = 10
     chunk: Count | None = None
-
-    def _faults_between(self, wrong: Sequence[str | int]) -> list[Fault]:
-        return [] if {"eps", "norm"} & set(wrong) else radius_faults(self.eps, self.norm)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Draw until every image is done. The image itself is queried first."""
