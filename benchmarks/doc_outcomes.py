@@ -399,16 +399,6 @@ def frontier_eot(source: str, eps: str) -> list[int]:
     return [_beside_eot()[source, eps, gradients].ahead for gradients in ("10", "50")]
 
 
-def eot_is_ahead(eps: str, gradients: str) -> list[bool]:
-    """Whether EOT is significantly ahead of ``ai-best``, from each source."""
-    return [found.ahead == -1 for (_, *key), found in _beside_eot().items() if key == [eps, gradients]]
-
-
-def nothing_is_ahead(eps: str) -> bool:
-    """Whether neither ``ai-best`` nor EOT is significantly ahead, from any source, with 10 gradients or with 50."""
-    return all(found.ahead == 0 for key, found in _beside_eot().items() if key[1] == eps)
-
-
 def wrapped_gains(name: str) -> list[float]:
     """Lower ends of the intervals of what wrapping the network gains for an attack of another library."""
     cell, ends = TABLES["frontier-wrapped"](), []
