@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from doc_data import percent, read, read_csv, read_lines, where
+from doc_data import cells, percent, read, read_csv, read_lines, where
 from doc_tables import Cell, Printed, table
 from whorl import paper
 from whorl.evaluation.image_counts import FEWEST
@@ -89,7 +89,7 @@ def _in_the_paper(name: str, attack: str, target: str, source: str | None, pose:
 @table("paper")
 def _(name: str, *filters: str) -> Cell:
     wanted = {key: value if key == "target" else float(value) for key, _, value in (f.partition("=") for f in filters)}
-    rows = where(read_csv(f"{name}-results.csv"), **wanted)
+    rows = where(cells(name), **wanted)
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
@@ -120,8 +120,10 @@ def _(name: str, source: str = "source=") -> Cell:
 
 
 @table("figure7")
-def _() -> Cell:
-    rows = read_csv("figure7-results.csv")
+def _(name: str = "figure7") -> Cell:
+    rows = cells(name)
+    sources, targets = ({row[key] for row in rows} for key in ("source", "target"))
+    not_attacked = [target for target in targets - sources if not {".", "+"} & {*target}]
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "size":
@@ -129,7 +131,7 @@ def _() -> Cell:
         own = where(rows, attack=f"ai-dim-{row['size']}")
         if column.startswith("not attacked"):
             as_they_are = where(own, angle=0.0, scale=1.0, shift_x=0.0)
-            return [float(np.mean([percent(where(as_they_are, target=target)) for target in _THREE[1:]]))]
+            return [float(np.mean([percent(where(as_they_are, target=target)) for target in not_attacked]))]
         return [percent(where(own, target=column))]
 
     return cell
@@ -367,9 +369,9 @@ def printed_ai_over_ti() -> float:
     return float(ai - ti)
 
 
-def eligible(name: str, **pose: float) -> list[float]:
-    """The fewest and the most clean images that a target recognises in a pose."""
-    found = [row["n_clean_correct"] for row in where(read_csv(f"{name}-results.csv"), **pose)]
+def eligible(name: str, **wanted: float | str) -> list[float]:
+    """The fewest and the most clean images that a target recognises in a pose, or one target in it."""
+    found = [row["n_clean_correct"] for row in where(cells(name), **wanted)]
     return [min(found), max(found)]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from judge import unpacked
+from recompute_paper import counts
 from whorl.evaluation.image_counts import ImageCounts
 
 RESULTS = Path(__file__).parent / "results"
@@ -33,6 +34,13 @@ def read_csv(name: str) -> tuple[dict[str, Any], ...]:
         if row["defense"] != "none":
             row["target"] = f"{row['target']}+{row['defense']}"
     return tuple(rows)
+
+
+@cache
+def cells(name: str) -> tuple[dict[str, Any], ...]:
+    """Counts of a table of ``whorl paper``: of the outcomes of each image where they are kept."""
+    outcomes = RESULTS / "paper" / f"{name}-outcomes.json"
+    return tuple(counts(read(f"paper/{outcomes.name}"))) if outcomes.is_file() else read_csv(f"{name}-results.csv")
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 from doc_data import RESULTS
 
 EACH, COUNTS, RATES, TIMES = "the outcome of each image", "counts", "rates", "timings, sizes, memory"
+_AGAINST = "[training against `ai-best`](../hardening/frontier.md)"
 # By the beginning of a file's name: the page that has its figures, and what it keeps.
 _FILES: Mapping[str, tuple[str, str]] = {
     "accuracy": ("[clean accuracy](transfer.md#accuracy-on-clean-images)", COUNTS),
@@ -21,6 +22,8 @@ _FILES: Mapping[str, tuple[str, str]] = {
     "frontier-search": ("none: what the search for `ai-best` tried", RATES),
     "frontier": ("[frontier](../frontier.md)", EACH),
     "grid": ("none", TIMES),
+    "hardening-frontier-training": (_AGAINST, "the record of a training"),
+    "hardening-frontier": (_AGAINST, EACH),
     "hardening": ("[hardened networks](../hardening/weights.md)", COUNTS),
     "held-out-efficientnet": ("[from efficientnet_lite0](from-efficientnet-lite0.md)", EACH),
     "held-out-inception": ("[from Inception-v3](from-inception-v3.md)", EACH),
@@ -34,7 +37,8 @@ _FILES: Mapping[str, tuple[str, str]] = {
     "paper/figure7": ("[figure 7](kernels.md)", COUNTS),
     "paper/pgd-step": ("[plain PGD](levels.md#plain-pgd)", EACH),
     "paper/table6": ("[table 6](defences.md)", COUNTS),
-    "paper/table8": ("[table 8](kernels.md)", COUNTS),
+    "paper/table8-inception": ("[table 8](kernels.md)", EACH),
+    "paper/table8": ("[table 8](resnet18-kernels.md)", COUNTS),
     "paper/table": ("[tables 1 to 4](../results.md#the-papers-tables)", EACH),
     "physical-speed": ("[from Python](../physical/python.md)", TIMES),
     "physical-table5": ("[table 5](photographed.md)", f"{COUNTS}, and of each pair of attacks"),
@@ -68,6 +72,7 @@ def lines() -> list[str]:
     for name in _names():
         start = next((start for start in _FILES if name.startswith(start)), "?")
         page, kept = _FILES.get(start, ("?", "?"))
+        kept = EACH if name.endswith("-outcomes.json") else kept  # and not the counts that were kept before
         rows.setdefault((page, kept, ", ".join(_lacks(name, kept)) or "–"), []).append(name)
     return [f"| {_listed(names)} | {' | '.join(said)} |" for said, names in rows.items()]
 

@@ -40,10 +40,10 @@ def _recognised(name: str) -> dict[tuple[str, str], list[int]]:
 
 
 @cache
-def _printed(name: str) -> dict[tuple[str, str, str], float]:
-    """By target, heading and row."""
+def _printed(name: str) -> dict[tuple[str, str, str, str], float]:
+    """By source, target, heading and row."""
     return {
-        (column["target"], column["heading"], row): value
+        (column["source"], column["target"], column["heading"], row): value
         for column in _outcomes(name)["columns"]
         for row, value in column["printed"].items()
     }
@@ -52,54 +52,74 @@ def _printed(name: str) -> dict[tuple[str, str, str], float]:
 def _label(name: str, text: str) -> str:
     """The row that a label names; ours must say so, and no other may."""
     row = text.removesuffix(_OURS)
-    if (row != text) != all(row != printed for _, _, printed in _printed(name)):
+    if (row != text) != all(row != printed for *_, printed in _printed(name)):
         raise LookupError(f"{text!r} is said to be whose it is not")
     return row
 
 
-def _cell(name: str, label: str, target: str, heading: str) -> Printed:
+def _source(name: str, wanted: str | None = None) -> str:
+    """What a table was crafted on; of several, the one that is wanted."""
+    [source] = {source for _, source in _outcomes(name)["rows"] if wanted in (None, source)}
+    return str(source)
+
+
+def _own(source: str, target: str) -> bool:
+    """Whether source and target are the paper's own network, with a defence before the target or none."""
+    return source == target.partition("+")[0] == "inception_v3"
+
+
+def _cell(name: str, label: str, source: str, target: str, heading: str) -> Printed:
     """A rate with its marks, or how many clean images are recognised."""
     seen = _recognised(name)[target, heading]
     if label == "n":
         return Printed([sum(seen)])
-    [source] = {source for _, source in _outcomes(name)["rows"]}
-    value, _, _, marks = _figures(name)[source, target, heading, _label(name, label)]
+    key = (source, target, heading, _label(name, label))
+    value, _, _, marks = _figures(name)[key]
     values = Printed([value])
     values.few, values.marks = len(seen) == 1 and seen[0] < FEWEST, marks
-    values.printed = [_printed(name)[key] for key in [(target, heading, label)] if key in _printed(name)]
+    values.printed = [_printed(name)[key]] if key in _printed(name) else []
     return values
 
 
-def _apart(name: str, row: str, target: str, heading: str) -> list[float]:
+def _apart(name: str, key: tuple[str, str, str, str]) -> list[float]:
     """What a rate is above the printed one, with its interval."""
-    [source] = {source for _, source in _outcomes(name)["rows"]}
-    printed = _printed(name)[target, heading, row]
-    return [value - printed for value in _figures(name)[source, target, heading, row][:3]]
+    return [value - _printed(name)[key] for value in _figures(name)[key][:3]]
+
+
+def _target(label: str) -> str:
+    """The network of a label that names the paper's first."""
+    return label.rpartition("→ ")[2]
 
 
 @table("paper-outcomes")
-def _(name: str, target: str) -> Cell:
-    """Rates with marks, or under "levels" what they are above the printed ones, with intervals."""
-    target = target.removeprefix("target=")
+def _(name: str, *filters: str) -> Cell:
+    """Rates with marks, or under "levels" what they are above the printed ones, with intervals.
+
+    Of the target that a filter names, or else the row.
+    """
+    wanted = dict(one.split("=", 1) for one in filters)
+    source = _source(name, wanted.get("source"))
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
-        if column in ("attack", "levels"):
+        if column in ("evaluated on", "attack", "levels"):
             return None
+        target = wanted["target"] if "target" in wanted else _target(row["evaluated on"])
         if "levels" in row:
-            return _apart(name, row["levels"], target, column)
-        return _cell(name, row["attack"], target, column)
+            return _apart(name, (source, target, column, row["levels"]))
+        return _cell(name, row["attack"], source, target, column)
 
     return cell
 
 
 @table("paper-outcomes-targets")
-def _(name: str) -> Cell:
-    """Rates with marks, a column a target."""
+def _(name: str, source: str = "") -> Cell:
+    """Rates with marks, a column a target; of a table with several sources, those of one."""
+    crafted_on = _source(name, source.removeprefix("source=") or None)
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "attack":
             return None
-        return _cell(name, row["attack"], column.rpartition("→ ")[2], column)
+        return _cell(name, row["attack"], crafted_on, _target(column), column)
 
     return cell
 
@@ -112,9 +132,8 @@ def _() -> Cell:
         if column == "attack":
             return None
         name, target = f"table{column.rpartition(' ')[2]}-inception", "inception_v3"
-        apart = _apart(name, row["attack"], target, "mean")
-        ours = _figures(name)[target, target, "mean", row["attack"]][0]
-        return [ours, ours - apart[0], *apart]
+        key = (target, target, "mean", row["attack"])
+        return [_figures(name)[key][0], _printed(name)[key], *_apart(name, key)]
 
     return cell
 
@@ -129,13 +148,14 @@ def _twelve(source: str) -> tuple[str, ...]:
     return tuple(f"table{i}-{source}" for i in (1, 2, 3))
 
 
-def _printed_gap(source: str, target: str, first: str, second: str) -> float:
-    """Of the paper, likewise the mean over the twelve poses."""
+def _printed_gap(files: tuple[str, ...], source: str, target: str, first: str, second: str) -> float:
+    """Of the paper, likewise the mean over the poses of some tables."""
     values = [
-        _printed(name)[target, column["heading"], first] - _printed(name)[target, column["heading"], second]
-        for name in _twelve(source)
+        _printed(name)[source, target, column["heading"], first]
+        - _printed(name)[source, target, column["heading"], second]
+        for name in files
         for column in _outcomes(name)["columns"]
-        if column["target"] == target and not column["extra"]
+        if (column["source"], column["target"]) == (source, target) and not column["extra"]
     ]
     return sum(values) / len(values)
 
@@ -147,24 +167,46 @@ def _(source: str) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "evaluated on":
             return None
-        base, target = column.lower(), row["evaluated on"].rpartition("→ ")[2]
-        found = _gaps(_twelve(source), f"ai-{base}", base)[SOURCES[source], target]
-        return [*found[:3], _printed_gap(source, target, f"ai-{base}", base)]
+        base, files = column.lower(), _twelve(source)
+        key = (SOURCES[source], _target(row["evaluated on"]))
+        found = _gaps(files, f"ai-{base}", base)[key]
+        return [*found[:3], _printed_gap(files, *key, f"ai-{base}", base)]
 
     return cell
 
 
-@table("eot-adam")
-def _(*files: str) -> Cell:
-    """EOT with Adam less EOT with the gradient's sign, over the twelve poses."""
+@table("paper-gap")
+def _(first: str, second: str, *files: str) -> Cell:
+    """How far a row is above another over all poses of some tables that were crafted on one network."""
+    source = _source(files[0])
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "evaluated on":
             return None
-        [gap] = [gap for (_, target), gap in _gaps(files, "eot-adam", "eot").items() if target == row["evaluated on"]]
+        key = (source, _target(row["evaluated on"]))
+        if column == "the paper's":
+            return [_printed_gap(files, *key, first, second)]
+        gap = _gaps(files, first, second)[key]
         return list(gap)[:3] if column == "difference" else [gap[3]]
 
     return cell
+
+
+def gaps_held(name: str, first: str, second: str) -> list[int]:
+    """On how many targets our interval of a row's lead over another holds the paper's, and of how many."""
+    found = _gaps((name,), first, second).items()
+    held = [low <= _printed_gap((name,), *key, first, second) <= high for key, (_, low, high, _) in found]
+    return [sum(held), len(held)]
+
+
+def agreements_on_no_difference(name: str) -> int:
+    """How many orderings agree because the paper printed the same figure twice and ours do not differ significantly."""
+    printed, held = _printed(name), _outcomes(name)["orderings"]
+    return sum(
+        shown == "✓" and printed.get(key) == printed.get((*key[:3], other))
+        for key, (*_, marks) in _figures(name).items()
+        for other, shown in zip([b for a, b in held if a == key[3]], marks, strict=False)
+    )
 
 
 def orderings(name: str) -> list[int]:
@@ -176,23 +218,22 @@ def orderings(name: str) -> list[int]:
 def levels(name: str, *, without: str = "") -> list[int]:
     """Of the poses' figures on the attacked Inception-v3: how many are within 5 points of the paper's, of how many."""
     near = [
-        abs(_apart(name, row, target, heading)[0]) <= 5
-        for target, heading, row in _printed(name)
-        if target == "inception_v3" and heading != "mean" and row != without
+        abs(_apart(name, key)[0]) <= 5
+        for key in _printed(name)
+        if _own(*key[:2]) and key[2] != "mean" and key[3] != without
     ]
     return [sum(near), len(near)]
 
 
-def far_means(number: int) -> list[str]:
-    """Of the eight attacks, those whose mean on the attacked Inception-v3 is more than 5 points from the paper's."""
-    name = f"table{number}-inception"
-    rows = [row for target, heading, row in _printed(name) if target == "inception_v3" and heading == "mean"]
-    return [row for row in rows if row != "eot" and abs(_apart(name, row, "inception_v3", "mean")[0]) > 5]
+def far_means(name: str) -> list[str]:
+    """Rows but EOT whose mean on the attacked Inception-v3 is more than 5 points from the paper's."""
+    means = [key for key in _printed(name) if _own(*key[:2]) and key[2] == "mean" and key[3] != "eot"]
+    return [key[3] for key in means if abs(_apart(name, key)[0]) > 5]
 
 
 def printed_range(name: str, row: str) -> list[float]:
     """The least and the most that the paper has for a row on the attacked network."""
-    found = [value for (target, _, one), value in _printed(name).items() if (target, one) == ("inception_v3", row)]
+    found = [value for (_, target, _, one), value in _printed(name).items() if (target, one) == ("inception_v3", row)]
     return [min(found), max(found)]
 
 
@@ -202,20 +243,18 @@ def no_gain(source: str, base: str) -> list[str]:
     return [target for (_, target), (value, _, _, p) in found if not (value > 0 and p < 0.05)]
 
 
-def ahead_of_eot(name: str) -> list[str]:
-    """Targets on which AI-DIM is significantly ahead of EOT, in the mean over the poses of a table."""
-    return [
-        target for (_, target), (value, _, _, p) in _gaps((name,), "ai-dim", "eot").items() if value > 0 and p < 0.05
-    ]
+def row_is_ahead(name: str, first: str, second: str) -> list[str]:
+    """Targets on which a row is significantly ahead of another, in the mean over the poses of a table."""
+    return [target for (_, target), (value, _, _, p) in _gaps((name,), first, second).items() if value > 0 and p < 0.05]
 
 
 def eot_is_above_the_paper() -> bool:
     """Whether our EOT is significantly above the printed rate wherever source and target are the paper's own."""
     return all(
-        _apart(name, "eot", "inception_v3", heading)[1] > 0
+        _apart(name, key)[1] > 0
         for name in _twelve("inception")
-        for target, heading, row in _printed(name)
-        if (target, row) == ("inception_v3", "eot")
+        for key in _printed(name)
+        if _own(*key[:2]) and key[3] == "eot"
     )
 
 
@@ -259,7 +298,7 @@ def _() -> Cell:
             return None
         source = "inception_v3"
         if row["PGD"] == "the paper":
-            [value] = {printed for (_, heading, _), printed in _printed(name).items() if heading == column}
+            [value] = {printed for (_, _, heading, _), printed in _printed(name).items() if heading == column}
             return [value]
         return list(_figures(name)[source, source, column, row["PGD"]][:3])
 

@@ -209,11 +209,15 @@ def test_the_fields_words_are_found(site: Path, words: str) -> None:
     assert [page["location"] for page in pages if words.lower() in f"{page['title']} {page['text']}".lower()]
 
 
-def test_an_interval_stays_in_one_line_and_a_figure_opens() -> None:
+def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     shown = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["on_page_content"]
     cell, text = "<td>+1.2 (+0.9 to +1.4) / 7.7, p 0.012 ✓</td>", "<p>from 0.9 to 1.4</p>"
     whole = "<td>+1.2 (+0.9&nbsp;to&nbsp;+1.4) /&nbsp;7.7, p&nbsp;0.012&nbsp;✓</td>"
     assert shown(cell + text) == whole + text
+    assert shown("<td>90.8 (88.7–92.6)</td>") == "<td>90.8 (88.7–&#8288;92.6)</td>"
+    assert shown("<code>ai-dim</code> <code>python verify_docs.py</code>") == (
+        '<code class="name">ai-dim</code> <code>python verify_docs.py</code>'
+    )
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
+from paper.toys import OTHER, SMALL, toy_images
+from whorl import paper
 
 ROOT = Path(__file__).parents[1]
 LEAST_FIGURES = 10_000
@@ -98,14 +102,17 @@ PLANTED = {
     "the bound": ("docs/results/photographed.md", "ε = 16/255", "ε = 46/255"),
     "an integer of a table's label": ("docs/results/held-out.md", "of 6,000", "of 5,000"),
     "what the paper printed": ("docs/results/eot.md", "94.7 / 94.0 ✗", "94.7 / 84.0 ✗"),
+    "a level": ("docs/results/kernels.md", "+10.7 (+8.5 to +13.4)", "+10.7 (+8.5 to +12.4)"),
     "a mark": ("docs/results/eot.md", "94.7 / 94.0 ✗", "94.7 / 94.0 ✓"),
     "a table without a comment": ("docs/frontier.md", "<!-- measured: frontier-eot -->\n", ""),
     "below a table of settings": (
         "docs/frontier/ai-best.md",
-        "so that a fifth does not matter",
+        "so that a change of a fifth does not matter",
         "which gains 1.3 points",
     ),
     "another library's gain": ("docs/interop/art.md", "15.8 points", "18.8 points"),
+    "that a network has met an attack": ("docs/hardening/frontier.md", ", met", ""),
+    "a claim beside another network": ("docs/hardening/frontier.md", "in 15 of 20 cells", "in 16 of 20 cells"),
     "a training": ("docs/hardening/weights.md", "| 0.05 | 203 | 506 |", "| 0.05 | 203 | 560 |"),
     "an interval's end": ("docs/results/gains.md", "(+", "(+9"),
     "n below a table": ("docs/models.md", "n = 500; [behind", "n = 600; [behind"),
@@ -290,3 +297,58 @@ def test_the_statistics_agree_with_plain_numpy() -> None:
         value = float(pooled(np.ones(n)))
         ends = 100 * plain.interval(value, pooled, n)
         assert doc_outcomes.success(target, "dim") == pytest.approx([100 * value, *ends], abs=1e-3)
+
+
+DEFENDED = f"""
+name = "defended"
+size = 18
+[networks]
+white = ["{SMALL}"]
+black = ["{OTHER}"]
+white_jpeg = ["{SMALL}+jpeg"]
+single = ["{SMALL}"]
+ensemble = ["{OTHER}"]
+ens_at = ["{OTHER}"]
+jpeg = ["{OTHER}+jpeg"]
+"""
+
+
+def test_outcomes_of_several_sources_and_of_figures_are_read(
+    verify_docs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import doc_data
+    import doc_paper
+
+    (tmp_path / "defended.toml").write_text(DEFENDED)
+    options = paper.PaperOptions(profile=tmp_path / "defended.toml", data=toy_images(tmp_path, 30), device="cpu")
+    (tmp_path / "paper").mkdir()
+    figures, counts = {}, {}
+    for name in ("table6", "figure4", "figure7"):
+        made = paper.reproduce(name, tmp_path / "run", options).files
+        (tmp_path / "paper" / f"{name}-toys-outcomes.json").write_bytes(made["outcomes"].read_bytes())
+        figures[name], counts[name] = (
+            list(csv.DictReader(made[kind].read_text().splitlines())) for kind in ("figures", "cells")
+        )
+    for module in (doc_data, doc_paper):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    tables = verify_docs.doc_figures.TABLES
+
+    assert {row["source"] for row in figures["table6"]} == {SMALL, OTHER}
+    for row in figures["table6"]:
+        found = tables["paper-outcomes-targets"]("table6-toys", f"source={row['source']}")(row, row["column"])
+        assert [*found, *found.printed] == pytest.approx([float(row["ours"]), float(row["printed"])], abs=1e-3)
+        assert found.marks == row["marks"]
+    with pytest.raises(ValueError, match="too many"):  # which source is meant must be said
+        tables["paper-outcomes-targets"]("table6-toys")
+
+    means = [row for row in figures["figure7"] if row["column"] == "mean" and row["target"] == f"{SMALL}+jpeg"]
+    assert len(means) == 9
+    for row in means:
+        found = tables["figure7"]("figure7-toys")({"size": row["attack"].rpartition("-")[2]}, row["target"])
+        assert found == pytest.approx([float(row["ours"])], abs=1e-3)
+
+    cut = [row for row in counts["figure4"] if row["scale"] == "0.6"]
+    assert len(cut) == 2 * 13
+    for row in cut:
+        found = tables["paper"]("figure4-toys", "scale=0.6")(row, f"θ={float(row['angle']):.0f}°")
+        assert list(found) == pytest.approx([100 * float(row["asr"])], abs=1e-3)

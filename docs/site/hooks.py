@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: example scripts, descriptions, formulas, figures that open, whole intervals."""
+"""What the site needs beyond Markdown: examples, descriptions, formulas, figures that open, names in one piece."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
 _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 # 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
 _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+_RANGE = re.compile(r"(?<=\d)–(?=\d)")
+_NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -46,10 +48,16 @@ def summary(markdown: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Make MathML of formulas, which browsers draw without a script; keep intervals whole; let figures be enlarged."""
+    """Make MathML of formulas, which browsers draw without a script; keep intervals and names whole; link figures."""
     content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
-    content = _CELL.sub(lambda cell: _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell[0]), content)
+    content = _CELL.sub(lambda cell: _kept(cell[0]), content)
+    content = _NAME.sub('<code class="name">', content)
     return _IMAGE.sub(_opening, content)
+
+
+def _kept(cell: str) -> str:
+    """A table's cell, in which no interval is broken in two."""
+    return _RANGE.sub("–&#8288;", _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell))
 
 
 def _opening(image: re.Match[str]) -> str:

@@ -43,7 +43,7 @@ def test_it_says_that_it_is_simulated(made: paper.Reproduced) -> None:
 
 def test_the_report_has_the_photographs(made: paper.Reproduced) -> None:
     text = made.files["report"].read_text()
-    for words in (SIMULATED.split(":")[1][:40], "Contact sheet", "By rotation"):
+    for words in (SIMULATED.split(":")[1][:40], "Cut out of photographs", "By rotation"):
         assert words in text
 
 
@@ -82,6 +82,12 @@ def test_the_whole_table_on_a_few_images_of_the_paper_s_data_set(tmp_path: Path)
     assert pairs == {("ai-dim", "eot-quick"), ("ai-dim", "dim"), ("ai-dim", "ti-dim")}
     assert "All prints were identified in each setting." in compared.notes
     text = page.read_text()
-    for words in (SIMULATED.split(":")[1][:40], "3 of 3", "By rotation: resnet18", "Contact sheet", "setting 3"):
+    for words in (
+        SIMULATED.split(":")[1][:40],
+        "3 of 3",
+        "By rotation: resnet18",
+        "Cut out of photographs",
+        "setting 3",
+    ):
         assert words in text
     assert sorted(path.name for path in figures.iterdir()) == ["gallery-01.pdf", "gallery-01.png"]

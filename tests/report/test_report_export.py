@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WhorlError, match="cannot write"):
         save_figures(tmp_path / "file" / "out", ONE)
+
+
+def test_a_sheet_of_smaller_tiles_keeps_its_text_and_may_have_no_headings() -> None:
+    shown = small_gallery()
+    whole, columns = export.draw_sheet(shown), len(shown.columns)
+    rows = sum(len(example.rows) for example in shown.examples)
+    small = export.draw_sheet(shown, side=100)
+    assert whole.width - small.width == columns * (export.SIDE - 100)
+    assert whole.height - small.height <= rows * (export.SIDE - 100)  # the words above may take more lines
+    bare = replace(shown, examples=tuple(replace(example, truth="") for example in shown.examples))
+    assert small.height - export.draw_sheet(bare, side=100).height == len(shown.examples) * export.HEADING

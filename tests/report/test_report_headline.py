@@ -102,7 +102,7 @@ def test_poses_of_few_images_have_no_part_in_the_headline() -> None:
     ]
     found = headline(content(*two(100, 150), *few))
     assert "in 75.0% (" in found.statement
-    assert "1 of 3 poses are left out of this, for fewer than 10 clean images" in found.details[0]
+    assert "1 of 3 poses are left out of this, because fewer than 10 clean images" in found.details[0]
 
 
 def test_nearly_all_is_not_called_all() -> None:

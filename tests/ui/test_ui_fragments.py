@@ -76,7 +76,7 @@ def test_frames_marks_and_words_agree(tmp_path: Path) -> None:
         assert ("M3 8.5l3.5" in inside) == answer.right  # a tick
         assert f"· {kind}<" in inside
         assert f">{answer.name}<" in inside
-    assert "the network's own answer" in shown
+    assert "since the true label is unknown" in shown
     assert "does not count" not in shown
     moot = replace(made, label=(made.label + 1) % 7)
     assert "The clean version is wrong here too, so this pose does not count." in fragments.tiles(
@@ -106,10 +106,10 @@ def test_progress_is_told_in_numbers() -> None:
     shown = fragments.progress(PairSettings(steps=4), taken, "At work.")
     assert 'aria-label="steps of PGD" aria-valuemin="0" aria-valuemax="4" aria-valuenow="3"' in shown
     assert "width:75%" in shown
-    assert "label at 33%" in shown
+    assert "p(label) 33%" in shown
     assert 'aria-label="steps of AI-PGD" aria-valuemin="0" aria-valuemax="4" aria-valuenow="0"' in shown
 
 
 def test_magnification_is_named(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm", eps=8 / 255)
-    assert "15.9 times magnified" in fragments.perturbations(whorls(made), made.settings)
+    assert "magnified 15.9 times" in fragments.perturbations(whorls(made), made.settings)

@@ -136,7 +136,7 @@ def test_answers_and_maps_are_those_of_the_library(desk: Played, sent: Path) -> 
     page = desk.page
     page.locator("#whorl-upload input[type=file]").set_input_files(sent)
     page.locator("#whorl-picked").get_by_text("noise.png").wait_for()
-    assert "What the network says of it will count as right." in desk.text("picked")
+    assert "Its prediction on the clean image counts as the label." in desk.text("picked")
     desk.slide("Steps", 3)
     desk.craft()
     assert "3 / 3" in desk.text("progress")

@@ -129,7 +129,7 @@ def draw_figure(done: Done, *, device: str = "auto") -> Path:
     chosen = recognised_first(done.outcomes(source), target, tuple(POSES.values()))[:PHOTOGRAPHS]
     made = run_gallery(done, source, target, chosen, poses=POSES, device=device)
     eps = next(cell.eps for cell in done.cells) or 1.0
-    title = f"Made to fool {source}; shown to {target}, which the attacks never saw"
+    title = f"Crafted on {source}, evaluated on {target}, which was not attacked"
     about = f"No pixel changes by more than {eps * 255:g} of 255 levels. Photographs: {RULE.format(target)}"
     [path] = save_gallery(done.folder / "demo", replace(made, title=title, about=about), ["png"])
     return path

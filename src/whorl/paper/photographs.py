@@ -148,7 +148,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         )
 
     def table(network: PaperNetwork, target: str) -> ComparedTable:
-        title = f"recognition accuracy, %: {part.heading} → {source}, shown to {network.heading} → {target}"
+        title = f"recognition accuracy, %: {part.heading} → {source}, evaluated on {network.heading} → {target}"
         columns = [(pose.label, target) for pose in item.poses]
         labels = {row: row for row in (CLEAN, *rows)}
         return ComparedTable.of(

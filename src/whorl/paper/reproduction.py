@@ -175,7 +175,7 @@ def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto", ex
     poses = {shown.label: shown.pose for shown in item.poses}
     chosen = recognised_first(done.outcomes(source), target, tuple(poses.values()))[:examples]
     made = run_gallery(done, source, target, chosen, poses=poses, device=device)
-    title = f"{item.title}: crafted on {source}, shown to {target}"
+    title = f"{item.title}: crafted on {source}, evaluated on {target}"
     about = f"Images: {RULE.format(target)}"
     save_gallery(path.with_suffix(""), replace(made, title=title, about=about), ["png"])
     return [done.ids[place] for place in chosen]

@@ -82,7 +82,7 @@ def content(scored: Scored, targets: Sequence[Target], *, command: Sequence[str]
     made = photographs(scored, targets)
     return Content(
         title=made.title,
-        about="Printed images in photographs, found by their markers, cut out and shown to networks.",
+        about="Printed images in photographs, found by their markers, cut out and classified.",
         command=tuple(command),
         photographs=made,
         settings=vars(scored.settings),
@@ -183,8 +183,8 @@ def contact_sheet(scored: Scored, target: Target) -> Gallery:
 
     truth = {capture.item.id: capture.item.label for capture in scored.captures}
     return Gallery(
-        title=f"Contact sheet: cut out of photographs, shown to {target.name}",
-        about="The first images that were found, whatever the network says of them.",
+        title=f"Cut out of photographs, evaluated on {target.name}",
+        about="The first images that were found, whatever the network predicts.",
         columns=tuple(versions),
         examples=tuple(
             Example(

@@ -57,8 +57,8 @@ def gate_view(found: Outcomes, target: str, verdict: Verdict, classes: Mapping[s
 
 
 def strongest(verdict: Verdict) -> AttackedRates:
-    """The attack that leaves least of the network."""
-    return min(verdict.attacks, key=lambda one: one.robust.value)
+    """The attack that leaves least of the network; of equals the one that succeeds most often."""
+    return min(verdict.attacks, key=lambda one: (one.robust.value, -one.success.value))
 
 
 def name_of(one: AttackedRates) -> str:
@@ -98,19 +98,17 @@ def with_gallery(view: DefenderView, made: Gallery, total: int) -> DefenderView:
 
 def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "") -> str:
     clean, still = _recognised(found, target or model, attack)
-    poses = len(found.poses)
-    if Pose() in found.poses:
-        known, how = rate(ImageCounts.of_all(clean[found.poses.index(Pose())])), ""
-    else:
-        known, how = rate(ImageCounts.of_all(clean)), " over the poses"
-    left = rate(ImageCounts.of_all(still.all(0)))
+    left = _with_interval(rate(ImageCounts.of_all(still.all(0))))
     alone = whole_percent(float(clean.all(0).float().mean()))  # what a pose hides is not the attack's doing
-    others = ", all others" if left.value else ", all are"
-    missed = f"{others} missed in at least one of {poses} poses (the poses alone leave {alone})"
-    rest = missed if poses > 1 and left.value < 1 else ""
-    every = f" in every one of {poses} poses" if poses > 1 and not rest else ""
-    recognised = f"{model}: {whole_percent(known.value)} of images recognised{how}"
-    return f"{recognised}; {_with_interval(left)} under attack{by}{every}{rest}"
+    poses = len(found.poses)
+    if poses == 1:
+        where = f" in the pose {found.poses[0]}" if found.poses[0].changed else ""
+        return f"{model}: images recognised{where}: {alone} clean, {left} under attack{by}"
+    known = ""
+    if Pose() in found.poses:
+        upright = clean[found.poses.index(Pose())]
+        known = f"{whole_percent(float(upright.float().mean()))} of images recognised clean. "
+    return f"{model}: {known}Recognised in all {poses} poses: {alone} clean, {left} under attack{by}"
 
 
 def _decision(verdict: Verdict) -> str:
@@ -132,8 +130,8 @@ def _limit(rule: Rule) -> str:
 
 
 def _strongest(found: Outcomes, target: str) -> str:
-    left = {name: float(_recognised(found, target, name)[1].all(0).float().mean()) for name in found.attacks}
-    return min(left, key=lambda name: left[name])
+    left = {name: _recognised(found, target, name)[1] for name in found.attacks}
+    return min(left, key=lambda name: (float(left[name].all(0).float().mean()), float(left[name].float().mean())))
 
 
 def _recognised(found: Outcomes, target: str, attack: str) -> tuple[Tensor, Tensor]:
@@ -218,7 +216,7 @@ def _with_interval(one: Rate) -> str:
     if math.isnan(one.interval[0]):
         return whole_percent(one.value)
     low, high = one.interval
-    return f"{whole_percent(one.value)} ({100 * low:.0f}–{100 * high:.0f})"
+    return f"{whole_percent(one.value)} (95% interval {100 * low:.0f} to {100 * high:.0f}%)"
 
 
 def classes_of(found: Outcomes, places: Mapping[str, int | None], labels: Sequence[str] | None) -> dict[str, str]:

@@ -189,13 +189,19 @@ def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = _PAPER) 
     return written
 
 
-def draw_sheet(gallery: Gallery) -> Image.Image:
-    """Draw the images one below the other, a row of tiles for each version of each."""
+def draw_sheet(gallery: Gallery, side: int = SIDE) -> Image.Image:
+    """Draw the images one below the other, a row of tiles for each version of each.
+
+    Args:
+        gallery: what to draw; an example without a truth has no heading.
+        side: of a tile in pixels. Text has one size, so that of smaller tiles stays legible on a small page.
+    """
     rows = sum(len(example.rows) for example in gallery.examples)
-    width = 2 * MARGIN + GUTTER + len(gallery.columns) * (SIDE + GAP) - GAP
+    headings = sum(bool(example.truth) for example in gallery.examples)
+    width = 2 * MARGIN + GUTTER + len(gallery.columns) * (side + GAP) - GAP
     about = _wrapped(gallery.about, 16, width - 2 * MARGIN - 260)  # the legend stands beside it
     top = MARGIN + 36 + LINE * max(1, len(about)) + HEADING
-    height = top + MARGIN + rows * (SIDE + CAPTION + GAP) + len(gallery.examples) * HEADING
+    height = top + MARGIN + rows * (side + CAPTION + GAP) + headings * HEADING
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     _write(pen, (MARGIN, MARGIN), _shortened(gallery.title, 24, width - 2 * MARGIN), 24)
@@ -204,10 +210,10 @@ def draw_sheet(gallery: Gallery) -> Image.Image:
     _legend(pen, (width - MARGIN, MARGIN + 36))
     left = MARGIN + GUTTER
     for column, heading in enumerate(gallery.columns):
-        middle = left + column * (SIDE + GAP) + SIDE // 2
-        _write(pen, (middle, top - 8), _shortened(heading, 16, SIDE), 16, anchor="ms")
+        middle = left + column * (side + GAP) + side // 2
+        _write(pen, (middle, top - 8), _shortened(heading, 16, side), 16, anchor="ms")
     for example in gallery.examples:
-        top = _example(sheet, pen, (left, top), example)
+        top = _example(sheet, pen, (left, top), example, side)
     return sheet
 
 
@@ -259,34 +265,35 @@ async def _close(browser: Any) -> None:
             process.kill()
 
 
-def _example(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, example: Example) -> int:
+def _example(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, example: Example, side: int) -> int:
     """Draw one image's rows; give where the next one begins."""
     left, top = place
-    _write(pen, (left, top + 4), example.truth, 20)
-    _write(pen, (left + round(_font(20).getlength(example.truth)) + GAP, top + 8), example.id, 15, FAINT)
-    top += HEADING
+    if example.truth:
+        _write(pen, (left, top + 4), example.truth, 20)
+        _write(pen, (left + round(_font(20).getlength(example.truth)) + GAP, top + 8), example.id, 15, FAINT)
+        top += HEADING
     for row in example.rows:
-        _write(pen, (left - GAP, top + SIDE // 2), _shortened(row.name, 18, GUTTER), 18, anchor="rm")
+        _write(pen, (left - GAP, top + side // 2), _shortened(row.name, 18, GUTTER), 18, anchor="rm")
         for column, tile in enumerate(row.tiles):
             if tile is not None:
-                _tile(sheet, pen, (left + column * (SIDE + GAP), top), tile)
-        top += SIDE + CAPTION + GAP
+                _tile(sheet, pen, (left + column * (side + GAP), top), tile, side)
+        top += side + CAPTION + GAP
     return top
 
 
-def _tile(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, tile: Tile) -> None:
+def _tile(sheet: Image.Image, pen: ImageDraw.ImageDraw, place: Place, tile: Tile, side: int) -> None:
     x, y = place
     edge, colour = 0, INK
     if tile.fooled is not None:
         edge, colour = FRAME, FOOLED if tile.fooled else RECOGNISED
-        pen.rounded_rectangle((x, y, x + SIDE - 1, y + SIDE - 1), radius=FRAME + 1, fill=colour)
-    inner = SIDE - 2 * edge
+        pen.rounded_rectangle((x, y, x + side - 1, y + side - 1), radius=FRAME + 1, fill=colour)
+    inner = side - 2 * edge
     sheet.paste(tile.image.resize((inner, inner), Image.Resampling.LANCZOS), (x + edge, y + edge))
     if tile.fooled is not None:
-        _badge(pen, (x + SIDE - FRAME - 22, y + FRAME), colour, tick=not tile.fooled)
+        _badge(pen, (x + side - FRAME - 22, y + FRAME), colour, tick=not tile.fooled)
     sure = "" if tile.probability is None else f" {100 * tile.probability:.0f}%"
-    caption = _shortened(tile.caption, 15, SIDE - round(_font(15).getlength(sure))) + sure
-    _write(pen, (x + SIDE // 2, y + SIDE + CAPTION // 2 + 1), caption, 15, colour, anchor="mm")
+    caption = _shortened(tile.caption, 15, side - round(_font(15).getlength(sure))) + sure
+    _write(pen, (x + side // 2, y + side + CAPTION // 2 + 1), caption, 15, colour, anchor="mm")
 
 
 def _legend(pen: ImageDraw.ImageDraw, end: Place) -> None:

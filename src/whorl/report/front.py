@@ -99,6 +99,6 @@ def _missing(content: Content, kinds: set[str]) -> Iterator[tuple[str, str]]:
         yield "Success against cost", same or "What the attacks cost was not recorded."
     if not content.comparisons:
         reason = "Comparing needs two attacks." if len(names) < 2 else "No paired comparison was made."
-        yield "Which differences are real", reason
+        yield "Which differences are significant", reason
     if not content.galleries:
         yield "Examples", "No images were kept for them."

@@ -259,9 +259,9 @@ def described(made: Gallery, model: str, total: int, *, source: str = "") -> Gal
         total: of how many images they were chosen.
         source: the network that the attacks were crafted on; "" if unknown.
     """
-    opening = f"Made to fool {source}, shown" if source and source != model else "Shown"
+    opening = f"Crafted on {source}, evaluated" if source and source != model else "Evaluated"
     return replace(
-        made, title=f"{opening} to {model}", about=f"{len(made.examples)} of {total} images: {RULE.format(model)}"
+        made, title=f"{opening} on {model}", about=f"{len(made.examples)} of {total} images: {RULE.format(model)}"
     )
 
 

@@ -250,7 +250,7 @@ def _left_out(chosen: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, ...]:
         return ()
     what = "poses and targets" if len(transfers(chosen)) > 1 else "poses"
     return (
-        f"{few} of {len(places)} {what} are left out of this, for fewer than {FEWEST} clean images are recognised "
+        f"{few} of {len(places)} {what} are left out of this, because fewer than {FEWEST} clean images are recognised "
         "there; the tables mark them.",
     )
 
@@ -272,7 +272,7 @@ def _few(cells: Sequence[Cell], repeats: int) -> tuple[str, ...]:
         count += f" in photographs, about {repeats} of each print"
     if least >= FEW * repeats:
         return (f"Measured on {count}.",)
-    return (f"Few images: measured on {count}, so a handful of answers decides. Take the figures as a first look.",)
+    return (f"Few images: measured on {count}, so a few images decide: take the figures as a first look.",)
 
 
 def _digits(cells: Sequence[Cell]) -> int:

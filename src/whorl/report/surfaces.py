@@ -161,10 +161,10 @@ def _write_cells(
     )
     axis = "" if row == 1 else str(row)
     for x, y, _ in (one for one in known if one[2] is not None and not one[2].counts.n_clean_correct):
-        # As a note of the figure it has the colour of the page's words.
-        figure.add_annotation(
-            x=x, y=y, xref=f"x{axis}", yref=f"y{axis}", text="n 0", showarrow=False, font={"size": 11}
-        )
+        # As a note of the figure it has the colour of the page's words. By number, for plotly would read the category
+        # "0.5" as half a cell to the right.
+        here = {"x": across.index(x), "y": down.index(y), "xref": f"x{axis}", "yref": f"y{axis}"}
+        figure.add_annotation(**here, text="n 0", showarrow=False, font={"size": 11})
 
 
 def _grid(

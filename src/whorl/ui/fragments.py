@@ -184,8 +184,8 @@ def _marked(pose: Pose | None) -> str:
         return ""
     here = nearest(pose)
     if here is None:
-        return f"The present pose, {pose}, lies outside the map."
-    return "The ring marks the present pose." if here == pose else f"The ring marks the cell nearest to {pose}."
+        return f"The current pose, {pose}, lies outside the map."
+    return "The ring marks the current pose." if here == pose else f"The ring marks the cell nearest to {pose}."
 
 
 def _networks(pair: CraftedPair) -> list[tuple[bool, str]]:
@@ -216,6 +216,6 @@ def _summary(found: SuccessMap) -> str:
     if not found.complete:
         return f"Evaluating: {len(found.answers)} of {found.total} poses."
     return (
-        "Red: fooled. Green: recognised. Hatched: not counted, for the clean version is not recognised there either. "
+        "Red: fooled. Green: recognised. Hatched: not counted, because the clean version is not recognised either. "
         "Choose a cell to see its pose."
     )

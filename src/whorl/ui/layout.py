@@ -127,7 +127,7 @@ def _attack(gr: Any, playground: Playground) -> dict[str, Any]:
     )
     cost = _still(fragments.cost(PairSettings(), None), "whorl-cost")
     with gr.Row():
-        eps = gr.Slider(1, 32, value=round(PairSettings().eps * 255), step=1, label="ε, of 255", min_width=130)
+        eps = gr.Slider(1, 32, value=round(PairSettings().eps * 255), step=1, label="ε (/255)", min_width=130)
         steps = gr.Slider(1, 50, value=PairSettings().steps, step=1, label="Steps", min_width=130)
     with gr.Row():
         start = gr.Button("Craft", variant="primary", elem_id="whorl-craft", min_width=130)
@@ -155,7 +155,7 @@ def _pose(gr: Any) -> dict[str, Any]:
             "right": gr.Slider(-80, 80, value=0, step=1, label="Right", min_width=150),
             "down": gr.Slider(-80, 80, value=0, step=1, label="Down", min_width=150),
         }
-    upright = gr.Button("Back to upright, and begin a new path", size="sm", elem_id="whorl-upright")
+    upright = gr.Button("Back to upright, and start a new path", size="sm", elem_id="whorl-upright")
     return {"tiles": tiles, **sliders, "upright": upright, "path": _still(NO_PATH, "whorl-path")}
 
 
@@ -164,10 +164,10 @@ def _findings(gr: Any) -> dict[str, Any]:
     maps = gr.HTML(NO_MAPS, js_on_load=_ON_CLICK, elem_id="whorl-maps")
     with gr.Row():
         with gr.Column(min_width=280):
-            _still("<h2>The whorls</h2>")
+            _still("<h2>Perturbations</h2>")
             added = _still(NO_WHORLS, "whorl-added")
         with gr.Column(min_width=280):
-            _still("<h2>Take it with you</h2>")
+            _still("<h2>Download</h2>")
             files = _still(NO_FILES, "whorl-files")
     return {"added": added, "maps": maps, "files": files}
 
