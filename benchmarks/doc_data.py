@@ -85,9 +85,10 @@ class HeldOut:
         return unpacked(self.data["recognised"][target][cell], len(self.poses))
 
     def n(self, eps: int, targets: Iterable[str]) -> int:
-        """Photographs that all attacks at an eps have been evaluated on, on all of these targets."""
-        cells = [cell for cell in self.data["settings"] if cell.endswith(f"-{eps}")]
-        return int(min(self.data["recognised"][target][cell]["n"] for target in targets for cell in cells))
+        """Photographs that all attacks measured at an eps have been evaluated on, on all of these targets."""
+        measured = [self.data["recognised"][target] for target in targets]
+        cells = set.intersection(*({cell for cell in one if cell.endswith(f"-{eps}")} for one in measured))
+        return int(min(one[cell]["n"] for one in measured for cell in cells))
 
     def counts(self, target: str, cell: str, n: int, *, identity: bool = False) -> ImageCounts:
         """Of the first n photographs; in all poses, or as they are.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from doc_data import Frontier, HeldOut
-from doc_tables import TABLES, Cell, Printed, table
+from doc_data import Frontier, HeldOut, read
+from doc_tables import TABLES, Cell, apart, marked, table
+from whorl.analysis.cross_validation import family
 from whorl.evaluation.image_counts import FEWEST, ImageCounts
 from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
@@ -38,10 +39,6 @@ _PARTS = {
 
 def _shown(counts: ImageCounts) -> float:
     return 100 * counts.value("mean")
-
-
-def _apart(found: Comparison) -> list[float]:
-    return [100 * found.difference, 100 * found.interval[0], 100 * found.interval[1]]
 
 
 def _candidate(row: Mapping[str, str]) -> str:
@@ -88,7 +85,7 @@ def _() -> Cell:
         values = {
             "`ai-best`": lambda: [_shown(Frontier(source).counts(f"ai-best/{gradients}", eps))],
             "EOT": lambda: [_shown(Frontier(source).counts("eot/2500", eps))],
-            "difference": lambda: _apart(found),
+            "difference": lambda: apart(found),
             "p": lambda: [found.p_value],
         }
         return values[column]() if column in values else None
@@ -104,7 +101,7 @@ def _() -> Cell:
         if column == "part":
             return None
         name = f"ram+{_PARTS[row['part']]}/10"
-        return _apart(compare(data.counts(name, "8"), data.counts("ram/10", "8"), "mean"))
+        return apart(compare(data.counts(name, "8"), data.counts("ram/10", "8"), "mean"))
 
     return cell
 
@@ -119,7 +116,7 @@ def _() -> Cell:
         if not data.has(f"{row['attack']}/10", eps):
             return []
         plain, wrapped = (data.counts(f"{row['attack']}{more}/10", eps) for more in ("", "+ai0.5"))
-        return [_shown(plain), _shown(wrapped), *_apart(compare(wrapped, plain, "mean"))]
+        return [_shown(plain), _shown(wrapped), *apart(compare(wrapped, plain, "mean"))]
 
     return cell
 
@@ -132,52 +129,64 @@ HARDENED = (
     "mobilenet_v2.ens-at",
     "mobilenet_v2.alp",
 )
-WHITE_BOX = "resnet18"  # the source of all of them
+WHITE_BOX = "resnet18"  # the source, where nothing else is said
+OURS = {"10": "ai-best", "50": "ai-best-50", "200": "ai-max"}  # by gradients
 
 
 @cache
-def _held_out() -> HeldOut:
-    return HeldOut()
+def _held_out(source: str = WHITE_BOX) -> HeldOut:
+    return HeldOut(read(f"held-out-{source}-cuda.json"))
+
+
+def plain(source: str = WHITE_BOX) -> tuple[str, ...]:
+    """The networks that are not hardened and of another family than the source."""
+    return tuple(one for one in (WHITE_BOX, *PLAIN) if family(one) != family(source))
 
 
 @cache
-def photographs(eps: int) -> int:
+def photographs(eps: int, source: str = WHITE_BOX) -> int:
     """How many photographs the figures at an eps rest on."""
-    return _held_out().n(eps, (*PLAIN, *HARDENED, WHITE_BOX))
+    return _held_out(source).n(eps, (*PLAIN, *HARDENED, WHITE_BOX))
 
 
 @cache
-def _judged(target: str, attack: str, eps: int = 16, *, identity: bool = False) -> ImageCounts:
-    return _held_out().counts(target, f"{attack}-{eps}", photographs(eps), identity=identity)
+def judged(target: str, attack: str, eps: int = 16, *, identity: bool = False, source: str = WHITE_BOX) -> ImageCounts:
+    """The outcomes that all figures rest on."""
+    return _held_out(source).counts(target, f"{attack}-{eps}", photographs(eps, source), identity=identity)
 
 
 @cache
-def success(target: str, attack: str, eps: int = 16, *, identity: bool = False) -> Sequence[float]:
+def judged_mean(
+    targets: tuple[str, ...], attack: str, eps: int, *, identity: bool = False, source: str = WHITE_BOX
+) -> ImageCounts:
+    """A row for each target, poses pooled: for the mean over targets."""
+    return _held_out(source).mean(targets, f"{attack}-{eps}", photographs(eps, source), identity=identity)
+
+
+@cache
+def success(
+    target: str, attack: str, eps: int = 16, *, identity: bool = False, source: str = WHITE_BOX
+) -> Sequence[float]:
     """In percent, with its interval."""
-    found = rate(_judged(target, attack, eps, identity=identity))
+    found = rate(judged(target, attack, eps, identity=identity, source=source))
     return [100 * value for value in (found.value, *found.interval)]
 
 
 @cache
-def gain(target: str, first: str, second: str, eps: int = 16, *, identity: bool = False) -> Comparison:
+def gain(
+    target: str, first: str, second: str, eps: int = 16, *, identity: bool = False, source: str = WHITE_BOX
+) -> Comparison:
     """How far one attack is ahead of another."""
-    ours, other = (_judged(target, attack, eps, identity=identity) for attack in (first, second))
+    ours, other = (judged(target, attack, eps, identity=identity, source=source) for attack in (first, second))
     return compare(ours, other)
 
 
-def _marked(found: Comparison) -> Printed:
-    """A difference, its interval and p; the cell must have a mark where it is significant."""
-    shown = Printed([*_apart(found), found.p_value])
-    shown.marks = {1: "✓", 0: "", -1: "✗"}[found.ahead]
-    return shown
+def _recognised(target: str, eps: int = 16, *, identity: bool, source: str = WHITE_BOX) -> ImageCounts:
+    return judged(target, "dim", eps, identity=identity, source=source)
 
 
-def _recognised(target: str, *, identity: bool) -> ImageCounts:
-    return _judged(target, "dim", identity=identity)
-
-
-def _gradients(cell: str) -> int:
-    settings = _held_out().data["settings"][cell]
+def _gradients(cell: str, source: str = WHITE_BOX) -> int:
+    settings = _held_out(source).data["settings"][cell]
     return int(settings["steps"] * settings["samples"])
 
 
@@ -187,24 +196,25 @@ def _attack(row: Mapping[str, str]) -> str:
     return "ai-best-50" if (name, row.get("gradients")) == ("ai-best", "50") else name
 
 
-_PLACES = {"poses": False, "as they are": True}
+PLACES = {"poses": False, "as they are": True}
 
 
 @table("held-out")
-def _(eps: str, poses: str) -> Cell:
+def _(eps: str, poses: str, source: str = WHITE_BOX) -> Cell:
     identity = {"poses": False, "identity": True}[poses]
+    shown = photographs(int(eps), source) * (1 if identity else len(_held_out(source).poses))
 
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         name = _attack(row)
         if column == "attack":
-            return (
-                [photographs(int(eps)) * (1 if identity else len(_held_out().poses))] if ", of" in row[column] else None
-            )
+            return [shown] if ", of" in row[column] else None
         if name == "clean images recognised":
-            return [] if column == "gradients" else [int(_recognised(column, identity=identity).eligible.sum())]
+            if column == "gradients":
+                return []
+            return [int(_recognised(column, int(eps), identity=identity, source=source).eligible.sum())]
         if column == "gradients":
-            return [_gradients(f"{name}-{eps}")]
-        return success(column, name, int(eps), identity=identity)
+            return [_gradients(f"{name}-{eps}", source)]
+        return success(column, name, int(eps), identity=identity, source=source)
 
     return cell
 
@@ -220,8 +230,8 @@ def _() -> Cell:
             return [_gradients(f"{_attack(row)}-16")] if row["attack"] != "clean images recognised" else []
         eps, _, poses = column.removeprefix("ε ").partition(", ")
         if row["attack"] == "clean images recognised":
-            return [int(_recognised(WHITE_BOX, identity=_PLACES[poses]).eligible.sum())]
-        return success(WHITE_BOX, _attack(row), int(eps), identity=_PLACES[poses])
+            return [int(_recognised(WHITE_BOX, int(eps), identity=PLACES[poses]).eligible.sum())]
+        return success(WHITE_BOX, _attack(row), int(eps), identity=PLACES[poses])
 
     return cell
 
@@ -249,32 +259,31 @@ def _(eps: str) -> Cell:
         if column == "gain":
             return None
         first, _, second = row["gain"].partition(" over ")
-        return _marked(_gains(int(eps))[column, first, second])
+        return marked(_gains(int(eps))[column, first, second])
 
     return cell
 
 
 @cache
-def _held_out_beside_eot(gradients: str) -> Mapping[tuple[str, str, str], Comparison]:
-    """``ai-best`` with so many gradients less EOT with 2,500: by target, eps and poses, with Holm's correction."""
-    ours = {"10": "ai-best", "50": "ai-best-50"}[gradients]
+def less_eot(gradients: str, source: str = WHITE_BOX) -> Mapping[tuple[str, str, str], Comparison]:
+    """Ours with so many gradients less EOT with 2,500: by target, eps and poses, with Holm's correction."""
     return holm(
         {
-            (target, eps, poses): gain(target, ours, "eot", int(eps), identity=identity)
-            for target in (*PLAIN, *HARDENED)
+            (target, eps, poses): gain(target, OURS[gradients], "eot", int(eps), identity=identity, source=source)
+            for target in (*plain(source), *HARDENED)
             for eps in ("16", "8")
-            for poses, identity in _PLACES.items()
+            for poses, identity in PLACES.items()
         }
     )
 
 
 @table("held-out-eot")
-def _(gradients: str) -> Cell:
+def _(gradients: str, source: str = WHITE_BOX) -> Cell:
     def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
         if column == "network":
             return None
         eps, _, poses = column.removeprefix("ε ").partition(", ")
-        return _marked(_held_out_beside_eot(gradients)[row["network"], eps, poses])
+        return marked(less_eot(gradients, source)[row["network"], eps, poses])
 
     return cell
 
@@ -284,7 +293,7 @@ def _hardening() -> Mapping[tuple[str, str], Comparison]:
     """How much less an attack succeeds against a hardened network than against its original, with Holm's correction."""
     return holm(
         {
-            (network, attack): compare(_judged(network.partition(".")[0], attack), _judged(network, attack))
+            (network, attack): compare(judged(network.partition(".")[0], attack), judged(network, attack))
             for network in HARDENED
             for attack in ("dim", "ai-dim", "ai-best", "eot")
         }
@@ -302,7 +311,7 @@ def _() -> Cell:
             return [100 * float(_recognised(one, identity=True).eligible.mean()) for one in (original, network)]
         attack = column.partition(",")[0].strip("`")
         rates = [success(one, attack)[0] for one in (original, network)]
-        return [*rates, *_apart(_hardening()[network, attack])]
+        return [*rates, *apart(_hardening()[network, attack])]
 
     return cell
 
@@ -324,13 +333,13 @@ def ahead_and_behind(first: str, second: str, targets: Sequence[str], eps: int =
     return [found.count(1), found.count(-1)]
 
 
-def eot_beaten_and_ahead(gradients: str, eps: str, poses: str) -> list[float]:
-    """On how many plain networks, then hardened ones, ``ai-best`` is significantly ahead of EOT; then behind."""
-    comparisons = _held_out_beside_eot(gradients)
+def eot_beaten_and_ahead(gradients: str, eps: str, poses: str, source: str = WHITE_BOX) -> list[float]:
+    """On how many plain networks, then hardened ones, ours is significantly ahead of EOT; then behind."""
+    comparisons = less_eot(gradients, source)
     return [
         [comparisons[target, eps, poses].ahead for target in targets].count(sign)
         for sign in (1, -1)
-        for targets in (PLAIN, HARDENED)
+        for targets in (plain(source), HARDENED)
     ]
 
 
@@ -360,7 +369,7 @@ def _() -> Cell:
 
 def beside_eot(target: str, eps: str, poses: str) -> int:
     """1 where ``ai-best`` with 10 gradients is significantly ahead of EOT, -1 where it is behind, 0 elsewhere."""
-    return _held_out_beside_eot("10")[target, eps, poses].ahead
+    return less_eot("10")[target, eps, poses].ahead
 
 
 def below_as_they_are(first: str, second: str, target: str, eps: int) -> bool:
@@ -370,7 +379,7 @@ def below_as_they_are(first: str, second: str, target: str, eps: int) -> bool:
 
 def enough_are_recognised() -> bool:
     """Whether every network recognises as many clean photographs in every pose as a rate needs."""
-    return all(bool((_judged(t, "dim").eligible.sum(1) >= FEWEST).all()) for t in (*PLAIN, *HARDENED, WHITE_BOX))
+    return all(bool((judged(t, "dim").eligible.sum(1) >= FEWEST).all()) for t in (*PLAIN, *HARDENED, WHITE_BOX))
 
 
 def above_all_else(source: str, eps: str) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from whorl.evaluation.statistics import Comparison
+
 Cell = Callable[[Mapping[str, str], str], Sequence[float] | None]
 TABLES: dict[str, Callable[..., Cell]] = {}
 
@@ -32,3 +34,15 @@ def table(name: str) -> Callable[[Callable[..., Cell]], Callable[..., Cell]]:
         return made
 
     return add
+
+
+def apart(found: Comparison) -> list[float]:
+    """A difference and its interval, in points."""
+    return [100 * found.difference, 100 * found.interval[0], 100 * found.interval[1]]
+
+
+def marked(found: Comparison) -> Printed:
+    """A difference, its interval and p; the cell must have a mark where it is significant."""
+    shown = Printed([*apart(found), found.p_value])
+    shown.marks = {1: "✓", 0: "", -1: "✗"}[found.ahead]
+    return shown

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from doc_data import HeldOut, read
-from doc_tables import Cell, Printed, table
+from doc_tables import Cell, marked, table
 from whorl.evaluation.statistics import Comparison, compare, holm, mean_interval, rate
 
 TARGETS = ("efficientnet_lite2", "efficientnet_lite0.alp")
@@ -101,10 +101,7 @@ def _() -> Cell:
             return apart(column, *key)
         if column not in TARGETS:
             return None
-        found = _gains()[*key, column]
-        shown = Printed([100 * found.difference, *(100 * end for end in found.interval), found.p_value])
-        shown.marks = {1: "✓", 0: "", -1: "✗"}[found.ahead]
-        return shown
+        return marked(_gains()[*key, column])
 
     return cell
 

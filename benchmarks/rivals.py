@@ -13,6 +13,7 @@ The outcome of every image, a bit each, is saved after each attack and radius in
 ``benchmarks/results/rivals-SOURCE.json``, or ``rivals-targeted-SOURCE.json``, as ``held_out.py`` has them; run again,
 it goes on where it stopped. ``--only`` takes names as ``rival_candidates`` has them, ``--seconds`` begins nothing after
 so long, ``--table`` prints what is saved, ``--table --against ai-best/10`` by how much one is ahead of the others.
+``--merge`` puts what was measured into another ``--json`` at the same time beside it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import held_out
 import whorl
 from doc_data import HeldOut
 from held_out import TARGETS, shuffled
@@ -111,6 +113,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", help="names of candidates, joined by commas")
     parser.add_argument("--list", action="store_true", help="name the candidates and stop")
     parser.add_argument("--table", action="store_true", help="print what is saved and stop")
+    parser.add_argument("--merge", type=Path, help="put the attacks of this file into --json and stop")
     parser.add_argument("--against", help="with --table: the lead of this one over each, such as ai-best/10")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--half", action="store_true", help="the targets answer in bfloat16")
@@ -268,9 +271,30 @@ def _said(counts: Sequence[ImageCounts]) -> str:
     return f"{100 * apart.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}, p {apart.p_value:.2g})"
 
 
+def merged(into: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """``into`` with every attack that ``new`` has, measured elsewhere on the same photographs; with what they cost.
+
+    Raises:
+        WhorlError: as ``held_out.merged`` has it; or precision, clone or drawn classes differ.
+    """
+    for name in ("half", "clone_sha256"):
+        one, other = (data["metadata"][name] for data in (into, new))
+        if one != other:
+            raise whorl.WhorlError(f"cannot merge: {name} is {one!r} in the one, {other!r} in the other.")
+    if into.get("classes") != new.get("classes"):
+        raise whorl.WhorlError("cannot merge: the classes to be reached differ.")
+    both = held_out.merged(into, new)
+    added = both["metadata"]["merged"][-1]["cells"]
+    return {**both, "cost": {**into["cost"], **{cell: new["cost"][cell] for cell in added}}}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, or list what there is."""
     options = parse(argv)
+    if options.merge:
+        files = [json.loads(one.read_text(encoding="utf-8")) for one in (options.json, options.merge)]
+        save(merged(*files), options.json)
+        return
     listed = chosen(options.only, options.source, options.transferattack, targeted=options.targeted)
     if options.list:
         print("\n".join(listed))

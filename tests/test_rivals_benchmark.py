@@ -142,6 +142,30 @@ def test_it_goes_on_where_it_stopped(
     assert "plain +0.0 (" in lines[0]
 
 
+def test_parts_measured_beside_each_other_become_one(rivals: ModuleType, arguments: list[str], tmp_path: Path) -> None:
+    path, other = tmp_path / "made.json", tmp_path / "other.json"
+    few = [*arguments, "--n", "4", "--only", "mim/2,copies/6"]
+    rivals.main([*few, "--eps", "16"])
+    one = saved(arguments)
+    rivals.main([*few, "--eps", "8", "--json", str(other)])
+    new = json.loads(other.read_text())
+    rivals.main(["--merge", str(other), "--json", str(path)])
+    both = saved(arguments)
+    for part in (one, new):
+        for label, cost in part["cost"].items():
+            assert both["cost"][label] == cost
+            assert both["settings"][label] == part["settings"][label]
+            assert all(both["recognised"][t][label] == part["recognised"][t][label] for t in both["recognised"])
+    assert both["metadata"]["merged"][0]["cells"] == ["copies/6-8", "mim/2-8"]
+    for changed, said in (
+        ({"metadata": new["metadata"] | {"half": True}}, "half is False in the one, True in the other"),
+        ({"classes": [0]}, "the classes to be reached differ"),
+        ({"ids": new["ids"][::-1]}, "names differ"),
+    ):
+        with pytest.raises(whorl.WhorlError, match=said):
+            rivals.merged(one, {**new, **changed})
+
+
 def test_step_sizes_keep_their_published_share_of_the_radius(listed: ModuleType, tmp_path: Path) -> None:
     clone = str(write_clone(tmp_path))
     transferattack._imported.cache_clear()

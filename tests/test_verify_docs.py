@@ -116,6 +116,11 @@ PLANTED = {
     "a training": ("docs/hardening/weights.md", "| 0.05 | 203 | 506 |", "| 0.05 | 203 | 560 |"),
     "an interval's end": ("docs/results/gains.md", "(+", "(+9"),
     "n below a table": ("docs/models.md", "n = 500; [behind", "n = 600; [behind"),
+    "a goal that is missed": ("docs/results/other-sources.md", "2 of 20 ✗", "2 of 20 ✓"),
+    "another source's difference": ("docs/results/other-sources.md", "+11.1 (+9.5", "+11.9 (+9.5"),
+    "what a rival spends": ("docs/frontier/rivals.md", "| `OPS` | 9,010 |", "| `OPS` | 2,010 |"),
+    "a rival's lead": ("docs/frontier/rivals-leads.md", "| `OPS` | +15.5", "| `OPS` | +51.5"),
+    "a hit rate": ("docs/results/targeted.md", "| `CFM` | 299 | 33.8", "| `CFM` | 299 | 38.8"),
     "how often an interval holds": ("docs/evaluation.md", "94 to 95% of cases", "95 to 96% of cases"),
     "a file's size": ("docs/data.md", "(1.7 MB)", "(1.5 MB)"),
 }
