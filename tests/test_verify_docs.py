@@ -93,8 +93,8 @@ PLANTED = {
     "a claim without a figure": ("README.md", "## Start", "`ai-best` is significantly ahead of EOT.\n\n## Start"),
     "a count in words, in place of an image": (
         "README.md",
-        "ai-best in seven poses of eight",
         "ai-best in six poses of eight",
+        "ai-best in seven poses of eight",
     ),
     "a count in digits": ("docs/index.md", "## Start", "It fools 9 of the 10 networks.\n\n## Start"),
     "how many images": ("docs/frontier.md", "192 NIPS17 images", "500 NIPS17 images"),
