@@ -148,9 +148,9 @@ IMAGES: Mapping[str, Sequence[Callable[[], int]]] = {
     "docs/frontier.md": (_FRONTIER,),
     "docs/frontier/ai-best.md": (
         partial(_said, "spreads-cpu.json", "n"),
-        partial(_said, "frontier-search-resnet18.json", "metadata", "n"),
         lambda: int(read_lines("strength-cuda.jsonl")[0]["n"]),
     ),
+    "docs/frontier/ai-best-parts.md": (partial(_said, "frontier-search-resnet18.json", "metadata", "n"),),
     "docs/hardening/frontier.md": (partial(_said, "hardening-frontier-choice.json", "ids"),),
     "docs/hardening/weights.md": (_HARDENING, lambda: _TRAINED),
     "docs/interop.md": (partial(_said, "interop-cuda.json", "metadata", "n"),),
