@@ -158,6 +158,9 @@ IMAGES: Mapping[str, Sequence[Callable[[], int]]] = {
     "docs/poses.md": (partial(_said, "families-resnet18.json", "asked", "n"),),
     "docs/results.md": (_SUITE, partial(_cells, "table6")),
     "docs/results/held-out.md": (_judge,),
+    "docs/results/targeted.md": (
+        lambda: int(read_lines("strength-cuda.jsonl")[-1]["n"]),
+    ),  # of the last, a targeted one
     "docs/results/ablations.md": (partial(_cells, "ablation-sigma"),),
     "docs/results/eot.md": (partial(_outcomes, "table4-resnet18"), partial(_outcomes, "table1-inception-adam")),
     "docs/results/kernels.md": (partial(_cells, "figure7"), partial(_outcomes, "table8-inception")),

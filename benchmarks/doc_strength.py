@@ -71,6 +71,32 @@ def _() -> Cell:
     return cell
 
 
+_BEFORE_THIRD: Mapping[str, Any] = {**_NEAR, **_RELATIVE}
+_LATER: Mapping[str, Any] = {**_BEFORE_THIRD, **_LOSS, "narrow": 0.5, "angle": 24.0}
+_DRAWS: Mapping[str, Any] = {"steps": 75, "samples": 4}
+
+
+@table("strength-targeted")
+def _() -> Cell:
+    rows = [row for row in _rows() if row.get("search") == "third" and row["tag"] == "targeted"]
+    begun = {"before the third search": _BEFORE_THIRD, "after it": _LATER}
+    more: Mapping[str, Mapping[str, Any]] = {
+        "–": {},
+        "logit": {"loss": "logit"},
+        "temperature 5": {"temperature": 5.0},
+        "calibrated": {"loss": "calibrated"},
+    }
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column not in ("as it is", "poses"):
+            return None
+        spent = {"300 × 1": {"steps": 300}, "75 × 4": _DRAWS}[row["steps × draws"]]
+        wanted = {**begun[row["composition"]], **more[row["loss"]], **spent}
+        return _mean(next(one for one in rows if one["settings"] == wanted), "16", column)
+
+    return cell
+
+
 @table("strength-third")
 def _() -> Cell:
     rows = [row for row in _rows() if row.get("search") == "third" and len(row["eps"]) == len(("16", "8"))]
