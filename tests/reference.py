@@ -172,3 +172,10 @@ def noise(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Ten
 
 def relative_error(out: Tensor, expected: Array) -> float:
     return float(np.linalg.norm(out.double().numpy() - expected) / np.linalg.norm(expected))
+
+
+def soft_step(x: Tensor, sharpness: float) -> Tensor:
+    """Derivative of x·sigmoid(βx), by autograd, in float64."""
+    leaf = x.detach().double().requires_grad_()
+    (slope,) = torch.autograd.grad((leaf * torch.sigmoid(sharpness * leaf)).sum(), leaf)
+    return slope

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from conftest import random_images, small_net
+from reference import soft_step
 from whorl.errors import WhorlError
 from whorl.models.architectures import build
-from whorl.models.backward import Backward, BackwardRule, soft_step
+from whorl.models.backward import Backward, BackwardRule
 from whorl.models.branches import structure
 from whorl.models.families import ByFamily
 from whorl.models.spreads import probe

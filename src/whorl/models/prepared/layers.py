@@ -272,7 +272,7 @@ class _Rectified(torch.autograd.Function):
         (x,), (gradient,) = ctx.saved_tensors, gradients
         if x.dim() == 4:
             return act_backward(gradient, x, ctx.act, smooth=ctx.smooth), None, None
-        return (gradient * pointwise.smooth_slope(x, ctx.act, ctx.smooth)).to(gradient.dtype), None, None
+        return pointwise.smooth_backward(gradient, x, ctx.act, ctx.smooth).to(gradient.dtype), None, None
 
 
 class Rectifier(nn.Module):

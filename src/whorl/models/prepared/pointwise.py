@@ -134,17 +134,17 @@ def activate(x: Tensor, act: Activation) -> Tensor:
     return x if act == "none" else x.clamp(0, None if act == "relu" else 6)
 
 
-def smooth_slope(x: Tensor, act: Activation, sharpness: float) -> Tensor:
-    """What stands in for a rectifier's derivative at ``x``: that of x·sigmoid(βx), at both ends where there are two.
+def smooth_backward(gradient: Tensor, x: Tensor, act: Activation, sharpness: float) -> Tensor:
+    """A gradient times what stands in for a rectifier's derivative at ``x``: that of x·sigmoid(βx), at both ends.
 
     In float32 at least.
 
-    >>> smooth_slope(torch.tensor([-50.0, 0.0, 3.0, 6.0]), "relu6", 4.0).round(decimals=3).abs().tolist()
+    >>> x = torch.tensor([-50.0, 0.0, 3.0, 6.0])
+    >>> smooth_backward(torch.ones(4), x, "relu6", 4.0).round(decimals=3).abs().tolist()
     [0.0, 0.5, 1.0, 0.5]
     """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    slope = soft_step(wide, sharpness)
-    return slope * soft_step(6 - wide, sharpness) if act == "relu6" else slope
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return soft_step(gradient.to(wide), x.to(wide), sharpness, 6.0 if act == "relu6" else torch.inf)
 
 
 def act_backward(
@@ -157,7 +157,7 @@ def act_backward(
         seen: the activation's result, same shape, likewise; what went into it, where its derivative is smooth.
         act: what was applied.
         into: where to write, likewise; None for a new, dense tensor.
-        smooth: sharpness of the rectifier whose derivative stands in (:func:`smooth_slope`); None for its own.
+        smooth: sharpness of the rectifier whose derivative stands in (:func:`smooth_backward`); None for its own.
     """
     if act == "none" and into is None:
         return gradient
@@ -170,7 +170,7 @@ def act_backward(
     if act == "none":
         made = into.copy_(gradient)
     elif smooth is not None:
-        made = into.copy_(gradient * smooth_slope(seen, act, smooth))
+        made = into.copy_(smooth_backward(gradient, seen, act, smooth))
     elif act == "relu":
         made = torch.ops.aten.threshold_backward.grad_input(gradient, seen, 0, grad_input=into)
     else:
