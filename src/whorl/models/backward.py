@@ -235,13 +235,11 @@ def hook(model: nn.Module, sites: Sites) -> None:
     """Change a network's backward pass; for good, so pass a copy."""
     for name, sharpness in sites.rectifiers:
         rectifier = model.get_submodule(name)
-        rectifier.inplace = False  # type: ignore[assignment]  # it keeps its input
-        _hook(rectifier, _on_rectifier(rectifier, sharpness))
+        rectifier.forward = _smooth(rectifier, sharpness)  # of this module alone
     for name, share in sites.pools:
         pool = model.get_submodule(name)
         assert isinstance(pool, nn.MaxPool2d)  # noqa: S101 - tells mypy what is found
         _hook(pool, _on_pool(pool, share))
-    # After the rectifiers: a branch may end in one, whose hook replaces its output.
     for name, factor in sites.branches:
         _hook(model.get_submodule(name), _on_branch(factor))
 
@@ -269,14 +267,14 @@ def _on_branch(factor: float) -> Change:
     return change
 
 
-def _on_rectifier(module: nn.Module, sharpness: float) -> Change:
-    ceiling = 6.0 if isinstance(module, nn.ReLU6) else torch.inf
+def _smooth(rectifier: nn.Module, sharpness: float) -> Callable[[Tensor], Tensor]:
+    ceiling = 6.0 if isinstance(rectifier, nn.ReLU6) else torch.inf
 
-    def change(_: Tensor, given: tuple[Tensor, ...]) -> Tensor:
-        out: Tensor = _SmoothRectifier.apply(given[0], sharpness, ceiling)  # type: ignore[no-untyped-call]
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = _SmoothRectifier.apply(x, sharpness, ceiling)  # type: ignore[no-untyped-call]
         return out
 
-    return change
+    return forward
 
 
 def _on_pool(module: nn.MaxPool2d, share: float) -> Change:
