@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -373,6 +374,12 @@ def eligible(name: str, **wanted: float | str) -> list[float]:
     """The fewest and the most clean images that a target recognises in a pose, or one target in it."""
     found = [row["n_clean_correct"] for row in where(cells(name), **wanted)]
     return [min(found), max(found)]
+
+
+def loops_ratio(name: str, other: str) -> float:
+    """The median time of a loop on a CPU over another's."""
+    mine, others = (where(read("cpu-loops-cpu.json")["rows"], name=one)[0] for one in (name, other))
+    return statistics.median(mine["samples_ms"]) / statistics.median(others["samples_ms"])
 
 
 @table("shards")

@@ -15,7 +15,7 @@ _FILES: Mapping[str, tuple[str, str]] = {
     "accuracy": ("[clean accuracy](transfer.md#accuracy-on-clean-images)", COUNTS),
     "bench": ("none", TIMES),
     "calibration": ("[calibration](../analysis/calibration.md), as what chose", RATES),
-    "cpu-loops": ("none", TIMES),
+    "cpu-loops": ("[on a CPU](../speed.md#on-a-cpu)", TIMES),
     "coverage": ("[evaluation](../evaluation.md#over-several-poses)", COUNTS),
     "error": ("[the estimator's error](../analysis/tables.md)", "medians' values of each image"),
     "estimator": ("none", TIMES),

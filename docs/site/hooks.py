@@ -18,6 +18,9 @@ _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:=
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
+_COMMANDS = re.compile(r'<div class="language-sh .*?</div>', re.DOTALL)
+# --fail-above, ai-dim/resnet18: a browser would break the line after a hyphen.
+_HYPHENATED = re.compile(r"(?<=\s)(?=[\w./:+,-]{3,34}(?:[\s<]|$))[\w./:+,]*-[\w./:+,-]*", re.MULTILINE)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -52,6 +55,7 @@ def on_page_content(content: str, **_: Any) -> str:
     content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
+    content = _COMMANDS.sub(lambda block: _HYPHENATED.sub(r'<span class="whole">\g<0></span>', block[0]), content)
     return _IMAGE.sub(_opening, content)
 
 
