@@ -18,9 +18,9 @@ _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:=
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
-_COMMANDS = re.compile(r'<div class="language-sh .*?</div>', re.DOTALL)
+_COMMANDS = re.compile(r'<div class="language-sh .*?</div>|<code>[^<]*</code>', re.DOTALL)
 # --fail-above, ai-dim/resnet18: a browser would break the line after a hyphen.
-_HYPHENATED = re.compile(r"(?<=\s)(?=[\w./:+,-]{3,34}(?:[\s<]|$))[\w./:+,]*-[\w./:+,-]*", re.MULTILINE)
+_HYPHENATED = re.compile(r"(?<=[\s>])(?=[\w./:+,-]{3,34}(?:[\s<]|$))[\w./:+,]*-[\w./:+,-]*", re.MULTILINE)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
