@@ -379,7 +379,7 @@ def eligible(name: str, **wanted: float | str) -> list[float]:
 def loops_ratio(name: str, other: str) -> float:
     """The median time of a loop on a CPU over another's."""
     mine, others = (where(read("cpu-loops-cpu.json")["rows"], name=one)[0] for one in (name, other))
-    return statistics.median(mine["samples_ms"]) / statistics.median(others["samples_ms"])
+    return float(statistics.median(mine["samples_ms"]) / statistics.median(others["samples_ms"]))
 
 
 @table("shards")

@@ -218,7 +218,9 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     assert shown("<code>ai-dim</code> <code>python verify_docs.py</code>") == (
         '<code class="name">ai-dim</code> <code>python verify_docs.py</code>'
     )
-    command = '<div class="language-sh highlight"><code>whorl gate<span> </span>--fail-above <span>60</span></code></div>'
+    command = (
+        '<div class="language-sh highlight"><code>whorl gate<span> </span>--fail-above <span>60</span></code></div>'
+    )
     whole = command.replace("--fail-above", '<span class="whole">--fail-above</span>')
     assert shown(command) == whole
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
