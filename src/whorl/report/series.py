@@ -173,12 +173,8 @@ def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, Rate
     return rows
 
 
-def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[float], list[float]] | None:
-    """Find the angles and scales that form a grid without a shift.
-
-    Args:
-        poses: any.
-        least: how many angles and scales make a grid.
+def angle_scale_grid(poses: Iterable[Pose]) -> tuple[list[float], list[float]] | None:
+    """Find the angles and scales, three of each at least, that form a grid without a shift.
 
     Returns:
         Angles and scales, ascending, or None. An angle or a scale that stands alone is no part of the grid.
@@ -192,7 +188,7 @@ def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[flo
     while there:
         by_angle = {a: sum(1 for angle, _ in there if angle == a) for a, _ in there}
         by_scale = {s: sum(1 for _, scale in there if scale == s) for _, s in there}
-        kept = {(a, s) for a, s in there if by_angle[a] >= least and by_scale[s] >= least}
+        kept = {(a, s) for a, s in there if min(by_angle[a], by_scale[s]) >= 3}
         if kept == there:
             return sorted(by_angle), sorted(by_scale)
         there = kept
