@@ -15,7 +15,7 @@ from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes
 from whorl.evaluation.prediction import Precision
-from whorl.files import defined, write_file
+from whorl.files import defined, json_text, write_file
 from whorl.models.networks import NETWORKS
 from whorl.progress import Progress, silent
 from whorl.records import Record
@@ -229,9 +229,8 @@ def as_toml(done: Calibrated) -> str:
 def write(done: Calibrated) -> dict[str, Path]:
     """Write the outcome into the folder, as JSON and the winner as TOML."""
     files = {"outcome": done.folder / "calibration.json", "winner": done.folder / "winner.toml"}
-    texts = {"outcome": json.dumps(as_json(done), indent=1) + "\n", "winner": as_toml(done)}
-    for what, path in files.items():
-        write_file(path, texts[what])
+    write_file(files["outcome"], json_text(as_json(done)))
+    write_file(files["winner"], as_toml(done))
     return files
 
 

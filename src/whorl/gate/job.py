@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from whorl.defenses import Defended
 from whorl.errors import WhorlError
 from whorl.evaluation import Verdict
 from whorl.evaluation.verdict import RATES
-from whorl.files import write_file
+from whorl.files import json_text, write_file
 from whorl.gate.baseline import FILE, Baseline, read_baseline, regression
 from whorl.gate.checks import CheckedNetwork, check_count, check_images, check_network, sample
 from whorl.gate.junit import junit
@@ -268,7 +267,7 @@ def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Ma
     properties = {name: shown[name] for name in ("accuracy", "posed_accuracy", "rates", "model", "versions", "notes")}
     artifact = address.place if address.is_file else FILE
     texts: dict[str, str | bytes] = {
-        "verdict": json.dumps(shown, indent=1, ensure_ascii=False) + "\n",
+        "verdict": json_text(shown),
         "junit": junit(verdict, facts),
         "sarif": sarif(verdict, artifact=artifact, images=paths, properties=properties),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from whorl.evaluation import (
     outcomes,
     rate,
 )
-from whorl.files import defined, write_file
+from whorl.files import defined, json_text, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.models.labels import shared_labels
@@ -226,7 +225,7 @@ def write_gain(gain: HardeningGain, folder: Path) -> dict[str, Path]:
     """Write ``comparison.html`` and ``comparison.json`` into a folder; give the paths by what they are."""
     files = {"comparison": folder / "comparison.html", "figures": folder / "comparison.json"}
     draw(gain, files["comparison"])
-    write_file(files["figures"], json.dumps(gain.record(), indent=2) + "\n")
+    write_file(files["figures"], json_text(gain.record()))
     return files
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 import shlex
 import zipfile
 from typing import NamedTuple
 
 import whorl
 from whorl.evaluation import Pose
+from whorl.files import json_text
 from whorl.report.gallery import CLEAN, to_image
 from whorl.runs.networks import device_of
 from whorl.ui.pair import CraftedPair, predict
@@ -80,7 +80,7 @@ def archive(pair: CraftedPair, network: str) -> bytes:
         f"{_IMAGES}/images.csv": listed.getvalue(),
         f"{_IMAGES}/images/{pair.image.id}.png": pngs[CLEAN],
         **{f"{FOLDER}/{name}.png": pngs[name] for name in pair.attacks},
-        f"{FOLDER}/settings.json": json.dumps(settings(pair, network), indent=1, ensure_ascii=False) + "\n",
+        f"{FOLDER}/settings.json": json_text(settings(pair, network)),
         f"{FOLDER}/repeat.sh": "# Run beside the folder whorl-example.\n" + "\n".join(commands(pair, network)) + "\n",
     }
     file = io.BytesIO()
