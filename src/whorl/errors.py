@@ -214,7 +214,7 @@ def install_line(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def some_of(names: Sequence[str], shown: int = 3) -> str:
+def some_of(names: Sequence[object], shown: int = 3) -> str:
     """Quote the first few names and count the rest.
 
     >>> some_of(["a", "b", "c", "d", "e"])

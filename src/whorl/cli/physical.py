@@ -14,6 +14,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, show_li
 from whorl.cli.options import AsJson, Defenses, Device, Limit, Seed, Targets, split_models, split_names
 from whorl.errors import WhorlError
 from whorl.evaluation import rate
+from whorl.evaluation.rate_table import percent, percent_interval
 from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
 from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
@@ -230,9 +231,8 @@ def _show(done: Scored) -> None:
     for line in summarise(done):
         counts = line.counts
         found = rate(line.images)
-        low, high = found.interval
         defined = line.version != CLEAN and not math.isnan(counts.rate)
         of = f"{found.n} captures of {found.images} prints{', few' * found.few}"
-        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}", of) if defined else ("–", "–", "–")
-        shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)
+        rates = (percent(counts.rate), percent_interval(found.interval), of) if defined else ("–", "–", "–")
+        shown.add_row(line.version, line.view, line.target, str(counts.n), percent(counts.accuracy), *rates)
     console.print(shown)

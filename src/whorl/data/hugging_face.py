@@ -47,10 +47,9 @@ class HubImages(EncodedImages):
         """List every row; no image is opened."""
         place = PurePath(self.text.partition(":")[2].partition("?")[0]).name
         labels = list(self.rows[self.label])
-        count = range(len(labels))
         ids = unique_ids([PurePath(f"{name}.x") for name in self.rows[self.names]], self.text) if self.names else None
         listed = []
-        for row, value in zip(count, labels, strict=True):
+        for row, value in enumerate(labels):
             label, fault = checked_label(value, f"{self.text}, row {row}, {self.label}")
             name = row_id(row) if ids is None else ids[row]
             listed.append(ListedImage(path=Path(place, f"row {row}"), label=label, id=name, fault=fault, at=(row,)))

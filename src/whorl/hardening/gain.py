@@ -30,6 +30,7 @@ from whorl.models.defended import shipped
 from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.networks import device_of
+from whorl.runs.plan import chunk_size
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
@@ -195,8 +196,7 @@ def gain_on_folder(
     listed = sum(1 for _ in open_images(folder).entries())
     total = listed if limit is None else min(listed, limit)
     labels = shared_labels({net.name: net for net in (*pair, source)})
-    some = 8 if device.type == "cpu" else 64
-    images = iter_images(folder, batch_size=some, limit=limit, size=pair[0].size, labels=labels)
+    images = iter_images(folder, batch_size=chunk_size(device), limit=limit, size=pair[0].size, labels=labels)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
 
     def of_total(stage: str, done: int, _: int) -> None:

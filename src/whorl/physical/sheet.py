@@ -15,14 +15,13 @@ from whorl.errors import WhorlError
 from whorl.files import exclusive, json_text, read_back, write_file, writing
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
+from whorl.report.gallery import CLEAN
 from whorl.runs.folder import checked
 
 FORMAT = 1
 _NAMES = {"picture": "image"}  # what format 1, and so the hash in markers on paper, says for a length of PageLayout
 _NEARLY = 0.9
 FILE = "sheet.json"
-CLEAN = "clean"
-"""The attack's name of an image that nobody attacked."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -247,7 +247,12 @@ def data_uri(image: Image.Image, *, side: int | None = SIDE) -> str:
         # Pillow's own wheels all write WebP; a distribution's may not.
         media, options = ("webp", {"quality": 80}) if features.check("webp") else ("jpeg", {"quality": 82})
     image.save(file, format=media.upper(), **options)
-    return f"data:image/{media};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return address(f"image/{media}", file.getvalue())
+
+
+def address(media: str, content: bytes) -> str:
+    """Put a file of some media type into an address."""
+    return f"data:{media};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def described(made: Gallery, model: str, total: int, *, source: str = "") -> Gallery:

@@ -180,15 +180,20 @@ def _ahead(comparisons: Compared, attack: str, other: str, at: Transfer) -> bool
 def _entry(one: Rate | None, *, best: bool, cells: Sequence[Cell]) -> ResultEntry:
     if one is None or math.isnan(one.value):
         return ResultEntry(value=None, n=0 if one is None else one.n)
-    low, high = one.interval
     return ResultEntry(
         value=100 * one.value,
         n=one.n,
-        interval=None if math.isnan(low) else (100 * low, 100 * high),
+        interval=in_percent(one.interval),
         best=best and not one.few,
         few=one.few,
         any_pose=_any_pose(cells),
     )
+
+
+def in_percent(interval: tuple[float, float]) -> tuple[float, float] | None:
+    """An interval of shares in percent; None where it is undefined."""
+    low, high = interval
+    return None if math.isnan(low) else (100 * low, 100 * high)
 
 
 def _any_pose(cells: Sequence[Cell]) -> float | None:
@@ -332,10 +337,11 @@ def _wide(entry: ResultEntry | None, parts: Sequence[str]) -> Wide:
         return ("",) * (1 + len(parts))
     low, high = entry.interval or (None, None)
     figures = {"low": low, "high": high, "printed": entry.printed, "any pose": entry.any_pose}
-    shown: dict[str, str | float | int] = {name: _rounded(number) for name, number in figures.items()}
+    shown: dict[str, str | float | int] = {name: rounded(number) for name, number in figures.items()}
     shown |= {"n": entry.n, "few": "yes" if entry.few else ""}
-    return (_rounded(entry.value), *(shown[part] for part in parts))
+    return (rounded(entry.value), *(shown[part] for part in parts))
 
 
-def _rounded(number: float | None) -> float | str:
+def rounded(number: float | None) -> float | str:
+    """A figure as a CSV file has it; what is not there stays empty."""
     return "" if number is None else round(number, 4)

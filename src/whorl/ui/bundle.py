@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import shlex
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import whorl
 from whorl.evaluation import Pose
 from whorl.files import json_text
-from whorl.report.gallery import CLEAN, to_image
+from whorl.report.gallery import CLEAN, address, to_image
 from whorl.runs.networks import device_of
 from whorl.ui.pair import CraftedPair, predict
 
@@ -93,10 +92,9 @@ def archive(pair: CraftedPair, network: str) -> bytes:
 def downloads(pair: CraftedPair, network: str) -> list[Download]:
     """Each adversarial image, and everything together. Nothing is written to disk for them."""
     images = [
-        Download(f"{name.upper()}, PNG", f"{name}.png", _address("image/png", _png(pair, name)))
-        for name in pair.attacks
+        Download(f"{name.upper()}, PNG", f"{name}.png", address("image/png", _png(pair, name))) for name in pair.attacks
     ]
-    whole = _address("application/zip", archive(pair, network))
+    whole = address("application/zip", archive(pair, network))
     return [*images, Download("Images, settings and commands, ZIP", f"{FOLDER}.zip", whole)]
 
 
@@ -109,7 +107,3 @@ def _png(pair: CraftedPair, version: str) -> bytes:
     file = io.BytesIO()
     to_image(pair.versions[version][0]).save(file, format="PNG")
     return file.getvalue()
-
-
-def _address(media: str, content: bytes) -> str:
-    return f"data:{media};base64,{base64.b64encode(content).decode('ascii')}"
