@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.models.classifier import network_dtype
 from whorl.models.prepared import copies
 from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
@@ -228,15 +229,6 @@ def check_finite(finite: Tensor, ids: Ids) -> None:
         f"the gradient must be finite; got NaN or infinity for image {', '.join(bad[:8])}{more}. "
         "Check the model in eval mode and full precision."
     )
-
-
-def network_dtype(model: Model, x: Tensor) -> torch.dtype:
-    """The dtype to feed a model: that of its parameters, or of ``x`` where it has none."""
-    if isinstance(model, nn.Module):
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                return parameter.dtype
-    return x.dtype
 
 
 def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:

@@ -217,6 +217,15 @@ def _floating(net: nn.Module) -> Iterator[Tensor]:
     return (tensor for tensor in chain(net.parameters(), net.buffers()) if tensor.is_floating_point())
 
 
+def network_dtype(model: object, x: Tensor) -> torch.dtype:
+    """The dtype to feed a model: that of its parameters, or of ``x`` where it has none."""
+    if isinstance(model, nn.Module):
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+    return x.dtype
+
+
 def _dtype(net: nn.Module) -> torch.dtype | None:
     return next((tensor.dtype for tensor in _floating(net)), None)
 

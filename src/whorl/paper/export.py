@@ -13,7 +13,7 @@ from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Cost, V
 from whorl.paper.declaration import full_title
 from whorl.paper.orderings import LEVEL_ABOVE, MARKS
 from whorl.report.content import Table
-from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means, rounded
+from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means, markdown_row, rounded
 
 LEGEND = (
     "Ours / the paper's, in percent; means over poses are unweighted, as the paper's; n: "
@@ -151,7 +151,7 @@ def _markdown_table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> st
     for name, *values in rows:
         attack, *mark = name.split(" ", 1)
         shown.append((" ".join((f"`{attack}`" if attack != "n" else attack, *mark)), *values))
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+    return "\n".join(map(markdown_row, shown))
 
 
 def heading(compared: Compared) -> str:

@@ -277,22 +277,24 @@ def markdown(tables: Iterable[ResultTable], *, intervals: bool = False) -> str:
     return "\n".join(_markdown_table(table, intervals=intervals) for table in tables)
 
 
-def _markdown_table(table: ResultTable, *, intervals: bool) -> str:
-    def row(texts: Iterable[str]) -> str:
-        return f"| {' | '.join(texts)} |"
+def markdown_row(texts: Iterable[str]) -> str:
+    """Write a row of a Markdown table."""
+    return f"| {' | '.join(texts)} |"
 
+
+def _markdown_table(table: ResultTable, *, intervals: bool) -> str:
     what, which = table.subject
     lines = [f"**{what} {_code(which)}**", ""] if which else []
-    lines.append(row((*table.keys, *map(_code, table.columns))))
-    lines.append(row((*["---"] * len(table.keys), *["---:"] * len(table.columns))))
+    lines.append(markdown_row((*table.keys, *map(_code, table.columns))))
+    lines.append(markdown_row((*["---"] * len(table.keys), *["---:"] * len(table.columns))))
     for one in table.rows:
         shown = []
         for entry in one.entries:
             figure, mark, behind = table.texts(entry, intervals=intervals)
             shown.append((f"**{figure}**" if entry.best else figure) + mark + (f" {behind}" if behind else ""))
-        lines.append(row((*map(_code, _key_texts(table, one)), *shown)))
+        lines.append(markdown_row((*map(_code, _key_texts(table, one)), *shown)))
     if table.counts is not None and table.rows:
-        lines.append(row(("n", *[""] * (len(table.keys) - 1), *map(str, table.counts))))
+        lines.append(markdown_row(("n", *[""] * (len(table.keys) - 1), *map(str, table.counts))))
     return "\n".join((*lines, "", " ".join(table.sentences(intervals=intervals)), ""))
 
 
