@@ -10,7 +10,7 @@ from typing import Any
 from whorl.data.layouts import ListedImage, unique_ids
 from whorl.data.sets import BinaryFile, EncodedImages
 from whorl.data.torch_sets import checked_label, row_id
-from whorl.errors import WhorlError, missing_extra, reason
+from whorl.errors import WhorlError, imported, reason
 
 _LABELS = ("label", "labels", "fine_label", "class")
 
@@ -78,10 +78,7 @@ def open_hub(text: str, place: str, settings: Mapping[str, str]) -> HubImages:
     Raises:
         WhorlError: the library is missing, the data set cannot be loaded, or it has several splits and none is chosen.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise missing_extra("a Hugging Face data set", "datasets", extra="datasets", error=error) from error
+    datasets = imported("datasets", "a Hugging Face data set", extra="datasets")
     split, columns = settings.get("split"), {key: settings[key] for key in ("image", "label", "id") if key in settings}
     folder = Path(place).expanduser()
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
