@@ -24,6 +24,7 @@ from whorl.errors import WhorlError
 from whorl.evaluation.image_counts import RESAMPLES, percentile_interval
 from whorl.files import defined
 from whorl.geometry.pose import FURTHER_NUMBERS, PAPER_NUMBERS
+from whorl.runs.networks import split_source
 from whorl.runs.results import COLUMNS
 
 _FEWEST = 4
@@ -78,7 +79,7 @@ def read_points(paths: Iterable[str | Path]) -> list[Point]:
     found = []
     for attack, source in dict.fromkeys(key[:2] for key in cells):
         own = {key[2:]: rate for key, rate in cells.items() if key[:2] == (attack, source)}
-        kin = source.split("+")
+        kin = split_source(source)
         posed = [r for (target, defense, *pose), r in own.items() if target in kin and _plain(defense, pose, False)]
         others = [r for (target, defense, *pose), r in own.items() if target not in kin and _plain(defense, pose, True)]
         if posed and others:

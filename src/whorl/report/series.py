@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from whorl.evaluation import Over, Pose, Rate, SuccessRate, headline, rate
 from whorl.evaluation.image_counts import UNKNOWN
 from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS
-from whorl.runs.networks import UNDEFENDED
+from whorl.runs.networks import UNDEFENDED, white_box_on
 from whorl.runs.results import Cell, joined_images, mean_rate
 
 AFFINE_INVARIANT = "ai-"
@@ -68,8 +68,7 @@ def target_name(cell: Cell) -> str:
 
 def transfer_of(cell: Cell) -> Transfer:
     """Where a cell was crafted and evaluated."""
-    # An ensemble is called by its members, joined by "+".
-    return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
+    return Transfer(cell.source, target_name(cell), white_box_on(cell.source, cell.target))
 
 
 def series(cells: Iterable[Cell]) -> dict[Series, tuple[Cell, ...]]:
