@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import check_images, forward, held_in_eval
+from whorl.attacks.contract import check_images, held_in_eval
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
-from whorl.models.classifier import network_dtype
+from whorl.models.classifier import forward, network_dtype
 from whorl.models.prepared import copies
 
 Network = Callable[[Tensor], Tensor]
