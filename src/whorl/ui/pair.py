@@ -14,6 +14,7 @@ from whorl.errors import WhorlError, unknown_name
 from whorl.evaluation import Pose, SuccessRate, poses, predictions, to_8_bits
 from whorl.models import Classifier
 from whorl.models.architectures import imagenet_labels
+from whorl.report import series
 from whorl.report.gallery import CLEAN
 from whorl.runs.networks import device_of
 from whorl.ui.image import ChosenImage
@@ -30,8 +31,7 @@ def pairs() -> dict[str, tuple[str, str]]:
     >>> pairs()["ai-best"]
     ('dim', 'ai-best')
     """
-    names = whorl.attack_names("gradient")
-    invariant = {name: (name, f"ai-{name}") for name in names if f"ai-{name}" in names}
+    invariant = {pair[0]: pair for pair in series.pairs(whorl.attack_names("gradient"))}
     return invariant | {"ai-best": ("dim", "ai-best"), "eot": ("ai-best", "eot")}
 
 
