@@ -62,6 +62,12 @@ class PairSettings:
             made[name] = preset.with_(steps=1 if preset.steps == 1 else self.steps)
         return made
 
+    @property
+    def magnified(self) -> float:
+        """How many times perturbations are, so that the bound fills the range."""
+        # Half a level, for a bound of 0 leaves nothing to magnify.
+        return 0.5 / max(self.eps, 0.5 / 255)
+
     def gradients(self) -> dict[str, int]:
         """What each of them costs: input gradients.
 
@@ -282,6 +288,5 @@ def whorls(pair: CraftedPair) -> dict[str, Tensor]:
         By attack, (3, H, W) in [0, 1].
     """
     clean = pair.versions[CLEAN][0]
-    # Half a level, for a bound of 0 leaves nothing to magnify.
-    bound = max(pair.settings.eps, 0.5 / 255)
-    return {name: ((pair.versions[name][0] - clean) / (2 * bound) + 0.5).clamp(0, 1).cpu() for name in pair.attacks}
+    times = pair.settings.magnified
+    return {name: ((pair.versions[name][0] - clean) * times + 0.5).clamp(0, 1).cpu() for name in pair.attacks}
