@@ -23,10 +23,11 @@ from whorl.physical.pdf import print_sheet
 from whorl.physical.report import as_json as scored_json
 from whorl.physical.report import write_all
 from whorl.physical.scorer import score
-from whorl.physical.sheet import CLEAN, read_sheets
+from whorl.physical.sheet import read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
 from whorl.records import Count, checked
+from whorl.report.gallery import CLEAN
 from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 2  # 1 is a gate that failed

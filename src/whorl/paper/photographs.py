@@ -131,7 +131,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         profile: its name.
     """
     from whorl.physical.rehearsal import SETTINGS
-    from whorl.physical.sheet import CLEAN
+    from whorl.report.gallery import CLEAN
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}

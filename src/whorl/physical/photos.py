@@ -14,7 +14,7 @@ from whorl.errors import WhorlError
 from whorl.files import regular, write_file
 from whorl.physical.detection import Findings
 from whorl.physical.libraries import library, opencv
-from whorl.physical.sheet import CLEAN
+from whorl.report.gallery import CLEAN
 
 _NOT_PHOTOS = frozenset({".json", ".csv", ".txt", ".md", ".html", ".pdf"})
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"heif"})
