@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from difflib import SequenceMatcher
+from importlib import import_module
 from reprlib import Repr
 from typing import Any
 
@@ -214,7 +215,7 @@ def install_line(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def some_of(names: Sequence[str], shown: int = 3) -> str:
+def some_of(names: Sequence[object], shown: int = 3) -> str:
     """Quote the first few names and count the rest.
 
     >>> some_of(["a", "b", "c", "d", "e"])
@@ -222,6 +223,25 @@ def some_of(names: Sequence[str], shown: int = 3) -> str:
     """
     more = len(names) - shown
     return ", ".join(map(repr, names[:shown])) + (f" and {more} more" if more > 0 else "")
+
+
+def imported(module: str, what: str, *, package: str = "", extra: str = "") -> Any:
+    """Import a module that need not be there, where somebody wants it.
+
+    Args:
+        module: as Python imports it, such as ``reportlab.pdfgen.canvas``.
+        what: wants it; the subject of the sentence, in the singular.
+        package: that has it, as pip calls it, if that is another name.
+        extra: of whorl that brings it, if one does.
+
+    Raises:
+        WhorlError: it cannot be imported; says what brings it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise missing_extra(what, package or name, extra=extra, error=error, module=name) from error
 
 
 def missing_extra(

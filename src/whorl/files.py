@@ -6,6 +6,7 @@ import csv
 import errno
 import hashlib
 import io
+import json
 import math
 import os
 import platform
@@ -214,6 +215,11 @@ def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     write_file(path, text.getvalue())
+
+
+def json_text(content: object) -> str:
+    """Write a value as JSON for a file that people open too: indented, every letter as it is."""
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 @contextmanager

@@ -15,13 +15,14 @@ from whorl.analysis.kernel_grid import DEFAULT_GRID, Candidate, candidates
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes
 from whorl.evaluation.prediction import Precision
-from whorl.files import defined, write_file
+from whorl.files import defined, json_text, write_file
 from whorl.models.networks import NETWORKS
 from whorl.progress import Progress, silent
 from whorl.records import Record
 from whorl.runs.declaration import Declaration, declare
 from whorl.runs.experiment import run
 from whorl.runs.images import SAMPLES, Data
+from whorl.runs.networks import split_source
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -91,7 +92,7 @@ def other_networks(source: str) -> tuple[str, ...]:
     >>> other_networks("efficientnet_lite0")
     ('resnet18', 'mobilenet_v2')
     """
-    kin = {family(part) for part in source.split("+")}
+    kin = set(map(family, split_source(source)))
     return tuple(name for name, net in NETWORKS.items() if net.artifact.source == "pip" and family(name) not in kin)
 
 
@@ -183,7 +184,7 @@ def _answers(seeds: Sequence[Outcomes], kernels: Sequence[Candidate]) -> Answers
 def _check(source: str, targets: Sequence[str], seeds: Sequence[int]) -> None:
     if not seeds or len(set(seeds)) != len(seeds):
         raise WhorlError(f"expected seeds, each once; got {list(seeds)}.")
-    kin = {family(part) for part in source.split("+")}
+    kin = set(map(family, split_source(source)))
     related = [name for name in targets if family(name) in kin]
     if related:
         raise WhorlError(
@@ -229,9 +230,8 @@ def as_toml(done: Calibrated) -> str:
 def write(done: Calibrated) -> dict[str, Path]:
     """Write the outcome into the folder, as JSON and the winner as TOML."""
     files = {"outcome": done.folder / "calibration.json", "winner": done.folder / "winner.toml"}
-    texts = {"outcome": json.dumps(as_json(done), indent=1) + "\n", "winner": as_toml(done)}
-    for what, path in files.items():
-        write_file(path, texts[what])
+    write_file(files["outcome"], json_text(as_json(done)))
+    write_file(files["winner"], as_toml(done))
     return files
 
 

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from whorl.errors import WhorlError
-from whorl.evaluation.image_counts import percentile_interval
+from whorl.evaluation.image_counts import RESAMPLES, percentile_interval
 from whorl.files import defined
 from whorl.geometry.pose import FURTHER_NUMBERS, PAPER_NUMBERS
+from whorl.runs.networks import split_source
 from whorl.runs.results import COLUMNS
 
 _FEWEST = 4
@@ -78,7 +79,7 @@ def read_points(paths: Iterable[str | Path]) -> list[Point]:
     found = []
     for attack, source in dict.fromkeys(key[:2] for key in cells):
         own = {key[2:]: rate for key, rate in cells.items() if key[:2] == (attack, source)}
-        kin = source.split("+")
+        kin = split_source(source)
         posed = [r for (target, defense, *pose), r in own.items() if target in kin and _plain(defense, pose, False)]
         others = [r for (target, defense, *pose), r in own.items() if target not in kin and _plain(defense, pose, True)]
         if posed and others:
@@ -92,13 +93,12 @@ def read_points(paths: Iterable[str | Path]) -> list[Point]:
     return found
 
 
-def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) -> Correlation:
+def correlate(points: Sequence[Point], *, seed: int = 0) -> Correlation:
     """Correlate invariance and transfer over attacks. With several sources, each counts from its own mean.
 
     Args:
         points: four at least.
-        resamples: of the attacks, for the intervals.
-        seed: of the resamples.
+        seed: of the resamples of the attacks, for the intervals.
 
     >>> made = [Point(attack=str(i), source="net", invariance=90 - i, transfer=40 - 2 * i) for i in range(5)]
     >>> round(correlate(made).pearson, 6), round(correlate(made).spearman, 6)
@@ -111,7 +111,7 @@ def correlate(points: Sequence[Point], *, resamples: int = 2000, seed: int = 0) 
     for group in groups:
         pair[group] -= pair[group].mean(0)
     generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randint(len(points), (resamples, len(points)), generator=generator)
+    chosen = torch.randint(len(points), (RESAMPLES, len(points)), generator=generator)
     drawn = torch.tensor([(_pearson(pair[rows]), _pearson(_ranks(pair[rows]))) for rows in chosen], dtype=pair.dtype)
     return Correlation(
         points=tuple(points),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from whorl.attacks import attack
 from whorl.attacks.objectives import LOSSES
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import Estimator, identity
-from whorl.files import write_file
+from whorl.files import json_text, write_file
 from whorl.models.labels import shared_labels
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, silent
@@ -161,7 +160,7 @@ def write_error(found: ErrorMeasurement, folder: Path, *, command: str = "", fig
     stem = folder / folder_name("-".join(("error", found.names[0], *(f"from-{name}" for name in found.names[1:]), *at)))
     content = found.as_json()
     files = {"figures": Path(f"{stem}.json"), "tables": Path(f"{stem}.md")}
-    write_file(files["figures"], json.dumps(content, indent=1) + "\n")
+    write_file(files["figures"], json_text(content))
     write_file(files["tables"], markdown(found.laws, heading=found.heading, command=command))
     if figure:
         from whorl.report import save_charts  # needs packages that the rest does not

@@ -14,6 +14,7 @@ import torch
 from whorl.analysis.error import OTHERS, SIGN, STEPS, LawMeasurement
 from whorl.report.charts import line_style, panels
 from whorl.report.content import Table
+from whorl.report.result_table import markdown_row
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -138,7 +139,7 @@ def markdown(found: Sequence[LawMeasurement], *, heading: str, command: str = ""
     parts = [f"### {heading}", laws_in_words(found)]
     for table in tables(found):
         lines = [table.columns, ("---",) * len(table.columns), *table.rows]
-        parts += [f"**{table.title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines), table.about]
+        parts += [f"**{table.title}**", "\n".join(map(markdown_row, lines)), table.about]
     parts += [f"```sh\n{command}\n```"] if command else []
     return "\n\n".join(parts) + "\n"
 

@@ -32,6 +32,7 @@ from torch import Tensor
 from whorl.evaluation.image_counts import percentile_interval
 
 _ROUNDING = 1e-5  # of float32 sums; relative
+_RESAMPLES = 1000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,11 +62,10 @@ class Gram:
         """
         return float(_cosine(*(part.mean() for part in self._shares(one, other))))
 
-    def interval(self, one: str, other: str, *, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+    def interval(self, one: str, other: str) -> tuple[float, float]:
         """95% of the cosine over resampled images."""
         count = len(self.products)
-        generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randint(count, (resamples, count), generator=generator)
+        chosen = torch.randint(count, (_RESAMPLES, count), generator=torch.Generator().manual_seed(0))
         return percentile_interval(_cosine(*(part[chosen].mean(1) for part in self._shares(one, other))))
 
     def reliability(self, name: str) -> float:

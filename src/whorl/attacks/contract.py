@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import ClassVar, Literal, NamedTuple, overload
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.errors import WhorlError, out_of_range
+from whorl.models.classifier import forward, forward_cast, network_dtype
 from whorl.models.prepared import copies
 from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
@@ -228,37 +229,6 @@ def check_finite(finite: Tensor, ids: Ids) -> None:
         f"the gradient must be finite; got NaN or infinity for image {', '.join(bad[:8])}{more}. "
         "Check the model in eval mode and full precision."
     )
-
-
-def network_dtype(model: Model, x: Tensor) -> torch.dtype:
-    """The dtype to feed a model: that of its parameters, or of ``x`` where it has none."""
-    if isinstance(model, nn.Module):
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                return parameter.dtype
-    return x.dtype
-
-
-def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """What a model answers to (B, C, H, W) images: anyone's code, so whatever it raises says where it was raised.
-
-    Raises:
-        WhorlError: it failed, but for want of GPU memory.
-    """
-    try:
-        return model(x)
-    except (WhorlError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a model is anyone's code
-        raise WhorlError(
-            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {first_line(error)}. "
-            "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."
-        ) from error
-
-
-def forward_cast(model: Model, x: Tensor) -> Any:
-    """What a model answers to images in the dtype of its parameters; otherwise as :func:`forward`."""
-    return forward(model, x.to(network_dtype(model, x)))
 
 
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:

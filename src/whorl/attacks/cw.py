@@ -7,19 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import (
-    Attack,
-    AttackCost,
-    Crafted,
-    Model,
-    check_finite,
-    forward_cast,
-)
+from whorl.attacks.contract import Attack, AttackCost, Crafted, Model, check_finite
 from whorl.attacks.norms import l2_size
 from whorl.attacks.objectives import Goal, margin
 from whorl.attacks.spaces import INSIDE, Tanh, untanh
 from whorl.attacks.step import Adam, estimated_by, input_gradient, largest
 from whorl.estimators import Estimator, identity
+from whorl.models.classifier import forward_cast
 from whorl.progress import count_work
 from whorl.randomness import Ids
 from whorl.records import Count, NotNegative, Positive

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite, forward, network_dtype
+from whorl.attacks.contract import Attack, Crafted, Model, answers, check_finite
 from whorl.attacks.norms import l2_size, per_image
 from whorl.attacks.objectives import Goal
 from whorl.attacks.step import estimated_by, input_gradient, largest
 from whorl.estimators import Estimator, identity
+from whorl.models.classifier import forward, network_dtype
 from whorl.randomness import Ids
 from whorl.records import Count, NotNegative
 

@@ -126,8 +126,9 @@ def largest(g: Tensor) -> Tensor:
 class Adam:
     """Adam's direction (Kingma and Ba), element by element, so that images stay independent."""
 
-    def __init__(self, beta_1: float = 0.9, beta_2: float = 0.999, floor: float = 1e-8) -> None:
-        self.beta_1, self.beta_2, self.floor = beta_1, beta_2, floor
+    beta_1, beta_2, floor = 0.9, 0.999, 1e-8
+
+    def __init__(self) -> None:
         self.steps = 0
         self.mean: Tensor | float = 0.0
         self.square: Tensor | float = 0.0

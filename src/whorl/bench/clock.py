@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import whorl
+from whorl.models.zoo import find_device
 from whorl.runs.folder import environment
 
 Call = Callable[..., object]
@@ -163,7 +164,7 @@ def metadata(device: torch.device | None = None, **settings: Any) -> dict[str, A
         device: what they were taken on. None: the GPU if there is one.
         settings: taken over as they are.
     """
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or find_device()
     about: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "whorl": whorl.__version__,

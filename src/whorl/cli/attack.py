@@ -15,6 +15,7 @@ from whorl.cli.console import output, progress_bar, show_left_out, show_line, ta
 from whorl.cli.options import DataSet, Device, Limit, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.evaluation import wilson
+from whorl.evaluation.rate_table import percent, percent_interval
 from whorl.interop import find_estimator
 from whorl.runs.black_box import black_box_names, build_query_attack
 from whorl.runs.networks import UNDEFENDED, behind, split_defense, split_target
@@ -228,15 +229,14 @@ def _show(done: runs.AttackResult) -> None:
     headings = ("network", "images", "recognised clean", "fooled", "success rate", "95% interval")
     summary = table(*headings, numbers=True)
     for name, counts in done.counts.items():
-        low, high = counts.interval()
         numbers = (str(counts.n), str(counts.n_clean_correct), str(counts.n_success))
-        summary.add_row(name, *numbers, f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}")
+        summary.add_row(name, *numbers, percent(counts.rate), percent_interval(counts.interval()))
     console = output()
     console.print("White-box success on the saved images, as they are", style="bold")
     console.print(summary)
     if done.reached is not None:
-        low, high = wilson(done.reached, len(done.ids))
-        share = f"{done.reached / len(done.ids):.1%}, 95% interval {low:.1%} to {high:.1%}"
+        interval = percent_interval(wilson(done.reached, len(done.ids)))
+        share = f"{percent(done.reached / len(done.ids))}, 95% interval {interval}"
         console.print(f"Hit rate: {done.reached} of {len(done.ids)} images are taken for the target ({share}).")
     _show_folder(len(done.ids), done.kept, done.folder)
     show_left_out(bad.reason for bad in done.left_out)
@@ -247,8 +247,8 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
     headings = ("target", "images", "success", "success rate", "mean queries", "of successes", "most", "in all")
     summary = table(*headings, numbers=True)
     means = ["-" if mean is None else f"{mean:.1f}" for mean in (row.mean_queries_all, row.mean_queries)]
-    low, high = wilson(row.n_success, row.n)
-    rate = "-" if row.asr is None else f"{row.asr:.1%} ({low:.1%} to {high:.1%})"
+    interval = percent_interval(wilson(row.n_success, row.n))
+    rate = "-" if row.asr is None else f"{percent(row.asr)} ({interval})"
     most = str(max(done.queries.values(), default=0))
     summary.add_row(done.source, str(row.n), str(row.n_success), rate, *means, most, str(row.queries))
     console = output()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from whorl.bench.sections import ATTACKS, DEFAULT_ATTACKS, DEFAULT_SECTIONS, OUR
 from whorl.cli.app import app
 from whorl.cli.console import messages, output, progress_bar, show_json, table
 from whorl.cli.options import AsJson, Device, split_names
-from whorl.files import check_writable, write_file
+from whorl.files import check_writable, json_text, write_file
 from whorl.models.zoo import find_device
 
 _EXAMPLES = """
@@ -72,7 +71,7 @@ def bench_command(
     else:
         _show(made)
     if out is not None:  # last: whatever becomes of the file, the figures have been shown
-        write_file(out, json.dumps(made, indent=2) + "\n")
+        write_file(out, json_text(made))
 
 
 def _show(made: dict[str, Any]) -> None:

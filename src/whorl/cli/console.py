@@ -184,10 +184,11 @@ def show_rates(done: Done) -> None:
     """Print the headline rates of an experiment, a row an attack and a column a target, and its headline."""
     from whorl.evaluation import FEWEST, headline
     from whorl.report.experiment import headline_of
+    from whorl.runs.networks import white_box_on
 
     declared, console = done.declaration, output()
     for source in dict.fromkeys(source for _, source in declared.versions()):
-        targets = [f"{name} (white-box)" if name in (source, *source.split("+")) else name for name in declared.targets]
+        targets = [f"{name} (white-box)" if white_box_on(source, name) else name for name in declared.targets]
         shown, found = table("attack", *targets, numbers=True), done.outcomes(source)
         for name in found.attacks:
             shown.add_row(name, *(rate_words(headline(found.counted(name, target))) for target in declared.targets))

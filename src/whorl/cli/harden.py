@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from whorl.cli.app import app
-from whorl.cli.console import messages, output, progress_bar, rate_words, show_json, show_line, table
+from whorl.cli.console import messages, output, progress_bar, rate_words, show_files, show_json, show_line, table
 from whorl.cli.options import AsJson, Device, Seed, split_models
 from whorl.errors import WhorlError
 from whorl.hardening import Hardened, Setup, Training, harden, recipe_names
 from whorl.hardening.gain import HardeningGain, gain_on_folder, shipped_pair, write_gain
+from whorl.hardening.job import REPORT, WEIGHTS
 from whorl.hardening.processes import leads
 from whorl.models import load_model
 from whorl.models.zoo import find_device
@@ -147,8 +148,7 @@ def _show_training(done: Hardened, out: Path) -> None:
             summary.add_row(text, f"{100 * last[name]:.1f}")
     console.print(f"{done.classifier.name}: {done.training.steps} steps in {done.seconds:.0f} s", style="bold")
     console.print(summary)
-    for what, name in (("weights", "weights.safetensors"), ("report", "report.html")):
-        show_line(f"{what + ':':<10}{out / name}")
+    show_files({"weights": out / WEIGHTS, "report": out / REPORT})
 
 
 def _show_gain(gain: HardeningGain, page: Path) -> None:

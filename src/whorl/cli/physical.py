@@ -14,6 +14,7 @@ from whorl.cli.console import messages, output, progress_bar, show_json, show_li
 from whorl.cli.options import AsJson, Defenses, Device, Limit, Seed, Targets, split_models, split_names
 from whorl.errors import WhorlError
 from whorl.evaluation import rate
+from whorl.evaluation.rate_table import percent, percent_interval
 from whorl.models.zoo import find_device
 from whorl.physical.camera import PRESETS, preset, sweep
 from whorl.physical.captures import VIEWS, Scored, View, ViewSettings
@@ -22,10 +23,11 @@ from whorl.physical.pdf import print_sheet
 from whorl.physical.report import as_json as scored_json
 from whorl.physical.report import write_all
 from whorl.physical.scorer import score
-from whorl.physical.sheet import CLEAN, read_sheets
+from whorl.physical.sheet import read_sheets
 from whorl.physical.simulation import simulate
 from whorl.physical.summary import summarise
 from whorl.records import Count, checked
+from whorl.report.gallery import CLEAN
 from whorl.runs.networks import UNDEFENDED, load_targets
 
 SOME_UNREAD = 2  # 1 is a gate that failed
@@ -230,9 +232,8 @@ def _show(done: Scored) -> None:
     for line in summarise(done):
         counts = line.counts
         found = rate(line.images)
-        low, high = found.interval
         defined = line.version != CLEAN and not math.isnan(counts.rate)
         of = f"{found.n} captures of {found.images} prints{', few' * found.few}"
-        rates = (f"{counts.rate:.1%}", f"{low:.1%} to {high:.1%}", of) if defined else ("–", "–", "–")
-        shown.add_row(line.version, line.view, line.target, str(counts.n), f"{counts.accuracy:.1%}", *rates)
+        rates = (percent(counts.rate), percent_interval(found.interval), of) if defined else ("–", "–", "–")
+        shown.add_row(line.version, line.view, line.target, str(counts.n), percent(counts.accuracy), *rates)
     console.print(shown)

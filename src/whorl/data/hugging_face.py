@@ -10,7 +10,7 @@ from typing import Any
 from whorl.data.layouts import ListedImage, unique_ids
 from whorl.data.sets import BinaryFile, EncodedImages
 from whorl.data.torch_sets import checked_label, row_id
-from whorl.errors import WhorlError, missing_extra, reason
+from whorl.errors import WhorlError, imported, reason
 
 _LABELS = ("label", "labels", "fine_label", "class")
 
@@ -47,10 +47,9 @@ class HubImages(EncodedImages):
         """List every row; no image is opened."""
         place = PurePath(self.text.partition(":")[2].partition("?")[0]).name
         labels = list(self.rows[self.label])
-        count = range(len(labels))
         ids = unique_ids([PurePath(f"{name}.x") for name in self.rows[self.names]], self.text) if self.names else None
         listed = []
-        for row, value in zip(count, labels, strict=True):
+        for row, value in enumerate(labels):
             label, fault = checked_label(value, f"{self.text}, row {row}, {self.label}")
             name = row_id(row) if ids is None else ids[row]
             listed.append(ListedImage(path=Path(place, f"row {row}"), label=label, id=name, fault=fault, at=(row,)))
@@ -79,10 +78,7 @@ def open_hub(text: str, place: str, settings: Mapping[str, str]) -> HubImages:
     Raises:
         WhorlError: the library is missing, the data set cannot be loaded, or it has several splits and none is chosen.
     """
-    try:
-        import datasets
-    except ImportError as error:
-        raise missing_extra("a Hugging Face data set", "datasets", extra="datasets", error=error) from error
+    datasets = imported("datasets", "a Hugging Face data set", extra="datasets")
     split, columns = settings.get("split"), {key: settings[key] for key in ("image", "label", "id") if key in settings}
     folder = Path(place).expanduser()
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))

@@ -24,7 +24,7 @@ from whorl.data.image_files import decode, to_tensor
 from whorl.data.layouts import ListedImage, list_images
 from whorl.errors import WhorlError
 from whorl.files import regular
-from whorl.models.address import split_address
+from whorl.models.address import AddressForm, split_address
 from whorl.models.sources import made_by_factory
 
 BinaryFile = io.BufferedReader | io.BytesIO
@@ -93,20 +93,10 @@ class FolderImages(EncodedImages):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSource:
-    """A kind of address: what opens it, which settings it takes, and how to write it.
-
-    Attributes:
-        open: called with the whole address, its place and its settings.
-        settings: that may follow a question mark.
-        usage: how to write it.
-        files: whether the place is a path.
-    """
+class DataSource(AddressForm):
+    """A kind of address, and what opens it: called with the whole address, its place and its settings."""
 
     open: Callable[[str, str, Mapping[str, str]], ImageSet]
-    settings: tuple[str, ...] = ()
-    usage: str
-    files: bool = False
 
 
 def open_images(data: ImageData) -> ImageSet:

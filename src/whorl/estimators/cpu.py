@@ -12,12 +12,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from whorl.geometry.kernels import Weights
+from whorl.geometry.kernels import Weights, ring
 from whorl.geometry.polar import Taps, polar_plan
 from whorl.geometry.sums import Sums
 
 # Planes at a time: a row of two cache lines, and steps whose input and output stay in a cache of a few megabytes.
 _GROUP = 32
+# With the series of their circles.
+_GROUP_OF_CIRCLES = 12
 
 
 def estimate_on_cpu(gradient: Tensor, rows: Weights, columns: Weights, radii: Weights, angles: Weights) -> Tensor:
@@ -43,13 +45,29 @@ def estimate_on_cpu(gradient: Tensor, rows: Weights, columns: Weights, radii: We
     height, width = gradient.shape[-2:]
     steps = tables(height, width, rows, columns, radii, angles)
     planes = gradient.float().reshape(-1, height * width)
-    # Not by autocast, which knows embedding_bag among what it may lower.
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+    with torch.no_grad():
         if len(planes) <= _GROUP:
             return _sum_rows(planes, steps).contiguous().view(gradient.shape).to(gradient.dtype)
         out = torch.empty_like(planes)
         for first in range(0, len(planes), _GROUP):
             out[first : first + _GROUP].copy_(_sum_rows(planes[first : first + _GROUP], steps))
+    return out.view(gradient.shape).to(gradient.dtype)
+
+
+def rotations_on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
+    """Do what :func:`whorl.estimators.fast.average_rotations` says."""
+    height, width = gradient.shape[-2:]
+    there, back = polar_sums(height, width, angles)
+    response = torch.fft.rfft(ring(sigma, angles)).real.float()
+    planes = gradient.float().reshape(-1, height * width)
+    out = torch.empty_like(planes)
+    with torch.no_grad():
+        for first in range(0, len(planes), _GROUP_OF_CIRCLES):
+            group = slice(first, first + _GROUP_OF_CIRCLES)
+            polar = there.of(planes[group].T.contiguous())
+            series = torch.fft.rfft(polar.T.reshape(polar.shape[1], -1, angles)).mul_(response)
+            rotated = torch.fft.irfft(series, n=angles)
+            out[group] = back.of(rotated.flatten(1).T.contiguous()).T
     return out.view(gradient.shape).to(gradient.dtype)
 
 

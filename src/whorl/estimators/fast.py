@@ -13,8 +13,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from whorl.estimators.cpu import polar_sums
-from whorl.geometry.kernels import Kernel, Weights, ring
+from whorl.estimators.cpu import estimate_on_cpu, rotations_on_cpu
+from whorl.geometry.kernels import Kernel, Weights
+from whorl.geometry.triton_modules import wrapped
 
 # A weight below this share of the largest is lost in the rounding of a float32 sum, or of a bfloat16 result.
 _UNFELT, _UNFELT_IN_BFLOAT16 = 3e-8, 2**-11
@@ -68,8 +69,6 @@ def estimate(gradient: Tensor, kernel: Kernel | None, polar_kernel: Kernel | Non
     # has no say: it must not change a result.
     if gradient.device.type != "cpu" or polar_kernel is None or torch.compiler.is_compiling():
         return None
-    from whorl.estimators.cpu import estimate_on_cpu
-
     return estimate_on_cpu(gradient, rows, columns, radii, angles)
 
 
@@ -108,7 +107,7 @@ def fits(gradient: Tensor, angles: int) -> bool:
         and (n > 1 or not angles)
         and (n + 2) * (max(n, angles) + 2) <= _MOST_PIXELS
         and not (gradient.requires_grad and torch.is_grad_enabled())
-        and not _transformed(gradient)
+        and not wrapped(gradient)
     )
 
 
@@ -117,20 +116,9 @@ def fused() -> bool:
     return _FUSED and _HAS_TRITON
 
 
-def _transformed(gradient: Tensor) -> bool:
-    """Inside vmap and its like a tensor stands for many, which only torch's own operations know."""
-    if torch.compiler.is_compiling():
-        return False
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(gradient))
-
-
 def on_gpu(gradient: Tensor) -> bool:
     """Whether a gradient lies on a GPU."""
     return gradient.is_cuda
-
-
-# Planes at a time: what a step reads and writes stays in a cache of a few megabytes.
-_GROUP = 12
 
 
 def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | None:
@@ -156,7 +144,7 @@ def average_rotations(gradient: Tensor, sigma: float, angles: int) -> Tensor | N
         from whorl.estimators.rotations_gpu import rotations_on_gpu
 
         return rotations_on_gpu(gradient, sigma, angles, _unfelt(gradient))
-    return _on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
+    return rotations_on_cpu(gradient, sigma, angles) if gradient.device.type == "cpu" else None
 
 
 def average_rotations_by_step(gradient: Tensor, sigmas: tuple[float, ...], step: Tensor, angles: int) -> Tensor:
@@ -182,19 +170,3 @@ def rotates_by_step(gradient: Tensor, sigmas: tuple[float, ...], angles: int) ->
     from whorl.estimators.rotations_gpu import curves_of
 
     return curves_of(sigmas, angles, _UNFELT, gradient.device) is not None  # what float32 takes, the others take too
-
-
-def _on_cpu(gradient: Tensor, sigma: float, angles: int) -> Tensor:
-    height, width = gradient.shape[-2:]
-    there, back = polar_sums(height, width, angles)
-    response = torch.fft.rfft(ring(sigma, angles)).real.float()
-    planes = gradient.float().reshape(-1, height * width)
-    out = torch.empty_like(planes)
-    # Not by autocast, which knows embedding_bag among what it may lower.
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        for first in range(0, len(planes), _GROUP):
-            polar = there.of(planes[first : first + _GROUP].T.contiguous())
-            series = torch.fft.rfft(polar.T.reshape(polar.shape[1], -1, angles)).mul_(response)
-            rotated = torch.fft.irfft(series, n=angles)
-            out[first : first + _GROUP] = back.of(rotated.flatten(1).T.contiguous()).T
-    return out.view(gradient.shape).to(gradient.dtype)

@@ -12,7 +12,7 @@ from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
-from whorl.evaluation.prediction import Precision, Predictor, Targets
+from whorl.evaluation.prediction import Precision, Predictor, Targets, slices
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import PAPER_POSES, Pose
 from whorl.records import Count, checked
@@ -189,8 +189,7 @@ def success_rates(
 def split(whole: AttackedImages, size: int) -> Iterator[AttackedImages]:
     """Cut images that are in memory into batches for ``outcomes``."""
     checked("batch_size", size, Count)
-    for start in range(0, len(whole.x), size):
-        part = slice(start, start + size)
+    for part in slices(len(whole.x), size):
         adversarial = {name: images[part] for name, images in whole.adversarial.items()}
         wanted = None if whole.wanted is None else whole.wanted[part]
         yield AttackedImages(whole.x[part], adversarial, whole.y[part], whole.ids[part], wanted)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from whorl.errors import missing_extra
+from whorl.errors import imported
 from whorl.geometry.pose import numbers_of
 
 if TYPE_CHECKING:
@@ -72,8 +72,4 @@ def _known(*shares: float) -> tuple[float | None, ...]:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise missing_extra("a table as a DataFrame", "pandas", extra="pandas") from error
-    return pandas
+    return imported("pandas", "a table as a DataFrame", extra="pandas")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
-from whorl.evaluation.prediction import Network, Predictor
+from whorl.evaluation.prediction import Network, Predictor, slices
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose, posed
 from whorl.randomness import check_ids
@@ -176,7 +176,7 @@ class _Search:
         """Show images ``rows`` in (rows, k, 12) poses; keep the worst of each. Gives (rows, k) margins."""
         count = numbers.shape[1]
         every, flat = rows.repeat_interleave(count), numbers.flatten(0, 1)
-        found = [self._answers(every[at], flat[at]) for at in _slices(len(every), self.batch_size)]
+        found = [self._answers(every[at], flat[at]) for at in slices(len(every), self.batch_size)]
         if not found:
             return torch.empty(0, count)
         wrong, margins = (torch.cat(column).reshape(-1, count) for column in zip(*found, strict=True))
@@ -245,7 +245,3 @@ def refined(known: _Tried, progress: float, count: int, first: int) -> Tensor:
     reach = _FAR * (_NEAR / _FAR) ** progress
     nearby: Tensor = start + (2 * spread_points(dimensions, count, first) - 1) * reach
     return nearby.clamp(0, 1)
-
-
-def _slices(count: int, size: int) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, count, size)]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import check_images, forward, held_in_eval, network_dtype
+from whorl.attacks.contract import check_images, held_in_eval
 from whorl.attacks.objectives import margin
 from whorl.errors import WhorlError
 from whorl.geometry.pose import Pose
+from whorl.models.classifier import forward, network_dtype
 from whorl.models.prepared import copies
 
 Network = Callable[[Tensor], Tensor]
@@ -198,6 +199,15 @@ class Predictor:
 
 
 _WRAP = "Wrap the network so that it returns just them."
+
+
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Where to cut so many images into batches of one size, the last of which may be smaller.
+
+    >>> list(slices(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    return (slice(start, start + size) for start in range(0, count, size))
 
 
 def predictions(

@@ -125,15 +125,15 @@ def for_headline(*several: ImageCounts) -> tuple[ImageCounts, ...]:
     return tuple(counts.at(poses) for counts in several) if poses.any() else several
 
 
-def wilson(successes: float, trials: float, z: float = NORMAL.inv_cdf(ENDS[1])) -> Interval:
-    """Wilson's interval of a share, for ``z`` standard deviations, 95% by default; NaN without trials.
+def wilson(successes: float, trials: float) -> Interval:
+    """Wilson's 95% interval of a share; NaN without trials.
 
     >>> tuple(round(end, 3) for end in wilson(100, 100))
     (0.963, 1.0)
     """
     if not trials:
         return UNKNOWN
-    share = successes / trials
+    share, z = successes / trials, NORMAL.inv_cdf(ENDS[1])
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     return max(0.0, centre - half), min(1.0, centre + half)

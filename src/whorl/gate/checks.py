@@ -18,10 +18,11 @@ from whorl.data.images import Images
 from whorl.data.layouts import class_folders
 from whorl.errors import WhorlError, some_of
 from whorl.evaluation import FEWEST, ImageCounts, Pose, Predictor, compare, wilson
+from whorl.evaluation.prediction import slices
 from whorl.gate.settings import GateSettings
 from whorl.models import Classifier
 from whorl.models.labels import named
-from whorl.runs.images import Data, HashedImage
+from whorl.runs.images import HashedImage
 
 CHECKED, EACH = 128, 4
 """Images that a network is checked on at most, and of how many of one class at least, where there are so many."""
@@ -135,14 +136,10 @@ def answers(clf: nn.Module, name: str, batch: Images) -> Tensor:
     """The labels that a network gives to images as they are: (N,) int64, on the CPU."""
     predictor, device = Predictor({name: clf}), next(clf.buffers()).device
     parts = [
-        predictor.labels(x.to(device), {name: [Pose()]}, y=y, ids=batch.ids[start : start + len(x)])[name, Pose()]
-        for start, x, y in _batches(batch)
+        predictor.labels(batch.x[at].to(device), {name: [Pose()]}, y=batch.y[at], ids=batch.ids[at])[name, Pose()]
+        for at in slices(len(batch.x), 16)
     ]
     return torch.cat(parts)
-
-
-def _batches(batch: Images, size: int = 16) -> list[tuple[int, Tensor, Tensor]]:
-    return [(at, batch.x[at : at + size], batch.y[at : at + size]) for at in range(0, len(batch.x), size)]
 
 
 def _far_better(now: Tensor, otherwise: Tensor) -> bool:
@@ -261,12 +258,3 @@ def _gradients(clf: nn.Module, name: str, batch: Images, right: Tensor) -> Gradi
 
 def _share(right: Tensor) -> str:
     return f"{float(right.float().mean()):.0%} of {len(right)} images"
-
-
-def read_sample(data: Data, images: Sequence[HashedImage]) -> Images:
-    """Decode the images that networks are checked on.
-
-    Raises:
-        WhorlError: one cannot be read.
-    """
-    return data.read(sample(images))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from whorl.defenses import Defended
 from whorl.errors import WhorlError
 from whorl.evaluation import Verdict
 from whorl.evaluation.verdict import RATES
-from whorl.files import write_file
+from whorl.files import json_text, write_file
 from whorl.gate.baseline import FILE, Baseline, read_baseline, regression
-from whorl.gate.checks import CheckedNetwork, check_count, check_images, check_network, read_sample
+from whorl.gate.checks import CheckedNetwork, check_count, check_images, check_network, sample
 from whorl.gate.junit import junit
 from whorl.gate.record import GateRecord, content
 from whorl.gate.rules import accuracy, attacked_rates, decided, posed_accuracy
@@ -101,9 +100,7 @@ def gate(
     # One at a time: what lies there in the end is all of one gate.
     with Store.open(out, command) as store:
         files = _written(store.path, verdict, shown, done, copies or {})
-        progress("writing the report", 0, 1)
-        files |= report_experiment(done, device=device, verdict=verdict)
-        progress("writing the report", 1, 1)
+        files |= report_experiment(done, device=device, verdict=verdict, progress=progress)
     summary = {name: part for name, part in shown.items() if name not in ("images", "outcomes")}
     return Gated(verdict=verdict, done=done, summary=summary, files=files)
 
@@ -143,7 +140,7 @@ def check(settings: GateSettings, device: torch.device, *, progress: Progress = 
     data = declared.data.model_copy(update={"size": size})
     listed = data.listed()
     check_images(listed, settings)
-    batch = read_sample(data, with_classes(listed, loaded, data))
+    batch = data.read(sample(with_classes(listed, loaded, data)))
     found: dict[str, CheckedNetwork] = {}
     for place, source in enumerate(declared.sources, start=1):
         progress(stage, place, total)
@@ -270,7 +267,7 @@ def _written(folder: Path, verdict: Verdict, shown: Json, done: Done, copies: Ma
     properties = {name: shown[name] for name in ("accuracy", "posed_accuracy", "rates", "model", "versions", "notes")}
     artifact = address.place if address.is_file else FILE
     texts: dict[str, str | bytes] = {
-        "verdict": json.dumps(shown, indent=1, ensure_ascii=False) + "\n",
+        "verdict": json_text(shown),
         "junit": junit(verdict, facts),
         "sarif": sarif(verdict, artifact=artifact, images=paths, properties=properties),
     }

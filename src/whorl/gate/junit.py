@@ -21,26 +21,22 @@ def junit(verdict: Verdict, facts: dict[str, str]) -> bytes:
     totals = {"tests": str(count), "failures": str(failed), "errors": "0"}
     root = ET.Element("testsuites", {"name": "whorl gate", **totals})
     skipped = "0" if verdict.rules else "1"
-    suite = ET.SubElement(root, "testsuite", {"name": _text(verdict.model), **totals, "skipped": skipped})
+    suite = ET.SubElement(root, "testsuite", {"name": printable(verdict.model), **totals, "skipped": skipped})
     properties = ET.SubElement(suite, "properties")
     for name, value in facts.items():
-        ET.SubElement(properties, "property", {"name": _text(name), "value": _text(value)})
-    group = f"whorl.gate.{_text(verdict.model)}"
+        ET.SubElement(properties, "property", {"name": printable(name), "value": printable(value)})
+    group = f"whorl.gate.{printable(verdict.model)}"
     for rule in verdict.rules:
-        case = ET.SubElement(suite, "testcase", {"classname": group, "name": _text(rule.title)})
+        case = ET.SubElement(suite, "testcase", {"classname": group, "name": printable(rule.title)})
         if not rule.passed:
-            failure = ET.SubElement(case, "failure", {"type": rule.name, "message": _text(rule.sentence)})
+            failure = ET.SubElement(case, "failure", {"type": rule.name, "message": printable(rule.sentence)})
             lost = (f"{name}: {count} poses lost" for name, count in verdict.lost(rule.subject).items())
-            failure.text = _text("\n".join((rule.sentence, *lost)))
-        ET.SubElement(case, "system-out").text = _text(rule.sentence)
+            failure.text = printable("\n".join((rule.sentence, *lost)))
+        ET.SubElement(case, "system-out").text = printable(rule.sentence)
     if not verdict.rules:
         case = ET.SubElement(suite, "testcase", {"classname": group, "name": "no rule"})
-        ET.SubElement(case, "skipped", {"message": _text(verdict.sentence)})
-    ET.SubElement(suite, "system-out").text = _text("\n".join((verdict.sentence, *verdict.notes)))
+        ET.SubElement(case, "skipped", {"message": printable(verdict.sentence)})
+    ET.SubElement(suite, "system-out").text = printable("\n".join((verdict.sentence, *verdict.notes)))
     ET.indent(root)
     text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
-
-
-def _text(given: str) -> str:
-    return printable(given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path, PurePath
 from urllib.parse import quote
 
@@ -10,6 +9,7 @@ import whorl
 from whorl.errors import some_of
 from whorl.evaluation import Rule, Verdict
 from whorl.evaluation.verdict import RuleName
+from whorl.files import json_text
 from whorl.runs.folder import Json
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -74,8 +74,7 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
         "results": [_result(rule, verdict, artifact, images) for rule in verdict.failed],
         "properties": properties,
     }
-    content = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _result(rule: Rule, verdict: Verdict, artifact: str, images: dict[str, Path]) -> Json:

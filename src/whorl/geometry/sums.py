@@ -27,7 +27,9 @@ class Sums(NamedTuple):
 
     def of(self, x: Tensor) -> Tensor:
         """Sum rows of ``x``, (rows, anything)."""
-        return F.embedding_bag(self.row, x, self.start, mode="sum", per_sample_weights=self.weight)
+        # Not by autocast, which knows embedding_bag among what it may lower.
+        with torch.autocast("cpu", enabled=False):
+            return F.embedding_bag(self.row, x, self.start, mode="sum", per_sample_weights=self.weight)
 
 
 class Lines(NamedTuple):
@@ -111,6 +113,4 @@ class _Returned(torch.autograd.Function):
 
 
 def _made(x: Tensor, sums: Sums) -> Tensor:
-    # Not by autocast, which knows embedding_bag among what it may lower.
-    with torch.autocast("cpu", enabled=False):
-        return sums.of(x.reshape(sums.rows, x.shape[-1])).view(x.shape)
+    return sums.of(x.reshape(sums.rows, x.shape[-1])).view(x.shape)

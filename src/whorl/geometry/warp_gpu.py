@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from whorl.geometry.triton_modules import kernel_module
+from whorl.geometry.triton_modules import kernel_module, wrapped
 
 # The way out, should a driver or compiler not agree with the kernels.
 _ASKED = os.environ.get("WHORL_FUSED_WARP", "1") != "0"
@@ -64,9 +64,8 @@ def _fits(x: Tensor, *parameters: Tensor) -> bool:
         return False
     if any(parameter.requires_grad or parameter.dtype != torch.float32 for parameter in parameters):
         return False
-    wrapped = any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in (x, *parameters))
     short = x.dtype in (torch.float32, torch.bfloat16, torch.float16)
-    return not wrapped and short and 0 < x.shape[0] * x.shape[1] <= _MOST_PLANES and x.numel() > 0
+    return not wrapped(x, *parameters) and short and 0 < x.shape[0] * x.shape[1] <= _MOST_PLANES and x.numel() > 0
 
 
 def _on_gpu(x: Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,12 +24,13 @@ from whorl.evaluation import (
     outcomes,
     rate,
 )
-from whorl.files import defined, write_file
+from whorl.files import defined, json_text, write_file
 from whorl.models import Classifier, load_model
 from whorl.models.defended import shipped
 from whorl.models.labels import shared_labels
 from whorl.progress import Progress, silent
 from whorl.runs.networks import device_of
+from whorl.runs.plan import chunk_size
 
 ATTACKS = ("fgsm", "pgd", "mim", "dim", "ai-pgd", "ai-mim", "ai-dim", "ai-ram")
 Batches = Iterable[tuple[Tensor, Tensor, Sequence[str]]]
@@ -196,8 +196,7 @@ def gain_on_folder(
     listed = sum(1 for _ in open_images(folder).entries())
     total = listed if limit is None else min(listed, limit)
     labels = shared_labels({net.name: net for net in (*pair, source)})
-    some = 8 if device.type == "cpu" else 64
-    images = iter_images(folder, batch_size=some, limit=limit, size=pair[0].size, labels=labels)
+    images = iter_images(folder, batch_size=chunk_size(device), limit=limit, size=pair[0].size, labels=labels)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
 
     def of_total(stage: str, done: int, _: int) -> None:
@@ -226,7 +225,7 @@ def write_gain(gain: HardeningGain, folder: Path) -> dict[str, Path]:
     """Write ``comparison.html`` and ``comparison.json`` into a folder; give the paths by what they are."""
     files = {"comparison": folder / "comparison.html", "figures": folder / "comparison.json"}
     draw(gain, files["comparison"])
-    write_file(files["figures"], json.dumps(gain.record(), indent=2) + "\n")
+    write_file(files["figures"], json_text(gain.record()))
     return files
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import Model
 from whorl.evaluation import recognised
+from whorl.evaluation.prediction import slices
 from whorl.hardening.examples import perturb
 from whorl.hardening.recipes import Examples
 
@@ -42,7 +42,7 @@ class HeldOut:
         """Make the adversarial versions."""
         made = None
         if maker is not None and len(x):
-            parts = [perturb(TRANSFER, maker, x[p], y[p], keys[p]) for p in _parts(len(x), batch)]
+            parts = [perturb(TRANSFER, maker, x[p], y[p], keys[p]) for p in slices(len(x), batch)]
             made = torch.cat(parts)
         return cls(x, y, keys, made, batch)
 
@@ -54,7 +54,7 @@ class HeldOut:
         if not len(self.x):
             return {}
         right: dict[str, list[Tensor]] = {"clean": [], "transfer": [], "white_box": []}
-        for part in _parts(len(self.x), self.batch):
+        for part in slices(len(self.x), self.batch):
             x, y, keys = self.x[part], self.y[part], self.keys[part]
             right["clean"].append(recognised({"student": student}, x, y))
             attacked = perturb(WHITE_BOX, student, x, y, keys)
@@ -63,7 +63,3 @@ class HeldOut:
                 right["transfer"].append(recognised({"student": student}, self.transferred[part], y))
         shares = {name: float(torch.cat(parts, dim=-1).double().mean()) for name, parts in right.items() if parts}
         return {"held_out": float(len(self.x)), **shares}
-
-
-def _parts(count: int, batch: int) -> Iterator[slice]:
-    return (slice(start, start + batch) for start in range(0, count, batch))

@@ -16,7 +16,7 @@ from torch import Tensor
 from whorl.data import ImageData, open_images
 from whorl.data.classes import labelled
 from whorl.data.layouts import ListedImage
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, some_of
 from whorl.progress import Progress, silent
 from whorl.randomness import image_keys, substream, uniform
 
@@ -75,11 +75,10 @@ class TrainingImages:
             )
         missing = sorted(set(range(num_classes)) - set(self.labels.tolist()))
         if missing and not partial:
-            shown = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
             raise WhorlError(
-                f"expected images of all {num_classes} classes, got none of class {shown}. A missing class folder "
-                "shifts the labels of folders that are not named by label. Add it, or say that it is meant: "
-                "partial=True, --partial."
+                f"expected images of all {num_classes} classes, got none of class {some_of(missing, 8)}. A missing "
+                "class folder shifts the labels of folders that are not named by label. Add it, or say that it is "
+                "meant: partial=True, --partial."
             )
 
     def split(self, held_out: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +15,7 @@ import torch
 import whorl
 from whorl.data import ImageData
 from whorl.errors import WhorlError
-from whorl.files import held, sha256_of, write_file
+from whorl.files import held, json_text, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, leads, team
@@ -314,7 +313,7 @@ def write_results(done: Hardened, folder: Path) -> None:
         "versions": {"whorl": whorl.__version__, "torch": str(torch.__version__)},
         "history": done.history,
     }
-    write_file(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    write_file(folder / MANIFEST, json_text(manifest))
     write_training_report(
         folder / REPORT, name=done.classifier.name, history=done.history, about=done.about, seconds=done.seconds
     )

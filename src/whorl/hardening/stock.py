@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import Model
 from whorl.hardening.recipes import CraftedExamples, Recipe
-from whorl.models.classifier import Classifier
+from whorl.hardening.student import at_size
 from whorl.progress import count_work, piece_of_work
 from whorl.randomness import substream, uniform
 
@@ -57,7 +56,7 @@ class Stock:
     ) -> None:
         kinds = [kind for kind in recipe.examples if isinstance(kind, CraftedExamples)]
         self.versions, self.lasts = max(kind.versions for kind in kinds), max(kind.lasts for kind in kinds)
-        self.pool = {name: _cropped(net, size) for name, net in pool.items()}
+        self.pool = {name: at_size(net, size, folded=False) for name, net in pool.items()}
         self.dealt = [(name, kind) for name in self.pool for kind in kinds for _ in range(kind.weight)]
         self.crops, self.labels, self.keys = crops, labels, keys
         # Whole steps of 8 bits: a quarter of the memory, and what a file of the image would hold.
@@ -106,12 +105,3 @@ class Stock:
                 adv = attack(self.pool[name], x, self.labels[part], ids=ids)
                 self.perturbations[slot, part] = ((adv - x) * 255).round().to(torch.int8)
                 count_work(len(part), "crafted")
-
-
-def _cropped(net: Model, size: tuple[int, int]) -> Model:
-    """A copy of a classifier that takes crops as they are; whole attacks prepare it as they do any other."""
-    if not isinstance(net, Classifier):
-        return net
-    copy = deepcopy(net)
-    copy.size = size
-    return copy

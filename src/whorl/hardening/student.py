@@ -185,11 +185,15 @@ class Learner(nn.Module):
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def at_size(net: Model, size: tuple[int, int]) -> Model:
-    """A faster copy of a static classifier that takes images of this size as they are; anything else as it is."""
+def at_size(net: Model, size: tuple[int, int], *, folded: bool = True) -> Model:
+    """A copy of a static classifier that takes images of this size as they are; anything else as it is.
+
+    Whole attacks prepare it as they do any other network; for a single gradient it is folded here.
+    """
     if not isinstance(net, Classifier):
         return net
     copy = deepcopy(net)
     copy.size = size
-    fold(copy.net, size, len(copy.mean))
+    if folded:
+        fold(copy.net, size, len(copy.mean))
     return copy

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import Attack
-from whorl.attacks.norms import column, find_norm
+from whorl.attacks.norms import find_norm
 from whorl.errors import WhorlError
 from whorl.evaluation import recognised
 from whorl.randomness import Ids
@@ -96,7 +96,7 @@ class FoolboxStyle:
             return adv
         # What seeks the smallest change seeks it in L2, and says nothing of a norm.
         norm = find_norm(getattr(self.attack, "norm", None) or "l2")
-        return norm.ball(x, column(torch.full_like(x[:, 0, 0, 0], bound)))(adv)
+        return norm.ball(x, x.new_tensor(bound))(adv)
 
 
 def _goal(criterion: Any) -> tuple[Tensor, bool]:

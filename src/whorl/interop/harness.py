@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whorl.attacks.contract import Model, network_dtype
+from whorl.attacks.contract import Model
 from whorl.estimators import Estimated, Estimator
 from whorl.models import Classifier
+from whorl.models.classifier import network_dtype
 
 
 class Passes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from whorl.attacks.norms import NormName
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, imported, missing_extra
 
 REQUIRED = inspect.Parameter.empty
 
@@ -75,12 +74,9 @@ class Library(ABC):
         """
         from whorl.models._torchvision import torchvision
 
-        try:
-            torchvision()  # which some peers import, and which may need a hand
-            return importlib.import_module(self.key)
-        except ModuleNotFoundError as error:
-            what = f"an attack of {self.key}"
-            raise missing_extra(what, self.package, extra="interop", error=error, module=self.key) from error
+        torchvision()  # which some peers import, and which may need a hand
+        library: ModuleType = imported(self.key, f"an attack of {self.key}", package=self.package, extra="interop")
+        return library
 
     def version(self) -> str:
         """The installed version."""

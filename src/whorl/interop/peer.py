@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import RANGE_TOLERANCE, Attack, Crafted, Model, answers
-from whorl.attacks.norms import NormName, column, find_norm
+from whorl.attacks.norms import NormName, find_norm
 from whorl.attacks.objectives import Goal
 from whorl.errors import WhorlError, unknown_name
 from whorl.estimators import AffineInvariant, Estimator, RotationInvariant, TranslationInvariant, as_estimator, identity
+from whorl.evaluation.prediction import slices
 from whorl.interop.harness import Passes, PeerNetwork, own_randomness, seed_of
 from whorl.interop.libraries import find_library
 from whorl.interop.library import REQUIRED, Library, PeerCall, find_ignoring_case, lacking
@@ -103,8 +104,7 @@ class Peer(Attack):
         spent: list[int] | None = []
         estimated = False
         with frozen(model):  # some peers call ``backward``, which would pile gradients up
-            for start in range(0, len(x), size):
-                chosen = slice(start, start + size)
+            for chosen in slices(len(x), size):
                 adv, passes = self._one_call(
                     model, x[chosen], goal.labels[chosen], goal.targeted, classes, seed_of(keys[chosen])
                 )
@@ -167,7 +167,7 @@ class Peer(Attack):
                 f"{self.name} must stay within eps = {self.eps:.4g} ({self.norm}); got a change of {far:.4g}. "
                 "Its settings may let it leave the ball."
             )
-        return norm.ball(x, column(torch.full_like(x[:, 0, 0, 0], self.eps)))(adv)
+        return norm.ball(x, x.new_tensor(self.eps))(adv)
 
 
 def peer(

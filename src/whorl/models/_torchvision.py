@@ -8,13 +8,12 @@ imports it, to work.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 
 import torch
 
-from whorl.errors import missing_extra
+from whorl.errors import imported
 
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _MISSING = ("nms", "qnms")
@@ -51,7 +50,5 @@ def timm() -> ModuleType:
 
 
 def _load(package: str) -> ModuleType:
-    try:
-        return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        raise missing_extra("this model", package) from error
+    loaded: ModuleType = imported(package, "this model")
+    return loaded

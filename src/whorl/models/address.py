@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar, cast, get_args
+from typing import TypeVar, cast, get_args
 from urllib.parse import parse_qsl, quote
 
 import torch
@@ -45,7 +45,7 @@ class Address:
     device: torch.device
 
     @classmethod
-    def parse(cls, text: str, kinds: Mapping[str, AddressKind], device: torch.device | None = None) -> Address:
+    def parse(cls, text: str, kinds: Mapping[str, AddressForm], device: torch.device | None = None) -> Address:
         """Read an address, refusing a source or a setting that does not exist.
 
         Args:
@@ -126,15 +126,13 @@ class Address:
             raise WhorlError(f"{key} in {self.text!r} must be {expected}; got {self.settings[key]!r}.") from error
 
 
-class AddressKind(Protocol):
-    """What a prefix stands for: which settings may follow, how to write it, and whether a path follows it."""
+@dataclass(frozen=True, kw_only=True)
+class AddressForm:
+    """How an address is written: which settings may follow its prefix, what it looks like, whether it holds a path."""
 
-    @property
-    def settings(self) -> tuple[str, ...]: ...  # noqa: D102 - see above
-    @property
-    def usage(self) -> str: ...  # noqa: D102 - see above
-    @property
-    def files(self) -> bool: ...  # noqa: D102 - see above
+    settings: tuple[str, ...] = ()
+    usage: str
+    files: bool = False
 
 
 def with_settings(text: str, settings: Mapping[str, str]) -> str:
@@ -147,7 +145,7 @@ def with_settings(text: str, settings: Mapping[str, str]) -> str:
     return f"{text}{'&' if '?' in text else '?'}{query}" if query else text
 
 
-def split_address(text: str, kinds: Mapping[str, AddressKind], what: str) -> tuple[str, str, dict[str, str]]:
+def split_address(text: str, kinds: Mapping[str, AddressForm], what: str) -> tuple[str, str, dict[str, str]]:
     """Take ``SOURCE:PLACE?setting=value&...`` apart: source, place, settings.
 
     Args:

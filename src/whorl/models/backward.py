@@ -258,13 +258,14 @@ def _hook(module: nn.Module, change: Change) -> None:
 
 
 def _on_branch(factor: float) -> Change:
-    def change(out: Tensor, _: Any) -> Tensor:
-        if out.requires_grad:
-            # A hook on the tensor, not a function of it: blocks that add in place refuse to write into a view.
-            out.register_hook(lambda gradient: gradient * factor)
-        return out
+    return lambda out, _: scale_gradient(out, factor)
 
-    return change
+
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """Give ``x`` itself, whose gradient is scaled: by a hook, so that who adds to it in place may."""
+    if x.requires_grad:
+        x.register_hook(lambda gradient: gradient * factor)
+    return x
 
 
 def _smooth(rectifier: nn.Module, sharpness: float) -> Callable[[Tensor], Tensor]:

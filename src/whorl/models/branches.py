@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from whorl.models.classifier import network_dtype
+
 _ADDITIONS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 _CONCATENATIONS = {"cat", "concat", "concatenate"}
 _RECTIFICATIONS = {"relu", "relu_", "relu6", "hardtanh", "hardtanh_"}
@@ -65,7 +67,7 @@ def structure(model: nn.Module, x: Tensor) -> Structure:
     try:
         with frozen(model), torch.enable_grad(), watch:  # else every bias and weight would be an ancestor of its own
             # A step away from the leaf, for an addition may write into its operand.
-            model(in_precision_of(model, x[:1].detach()).clone().requires_grad_() * 1)
+            model(x[:1].detach().to(network_dtype(model, x)).clone().requires_grad_() * 1)
     finally:
         watch.remove()
     found = [(_branch(watch, addition), addition.sum) for addition in watch.additions]
@@ -89,12 +91,6 @@ def frozen(model: object) -> Iterator[None]:
     finally:
         for parameter in held:
             parameter.requires_grad_(True)
-
-
-def in_precision_of(model: nn.Module, x: Tensor) -> Tensor:
-    """Images in the floating dtype of a network's parameters."""
-    floating = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    return x.to(next(floating, x.dtype))
 
 
 class _Addition(NamedTuple):

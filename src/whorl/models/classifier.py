@@ -217,6 +217,37 @@ def _floating(net: nn.Module) -> Iterator[Tensor]:
     return (tensor for tensor in chain(net.parameters(), net.buffers()) if tensor.is_floating_point())
 
 
+def network_dtype(model: object, x: Tensor) -> torch.dtype:
+    """The dtype to feed a model: that of its parameters, or of ``x`` where it has none."""
+    if isinstance(model, nn.Module):
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+    return x.dtype
+
+
+def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What a model answers to (B, C, H, W) images: anyone's code, so whatever it raises says where it was raised.
+
+    Raises:
+        WhorlError: it failed, but for want of GPU memory.
+    """
+    try:
+        return model(x)
+    except (WhorlError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a model is anyone's code
+        raise WhorlError(
+            f"the model failed on {x.dtype} images of shape {tuple(x.shape)}: {first_line(error)}. "
+            "Check that it takes such images; whorl.Classifier.from_module resizes and normalises them for it."
+        ) from error
+
+
+def forward_cast(model: Callable[[Tensor], Any], x: Tensor) -> Any:
+    """What a model answers to images in the dtype of its parameters; otherwise as :func:`forward`."""
+    return forward(model, x.to(network_dtype(model, x)))
+
+
 def _dtype(net: nn.Module) -> torch.dtype | None:
     return next((tensor.dtype for tensor in _floating(net)), None)
 

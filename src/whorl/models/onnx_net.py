@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError, missing_extra, reason
+from whorl.errors import WhorlError, imported, reason
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,10 +36,7 @@ class OnnxNet(nn.Module):
 
     def __init__(self, path: Path, device: torch.device) -> None:
         super().__init__()
-        try:
-            import onnxruntime
-        except ModuleNotFoundError as error:
-            raise missing_extra("an ONNX model", "onnxruntime", extra="onnx") from error
+        onnxruntime = imported("onnxruntime", "an ONNX model", extra="onnx")
         if not path.is_file():
             raise WhorlError(f"there is no ONNX file {path}.")
         wanted = ["CPUExecutionProvider"]

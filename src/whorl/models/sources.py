@@ -19,7 +19,7 @@ from torch import nn
 from whorl.errors import WhorlError, first_line, reason, unknown_name
 from whorl.files import sha256_of
 from whorl.models import _torchvision
-from whorl.models.address import Address, is_name
+from whorl.models.address import Address, AddressForm, is_name
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, count_classes
 from whorl.models.code import code_of, external_data, sha256_of_all
@@ -217,15 +217,6 @@ def _classifier(
         name=address.name(),
         weights_sha256=weights_sha256 or state_dict_sha256(net),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddressForm:
-    """How an address is written: which settings it takes, what it looks like, and whether it holds a path."""
-
-    settings: tuple[str, ...]
-    usage: str
-    files: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

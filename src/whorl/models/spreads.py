@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from whorl.models.branches import in_precision_of
+from whorl.models.classifier import network_dtype
 
 _IMAGES = 4
 _POWER = 1.25  # amplitudes fall with the frequency to this power
@@ -70,7 +70,7 @@ def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tens
     try:
         with torch.no_grad():
             for image in x.split(1):
-                model(in_precision_of(model, image))
+                model(image.to(network_dtype(model, image)))
     finally:
         for handle in handles:
             handle.remove()

@@ -190,12 +190,11 @@ def _graph(buffer: _Buffer) -> QuantisedGraph:
     if buffer.data[4:8] != b"TFL3":
         raise _MalformedError("it does not start as one")
     model = _Table(buffer, buffer.followed(0))
-    [graph] = _exactly(1, model.tables(2), "graphs")
+    graph = _only(model.tables(2), "graph")
     buffers = model.tables(4)
     codes = [code.number(0, "<b") for code in model.tables(1)]
     tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
-    [start] = _exactly(1, graph.numbers(1), "inputs")
-    [end] = _exactly(1, graph.numbers(2), "outputs")
+    start, end = _only(graph.numbers(1), "input"), _only(graph.numbers(2), "output")
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for number in (start, end, *(one for step in operators for one in (*step.inputs, step.output))):
         if not 0 <= number < len(tensors):
@@ -233,7 +232,7 @@ def _operator(table: _Table, codes: list[int]) -> Operator:
     if code >= len(codes):
         raise _MalformedError(f"it names operator code {code} of {len(codes)}")
     kind = _listed(_KINDS, codes[code], "operator")
-    [output] = _exactly(1, table.numbers(2), f"outputs of a {kind}")
+    output = _only(table.numbers(2), f"output of a {kind}")
     inputs = table.numbers(1)
     if kind == "reshape":  # to a constant shape, which is its second input
         return Operator(kind=kind, inputs=inputs, output=output)
@@ -254,10 +253,10 @@ def _operator(table: _Table, codes: list[int]) -> Operator:
     return Operator(kind=kind, inputs=inputs, output=output, padding=padding, stride=stride, window=window, fused=fused)
 
 
-def _exactly(count: int, found: Sequence[_T], what: str) -> Sequence[_T]:
-    if len(found) != count:
-        raise _MalformedError(f"expected {count} {what}; got {len(found)}")
-    return found
+def _only(found: Sequence[_T], what: str) -> _T:
+    if len(found) != 1:
+        raise _MalformedError(f"expected one {what}; got {len(found)}")
+    return found[0]
 
 
 def _listed(known: Mapping[int, _T], number: int, what: str) -> _T:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError, first_line, missing_extra, some_of
+from whorl.errors import WhorlError, first_line, imported, some_of
 from whorl.models import _torchvision
 from whorl.models.architectures import Input, imagenet_labels
 from whorl.models.classifier import Resize
@@ -60,10 +60,7 @@ def load_transformers(
         WhorlError: the library is missing, or there is no image classifier with all of its weights in safetensors.
     """
     _torchvision.torchvision()  # before transformers, which imports it too
-    try:
-        import transformers
-    except ImportError as error:
-        raise missing_extra("a Hugging Face classifier", "transformers", extra="hf", error=error) from error
+    transformers = imported("transformers", "a Hugging Face classifier", extra="hf")
     folder = Path(place).expanduser()
     where: dict[str, Any] = {"trust_remote_code": False}
     if folder.is_dir():  # a folder that is there is never looked for on the hub

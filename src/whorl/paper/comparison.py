@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -194,12 +193,6 @@ class Compared:
     def differing(self) -> tuple[Ordering, ...]:
         """The orderings that are the other way round."""
         return tuple(one for one in self.orderings if one.verdict == "differs")
-
-
-def in_percent(interval: tuple[float, float]) -> tuple[float, float] | None:
-    """An interval of shares in percent; None where it is undefined."""
-    low, high = interval
-    return None if math.isnan(low) else (100 * low, 100 * high)
 
 
 def levels(blocks: Iterable[ComparedTable]) -> str:

@@ -13,7 +13,7 @@ from whorl.paper.comparison import Compared, ComparedRow, ComparedTable, Cost, V
 from whorl.paper.declaration import full_title
 from whorl.paper.orderings import LEVEL_ABOVE, MARKS
 from whorl.report.content import Table
-from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means
+from whorl.report.result_table import ResultEntry, ResultRow, ResultTable, bold_means, markdown_row, rounded
 
 LEGEND = (
     "Ours / the paper's, in percent; means over poses are unweighted, as the paper's; n: "
@@ -151,7 +151,7 @@ def _markdown_table(block: ComparedTable, rows: Iterable[tuple[str, ...]]) -> st
     for name, *values in rows:
         attack, *mark = name.split(" ", 1)
         shown.append((" ".join((f"`{attack}`" if attack != "n" else attack, *mark)), *values))
-    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+    return "\n".join(map(markdown_row, shown))
 
 
 def heading(compared: Compared) -> str:
@@ -164,12 +164,11 @@ def csv_rows(compared: Compared) -> Iterator[tuple[str | int | float, ...]]:
     for block in compared.blocks:
         for line in block.lines:
             for target, column, value in zip(block.targets, block.columns, line.values, strict=True):
-                low, high = value.interval or ("", "")
-                numbers = (_rounded(value.ours), _rounded(value.printed), _rounded(low), _rounded(high))
+                numbers = map(rounded, (value.ours, value.printed, *(value.interval or (None, None))))
                 yield (
                     *(compared.item.name, compared.profile, block.source, target, column, line.attack),
                     *(*numbers, value.n, compared.images, value.marks),
-                    *(_rounded(value.difference), int(line.ours), compared.kernel),
+                    *(rounded(value.difference), int(line.ours), compared.kernel),
                 )
 
 
@@ -279,7 +278,3 @@ def _note(line: ComparedRow) -> str:
 def _counted(n: int) -> str:
     """How many images a column rests on; marked if they are too few."""
     return f"{n} (few)" if n < FEWEST else str(n)
-
-
-def _rounded(number: float | str | None) -> float | str:
-    return "" if number is None or isinstance(number, str) else round(number, 4)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from whorl.evaluation import wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Value, in_percent
+from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run, row_of
 from whorl.paper.export import heading, report_tables
 from whorl.paper.item import Item, PaperNetwork
@@ -19,6 +19,7 @@ from whorl.progress import Progress, silent
 from whorl.report.content import Content
 from whorl.report.export import save_figures
 from whorl.report.page import write_report
+from whorl.report.result_table import in_percent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.folder import RunFolder
 from whorl.runs.images import Data
@@ -130,7 +131,7 @@ def compare_photographs(item: Item, done: Table5, rows: Sequence[str], who: Cast
         profile: its name.
     """
     from whorl.physical.rehearsal import SETTINGS
-    from whorl.physical.sheet import CLEAN
+    from whorl.report.gallery import CLEAN
 
     [(part, source)] = who.sources
     versions = {row: f"{row} on {source}" for row in rows}

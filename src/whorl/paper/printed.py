@@ -11,10 +11,11 @@ from typing import Protocol
 from whorl.evaluation import Comparison, Over, Pose, rate
 from whorl.evaluation.image_counts import UNKNOWN
 from whorl.paper.cast import Cast, Profile, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Cost, TableColumn, Value, in_percent
+from whorl.paper.comparison import Compared, ComparedTable, Cost, TableColumn, Value
 from whorl.paper.declaration import not_run, row_of
 from whorl.paper.item import Item, Kernel, PaperNetwork, SurfaceCut
 from whorl.paper.orderings import MARKS, Ordering, corrected, difference
+from whorl.report.result_table import in_percent
 from whorl.report.series import target_name
 from whorl.runs.declaration import Declaration
 from whorl.runs.results import Cell, joined_images, mean_rate

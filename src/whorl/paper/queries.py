@@ -15,11 +15,12 @@ from whorl.data import Images, load_images, load_samples
 from whorl.evaluation import Comparison, mean_interval, wilson
 from whorl.models.zoo import find_device
 from whorl.paper.cast import Cast, cast, load_profile
-from whorl.paper.comparison import Compared, ComparedTable, Value, in_percent
+from whorl.paper.comparison import Compared, ComparedTable, Value
 from whorl.paper.declaration import PaperOptions, not_run
 from whorl.paper.item import Item, Kernel, PaperNetwork, with_kernel
 from whorl.paper.orderings import Ordering, corrected, marks_of
 from whorl.progress import Progress, silent
+from whorl.report.result_table import in_percent
 from whorl.runs.declaration import AttackSpec
 from whorl.runs.networks import split_source
 from whorl.runs.settings import read_settings

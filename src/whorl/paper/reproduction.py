@@ -155,7 +155,7 @@ def _check_local(item: Item, options: PaperOptions) -> None:
         raise WhorlError(f"{item.name} runs on the engine local only; got {options.engine!r}.")
 
 
-def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto", examples: int = EXAMPLES) -> list[str]:
+def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto") -> list[str]:
     """Draw the examples of a gallery as a PNG file.
 
     Shown are the first images that the target recognises clean in every pose, whatever the attacks make of them. If
@@ -166,14 +166,13 @@ def draw_gallery(item: Item, done: Done, path: Path, *, device: str = "auto", ex
         done: what came of running its declaration.
         path: the file.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        examples: how many images to show, at most.
 
     Returns:
         The ids of the images that are shown.
     """
     [source], [target] = done.declaration.sources, done.declaration.targets
     poses = {shown.label: shown.pose for shown in item.poses}
-    chosen = recognised_first(done.outcomes(source), target, tuple(poses.values()))[:examples]
+    chosen = recognised_first(done.outcomes(source), target, tuple(poses.values()))[:EXAMPLES]
     made = run_gallery(done, source, target, chosen, poses=poses, device=device)
     title = f"{item.title}: crafted on {source}, evaluated on {target}"
     about = f"Images: {RULE.format(target)}"

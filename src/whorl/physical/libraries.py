@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, imported
 
 _PACKAGES = {
     "cv2": ("opencv-python-headless", "physical"),
@@ -19,10 +18,7 @@ _PACKAGES = {
 def library(module: str) -> Any:
     """Import a module, such as "reportlab.lib.utils"; where it is missing, say which extra brings it."""
     package, extra = _PACKAGES[module.partition(".")[0]]
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise missing_extra("the physical test", package, extra=extra) from error
+    return imported(module, "the physical test", package=package, extra=extra)
 
 
 def opencv() -> Any:

@@ -14,10 +14,11 @@ from whorl.errors import WhorlError
 from whorl.files import regular, write_file
 from whorl.physical.detection import Findings
 from whorl.physical.libraries import library, opencv
-from whorl.physical.sheet import CLEAN
+from whorl.report.gallery import CLEAN
 
 _NOT_PHOTOS = frozenset({".json", ".csv", ".txt", ".md", ".html", ".pdf"})
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1", b"heif"})
+_OVERLAY_SIDE = 1200  # pixels of its longest side at most
 _CLEAN, _ATTACKED, _MARKER = (26, 142, 84), (207, 34, 46), (30, 110, 220)
 
 
@@ -78,16 +79,15 @@ def _read_heic(path: Path) -> Pixels:
     return pixels
 
 
-def draw_overlay(photo: Pixels, found: Findings, *, side: int = 1200) -> Pixels:
+def draw_overlay(photo: Pixels, found: Findings) -> Pixels:
     """Draw outlines of images (green: clean, red: attacked) and of markers, and what each image is.
 
     Args:
         photo: (H, W, 3) RGB, uint8.
         found: what was found in it.
-        side: longest side of the copy, in pixels.
     """
     cv2 = opencv()
-    factor = min(1.0, side / max(photo.shape[:2]))
+    factor = min(1.0, _OVERLAY_SIDE / max(photo.shape[:2]))
     copy = cv2.resize(photo, None, fx=factor, fy=factor, interpolation=cv2.INTER_AREA)
     for cell in found.cells:
         colour = _CLEAN if cell.item.attack == CLEAN else _ATTACKED

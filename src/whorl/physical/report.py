@@ -14,12 +14,11 @@ import whorl
 from whorl.evaluation import Comparison, ImageCounts, SuccessRate, holm, rate
 from whorl.files import defined, write_csv
 from whorl.physical.captures import Scored, View
-from whorl.physical.sheet import CLEAN
 from whorl.physical.simulation import SIMULATED
 from whorl.physical.summary import VersionSummary, by_version, cell_of, cells, compared, pooled, summarise
 from whorl.report.content import Content, CutOut, Grouped, Photographs
 from whorl.report.export import save_gallery
-from whorl.report.gallery import Example, Gallery, Tile, TileRow
+from whorl.report.gallery import CLEAN, Example, Gallery, Tile, TileRow
 from whorl.report.page import write_report
 from whorl.runs.networks import Target, identify
 from whorl.runs.results import Cell, write_results

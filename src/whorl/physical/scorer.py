@@ -16,6 +16,7 @@ from whorl.data.classes import match
 from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, Predictor
+from whorl.evaluation.prediction import slices
 from whorl.files import sha256_of
 from whorl.models.labels import named, shared_labels
 from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings
@@ -298,8 +299,7 @@ def _batches(shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
     for place, shape in enumerate(shapes):
         by_size.setdefault(shape, []).append(place)
     for places in by_size.values():
-        for start in range(0, len(places), _BATCH):
-            yield places[start : start + _BATCH]
+        yield from (places[part] for part in slices(len(places), _BATCH))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from whorl.errors import WhorlError
-from whorl.files import exclusive, read_back, write_file, writing
+from whorl.files import exclusive, json_text, read_back, write_file, writing
 from whorl.physical.codes import CELL_BITS, SHEET_BITS, Code
 from whorl.physical.layout import DOT, Box, PageLayout, whole_dots
+from whorl.report.gallery import CLEAN
 from whorl.runs.folder import checked
 
 FORMAT = 1
 _NAMES = {"picture": "image"}  # what format 1, and so the hash in markers on paper, says for a length of PageLayout
 _NEARLY = 0.9
 FILE = "sheet.json"
-CLEAN = "clean"
-"""The attack's name of an image that nobody attacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ def write_sheets(path: Path, sheets: Sequence[PrintedSheet]) -> None:
         held = {sheet.fingerprint: sheet for sheet in (read_sheets(path) if path.exists() else ())}
         held |= {sheet.fingerprint: sheet for sheet in sheets}
         content = {"format": FORMAT, "sheets": [_to_json(sheet, path.parent) for sheet in held.values()]}
-        write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        write_file(path, json_text(content))
 
 
 def read_sheets(path: str | Path) -> tuple[PrintedSheet, ...]:

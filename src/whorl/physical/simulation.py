@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whorl.data.image_files import Pixels
-from whorl.files import read_back, write_file
+from whorl.files import json_text, read_back, write_file
 from whorl.physical.camera import FULL, Camera, Linear, Random, from_linear, printed, random_of
 from whorl.physical.homography import Matrix, pixels_to_box, project, within
 from whorl.physical.layout import Box, PageLayout, Points
@@ -131,7 +131,7 @@ def simulate(
             truth[file.name] = {"sheet": sheet.name, "page": page + 1, **_true(sheet, page, shot)}
             progress("photographing", len(files), total)
     settings = {name: asdict(camera) for name, camera in cameras.items()}
-    write_file(out / TRUTH, json.dumps({"seed": seed, "cameras": settings, "photos": truth}, indent=1) + "\n")
+    write_file(out / TRUTH, json_text({"seed": seed, "cameras": settings, "photos": truth}))
     return files
 
 

@@ -11,7 +11,8 @@ import torch
 
 from whorl.evaluation import Comparison, ImageCounts, Pose, SuccessRate, compare
 from whorl.physical.captures import Capture, Scored, View
-from whorl.physical.sheet import CLEAN, Print
+from whorl.physical.sheet import Print
+from whorl.report.gallery import CLEAN
 from whorl.runs.networks import UNDEFENDED, Target
 from whorl.runs.results import Cell
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whorl.geometry.triton_modules import kernel_module
+from whorl.geometry.triton_modules import kernel_module, wrapped
 
 # Normal numbers for each key, below which plain torch does it. Not numbers in all: an image's normal numbers must not
 # depend on how many others are drawn beside them, not even in their rounding. Uniform ones are the same bits either
@@ -77,5 +77,5 @@ def _fits(keys: Tensor, count: int, *, least: int) -> bool:
 
 def _there(keys: Tensor) -> bool:
     """Whether a kernel can read a tensor: one that is only traced has no memory."""
-    traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(keys)
+    traced = torch.compiler.is_compiling() or wrapped(keys)
     return type(keys) is Tensor and not traced and kernels() is not None

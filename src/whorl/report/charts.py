@@ -163,9 +163,9 @@ def percent(share: float) -> float | None:
     return None if math.isnan(share) else round(100 * share, 4)
 
 
-def thinned(values: Sequence[float], most: int = 9) -> list[float]:
-    """So many ticks at most, each at a measured value."""
-    return list(values[:: math.ceil(len(values) / most)])
+def thinned(values: Sequence[float]) -> list[float]:
+    """Nine ticks at most, each at a measured value."""
+    return list(values[:: math.ceil(len(values) / 9)])
 
 
 def decades(lowest: float, highest: float) -> list[float]:

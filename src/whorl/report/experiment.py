@@ -29,7 +29,7 @@ from whorl.report.page import write_report
 from whorl.report.result_table import latex, markdown, result_tables, wide_rows
 from whorl.runs.done import Done
 from whorl.runs.folder import RunFolder
-from whorl.runs.networks import Networks, split_target
+from whorl.runs.networks import Networks, split_target, white_box_on
 
 _SHOWN_ATTACKS, _SHOWN_IMAGES = 3, 3
 
@@ -215,8 +215,7 @@ def run_gallery(
 
 def telling_target(targets: Sequence[str], source: str) -> str:
     """The network whose answers tell most: one that was not attacked, without a defence, as far from the start."""
-    members = source.split("+")
-    unseen = [name for name in targets if split_target(name)[0] not in members]
+    unseen = [name for name in targets if not white_box_on(source, split_target(name)[0])]
     plain = [name for name in unseen if not split_target(name)[1]]
     return (plain or unseen or list(targets))[-1]
 

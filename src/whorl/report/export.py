@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
-from whorl.errors import WhorlError, missing_extra, reason
+from whorl.errors import WhorlError, imported, reason
 from whorl.files import atomic_write, write_file, writing
 from whorl.progress import Progress, silent
 from whorl.report.charts import FAINT, FOOLED, INK, RECOGNISED, figure_text
@@ -125,15 +125,12 @@ def save_charts(figures: Mapping[Path, Figure], *, progress: Progress = silent) 
     """
     if not figures:
         return []
-    try:
-        from kaleido import Kaleido
-    except ImportError as error:
-        raise missing_extra("a figure as a file", "kaleido", extra="figures") from error
+    kaleido = imported("kaleido", "a figure as a file", extra="figures")
     left = dict(figures)
 
     async def draw_all() -> None:
         # Formulas would be fetched from the network; there are none.
-        browser = Kaleido(n=1, mathjax=False, timeout=None)
+        browser = kaleido.Kaleido(n=1, mathjax=False, timeout=None)
         try:
             await _in_time(browser.open())
             for path, figure in list(left.items()):

@@ -89,14 +89,12 @@ class Gallery:
         title: what it shows.
         about: a sentence or two.
         columns: headings of the columns of tiles.
-        magnified: by how much perturbations are; None if none are shown.
         examples: the images.
     """
 
     title: str
     about: str = ""
     columns: tuple[str, ...]
-    magnified: float | None = None
     examples: tuple[Example, ...]
 
     def _repr_jpeg_(self) -> bytes:
@@ -198,7 +196,7 @@ def examples(
             rows.append(TileRow(name=version, tiles=(*_tiles(model, images[i], poses, truth), *close)))
         shown.append(Example(id=name, truth=model.labels[truth], rows=tuple(rows)))
     columns = (*poses, f"perturbation ×{0.5 / bound:.0f}", f"its middle ×{ZOOM}")
-    return Gallery(title="", columns=columns, magnified=0.5 / bound, examples=tuple(shown))
+    return Gallery(title="", columns=columns, examples=tuple(shown))
 
 
 def recognised_first(found: Outcomes, target: str, poses: Collection[Pose] = tuple(POSES.values())) -> list[int]:
@@ -247,7 +245,12 @@ def data_uri(image: Image.Image, *, side: int | None = SIDE) -> str:
         # Pillow's own wheels all write WebP; a distribution's may not.
         media, options = ("webp", {"quality": 80}) if features.check("webp") else ("jpeg", {"quality": 82})
     image.save(file, format=media.upper(), **options)
-    return f"data:image/{media};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return address(f"image/{media}", file.getvalue())
+
+
+def address(media: str, content: bytes) -> str:
+    """Put a file of some media type into an address."""
+    return f"data:{media};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def described(made: Gallery, model: str, total: int, *, source: str = "") -> Gallery:

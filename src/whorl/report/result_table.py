@@ -180,15 +180,20 @@ def _ahead(comparisons: Compared, attack: str, other: str, at: Transfer) -> bool
 def _entry(one: Rate | None, *, best: bool, cells: Sequence[Cell]) -> ResultEntry:
     if one is None or math.isnan(one.value):
         return ResultEntry(value=None, n=0 if one is None else one.n)
-    low, high = one.interval
     return ResultEntry(
         value=100 * one.value,
         n=one.n,
-        interval=None if math.isnan(low) else (100 * low, 100 * high),
+        interval=in_percent(one.interval),
         best=best and not one.few,
         few=one.few,
         any_pose=_any_pose(cells),
     )
+
+
+def in_percent(interval: tuple[float, float]) -> tuple[float, float] | None:
+    """An interval of shares in percent; None where it is undefined."""
+    low, high = interval
+    return None if math.isnan(low) else (100 * low, 100 * high)
 
 
 def _any_pose(cells: Sequence[Cell]) -> float | None:
@@ -272,22 +277,24 @@ def markdown(tables: Iterable[ResultTable], *, intervals: bool = False) -> str:
     return "\n".join(_markdown_table(table, intervals=intervals) for table in tables)
 
 
-def _markdown_table(table: ResultTable, *, intervals: bool) -> str:
-    def row(texts: Iterable[str]) -> str:
-        return f"| {' | '.join(texts)} |"
+def markdown_row(texts: Iterable[str]) -> str:
+    """Write a row of a Markdown table."""
+    return f"| {' | '.join(texts)} |"
 
+
+def _markdown_table(table: ResultTable, *, intervals: bool) -> str:
     what, which = table.subject
     lines = [f"**{what} {_code(which)}**", ""] if which else []
-    lines.append(row((*table.keys, *map(_code, table.columns))))
-    lines.append(row((*["---"] * len(table.keys), *["---:"] * len(table.columns))))
+    lines.append(markdown_row((*table.keys, *map(_code, table.columns))))
+    lines.append(markdown_row((*["---"] * len(table.keys), *["---:"] * len(table.columns))))
     for one in table.rows:
         shown = []
         for entry in one.entries:
             figure, mark, behind = table.texts(entry, intervals=intervals)
             shown.append((f"**{figure}**" if entry.best else figure) + mark + (f" {behind}" if behind else ""))
-        lines.append(row((*map(_code, _key_texts(table, one)), *shown)))
+        lines.append(markdown_row((*map(_code, _key_texts(table, one)), *shown)))
     if table.counts is not None and table.rows:
-        lines.append(row(("n", *[""] * (len(table.keys) - 1), *map(str, table.counts))))
+        lines.append(markdown_row(("n", *[""] * (len(table.keys) - 1), *map(str, table.counts))))
     return "\n".join((*lines, "", " ".join(table.sentences(intervals=intervals)), ""))
 
 
@@ -332,10 +339,11 @@ def _wide(entry: ResultEntry | None, parts: Sequence[str]) -> Wide:
         return ("",) * (1 + len(parts))
     low, high = entry.interval or (None, None)
     figures = {"low": low, "high": high, "printed": entry.printed, "any pose": entry.any_pose}
-    shown: dict[str, str | float | int] = {name: _rounded(number) for name, number in figures.items()}
+    shown: dict[str, str | float | int] = {name: rounded(number) for name, number in figures.items()}
     shown |= {"n": entry.n, "few": "yes" if entry.few else ""}
-    return (_rounded(entry.value), *(shown[part] for part in parts))
+    return (rounded(entry.value), *(shown[part] for part in parts))
 
 
-def _rounded(number: float | None) -> float | str:
+def rounded(number: float | None) -> float | str:
+    """A figure as a CSV file has it; what is not there stays empty."""
     return "" if number is None else round(number, 4)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from whorl.evaluation import Over, Pose, Rate, SuccessRate, headline, rate
 from whorl.evaluation.image_counts import UNKNOWN
 from whorl.geometry.pose import FURTHER_NUMBERS, NUMBERS
-from whorl.runs.networks import UNDEFENDED
+from whorl.runs.networks import UNDEFENDED, white_box_on
 from whorl.runs.results import Cell, joined_images, mean_rate
 
 AFFINE_INVARIANT = "ai-"
@@ -68,8 +68,7 @@ def target_name(cell: Cell) -> str:
 
 def transfer_of(cell: Cell) -> Transfer:
     """Where a cell was crafted and evaluated."""
-    # An ensemble is called by its members, joined by "+".
-    return Transfer(cell.source, target_name(cell), cell.target in (cell.source, *cell.source.split("+")))
+    return Transfer(cell.source, target_name(cell), white_box_on(cell.source, cell.target))
 
 
 def series(cells: Iterable[Cell]) -> dict[Series, tuple[Cell, ...]]:
@@ -173,12 +172,8 @@ def costs(found: Mapping[Series, Sequence[Cell]]) -> list[tuple[str, float, Rate
     return rows
 
 
-def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[float], list[float]] | None:
-    """Find the angles and scales that form a grid without a shift.
-
-    Args:
-        poses: any.
-        least: how many angles and scales make a grid.
+def angle_scale_grid(poses: Iterable[Pose]) -> tuple[list[float], list[float]] | None:
+    """Find the angles and scales, three of each at least, that form a grid without a shift.
 
     Returns:
         Angles and scales, ascending, or None. An angle or a scale that stands alone is no part of the grid.
@@ -192,7 +187,7 @@ def angle_scale_grid(poses: Iterable[Pose], *, least: int = 3) -> tuple[list[flo
     while there:
         by_angle = {a: sum(1 for angle, _ in there if angle == a) for a, _ in there}
         by_scale = {s: sum(1 for _, scale in there if scale == s) for _, s in there}
-        kept = {(a, s) for a, s in there if by_angle[a] >= least and by_scale[s] >= least}
+        kept = {(a, s) for a, s in there if min(by_angle[a], by_scale[s]) >= 3}
         if kept == there:
             return sorted(by_angle), sorted(by_scale)
         there = kept

@@ -45,6 +45,15 @@ def split_source(name: str) -> list[str]:
     return [name] if is_address(name) else [part.strip() for part in name.split("+")]
 
 
+def white_box_on(source: str, target: str) -> bool:
+    """Whether an attack on a source sees the target: it is the source, or a member of its ensemble.
+
+    >>> white_box_on("resnet18+mobilenet_v2", "resnet18"), white_box_on("file:a+b.pt", "b.pt")
+    (True, False)
+    """
+    return target in (source, *split_source(source))
+
+
 def split_target(name: str) -> tuple[str, tuple[str, ...]]:
     """Split a target's name into the network's and its defences, the one nearest to the network first.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from whorl.files import write_csv, write_file
+from whorl.files import json_text, write_csv, write_file
 
 Facts = dict[str, Any]
 """What is known of an image: whether it counts, and then success, queries, saved_success and seconds."""
@@ -171,4 +170,4 @@ def write(table: Table7, settings: Mapping[str, Any], about: Mapping[str, Any]) 
         "rows": rows,
         "findings": table.findings,
     }
-    write_file(table.folder / "table7.json", json.dumps(content, indent=1) + "\n")
+    write_file(table.folder / "table7.json", json_text(content))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from whorl.errors import WhorlError, missing_extra
+from whorl.errors import WhorlError, imported
 from whorl.progress import notice
 from whorl.records import Count, checked
 from whorl.runs.networks import Networks
@@ -55,11 +55,9 @@ def run_on_ray(
         WhorlError: the cluster cannot be reached or has nothing to run a worker on; none starts in time
             (``WHORL_RAY_TIMEOUT``, in seconds); or workers keep dying.
     """
-    try:
-        import ray
-        from ray.exceptions import RayTaskError
-    except ImportError as error:
-        raise missing_extra("the engine ray", "ray", extra="ray") from error
+    ray = imported("ray", "the engine ray", extra="ray")
+    from ray.exceptions import RayTaskError
+
     checked("workers", workers, Count | None)
     patience = _patience()
     if not tasks:

@@ -18,6 +18,7 @@ from whorl.data.images import none_usable
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
+from whorl.evaluation.rate_table import percent
 from whorl.progress import Progress, duration, silent
 from whorl.records import Plotted, html_table
 from whorl.runs.engines import Interrupted, carry_out, check_sources
@@ -183,10 +184,7 @@ class AttackResult(Plotted):
             spent = f"{sum(self.queries.values()) / len(self.queries):,.0f}"
             row = (self.source, len(self.ids), sum(self.success.values()), spent)
             return html_table(caption, ("network", "images", "fooled", "queries, mean"), [row])
-        rows = [
-            (name, one.n_clean_correct, one.n_success, f"{one.rate:.1%}" if one.n_clean_correct else "–")
-            for name, one in self.counts.items()
-        ]
+        rows = [(name, one.n_clean_correct, one.n_success, percent(one.rate)) for name, one in self.counts.items()]
         return html_table(caption, ("network", "recognised clean", "fooled", "success rate"), rows)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
-import json
 import shlex
 import zipfile
 from typing import NamedTuple
 
 import whorl
 from whorl.evaluation import Pose
-from whorl.report.gallery import CLEAN, to_image
+from whorl.files import json_text
+from whorl.report.gallery import CLEAN, address, to_image
 from whorl.runs.networks import device_of
 from whorl.ui.pair import CraftedPair, predict
 
@@ -80,7 +79,7 @@ def archive(pair: CraftedPair, network: str) -> bytes:
         f"{_IMAGES}/images.csv": listed.getvalue(),
         f"{_IMAGES}/images/{pair.image.id}.png": pngs[CLEAN],
         **{f"{FOLDER}/{name}.png": pngs[name] for name in pair.attacks},
-        f"{FOLDER}/settings.json": json.dumps(settings(pair, network), indent=1, ensure_ascii=False) + "\n",
+        f"{FOLDER}/settings.json": json_text(settings(pair, network)),
         f"{FOLDER}/repeat.sh": "# Run beside the folder whorl-example.\n" + "\n".join(commands(pair, network)) + "\n",
     }
     file = io.BytesIO()
@@ -93,10 +92,9 @@ def archive(pair: CraftedPair, network: str) -> bytes:
 def downloads(pair: CraftedPair, network: str) -> list[Download]:
     """Each adversarial image, and everything together. Nothing is written to disk for them."""
     images = [
-        Download(f"{name.upper()}, PNG", f"{name}.png", _address("image/png", _png(pair, name)))
-        for name in pair.attacks
+        Download(f"{name.upper()}, PNG", f"{name}.png", address("image/png", _png(pair, name))) for name in pair.attacks
     ]
-    whole = _address("application/zip", archive(pair, network))
+    whole = address("application/zip", archive(pair, network))
     return [*images, Download("Images, settings and commands, ZIP", f"{FOLDER}.zip", whole)]
 
 
@@ -109,7 +107,3 @@ def _png(pair: CraftedPair, version: str) -> bytes:
     file = io.BytesIO()
     to_image(pair.versions[version][0]).save(file, format="PNG")
     return file.getvalue()
-
-
-def _address(media: str, content: bytes) -> str:
-    return f"data:{media};base64,{base64.b64encode(content).decode('ascii')}"

@@ -124,7 +124,7 @@ def downloads(files: Sequence[Download], commands: Sequence[str], note: str = ""
 
 def perturbations(images: Mapping[str, Tensor], settings: PairSettings) -> str:
     """The magnified perturbations side by side."""
-    return str(_macros().perturbations(images, 0.5 / max(settings.eps, 0.5 / 255)))
+    return str(_macros().perturbations(images, settings.magnified))
 
 
 class MapCell(NamedTuple):

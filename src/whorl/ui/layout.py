@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
-from whorl.errors import missing_extra
+from whorl.errors import imported
 from whorl.models.zoo import PAPER
 from whorl.ui import fragments
 from whorl.ui.pair import PairSettings, pairs
@@ -78,10 +77,7 @@ def library() -> Any:
     Raises:
         WhorlError: it is not installed.
     """
-    try:
-        return import_module("gradio")
-    except ImportError as error:
-        raise missing_extra("the playground", "gradio", extra="ui") from error
+    return imported("gradio", "the playground", extra="ui")
 
 
 def lay_out(playground: Playground) -> PageParts:

@@ -14,6 +14,7 @@ from whorl.errors import WhorlError, unknown_name
 from whorl.evaluation import Pose, SuccessRate, poses, predictions, to_8_bits
 from whorl.models import Classifier
 from whorl.models.architectures import imagenet_labels
+from whorl.report import series
 from whorl.report.gallery import CLEAN
 from whorl.runs.networks import device_of
 from whorl.ui.image import ChosenImage
@@ -30,8 +31,7 @@ def pairs() -> dict[str, tuple[str, str]]:
     >>> pairs()["ai-best"]
     ('dim', 'ai-best')
     """
-    names = whorl.attack_names("gradient")
-    invariant = {name: (name, f"ai-{name}") for name in names if f"ai-{name}" in names}
+    invariant = {pair[0]: pair for pair in series.pairs(whorl.attack_names("gradient"))}
     return invariant | {"ai-best": ("dim", "ai-best"), "eot": ("ai-best", "eot")}
 
 
@@ -61,6 +61,12 @@ class PairSettings:
             assert isinstance(preset, GradientAttack)  # noqa: S101 - all of that kind are
             made[name] = preset.with_(steps=1 if preset.steps == 1 else self.steps)
         return made
+
+    @property
+    def magnified(self) -> float:
+        """How many times perturbations are, so that the bound fills the range."""
+        # Half a level, for a bound of 0 leaves nothing to magnify.
+        return 0.5 / max(self.eps, 0.5 / 255)
 
     def gradients(self) -> dict[str, int]:
         """What each of them costs: input gradients.
@@ -282,6 +288,5 @@ def whorls(pair: CraftedPair) -> dict[str, Tensor]:
         By attack, (3, H, W) in [0, 1].
     """
     clean = pair.versions[CLEAN][0]
-    # Half a level, for a bound of 0 leaves nothing to magnify.
-    bound = max(pair.settings.eps, 0.5 / 255)
-    return {name: ((pair.versions[name][0] - clean) / (2 * bound) + 0.5).clamp(0, 1).cpu() for name in pair.attacks}
+    times = pair.settings.magnified
+    return {name: ((pair.versions[name][0] - clean) * times + 0.5).clamp(0, 1).cpu() for name in pair.attacks}

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace, network_dtype
+from whorl.attacks.contract import AttackInfo, Crafted, Model, Trace
 from whorl.attacks.norms import Norm
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.errors import WhorlError, first_line
+from whorl.models.classifier import network_dtype
 from whorl.models.prepared import copies
 from whorl.progress import count_work
 

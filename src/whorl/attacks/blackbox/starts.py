@@ -34,11 +34,7 @@ Init = Annotated[
     "an attack, a tensor of start images, whorl.data.StartFolder(path) for a folder of them, 'random' or None",
 ]
 Given = Attack | Start | Tensor
-
-
-def is_given(init: Init) -> bool:
-    """Whether a start is made or read, rather than drawn."""
-    return isinstance(init, Given)
+"""A start that is made or read, rather than drawn."""
 
 
 def given_start(
@@ -67,7 +63,7 @@ def slack(init: Init, x: Tensor, norm: Norm) -> float:
     return _TOLERANCE + _HALF_LEVEL * (math.sqrt(x[0].numel()) if norm.name == "l2" else 1.0)
 
 
-def check_in_ball(start: Tensor, x: Tensor, norm: Norm, eps: float, ids: Ids, *, slack: float = _TOLERANCE) -> None:
+def check_in_ball(start: Tensor, x: Tensor, norm: Norm, eps: float, ids: Ids, *, slack: float) -> None:
     """Refuse a start that lies further than ``eps`` and a ``slack`` from its image."""
     size = norm.size(start - x)
     worst = int(size.argmax())

@@ -21,7 +21,6 @@ from whorl.models.prepared.pointwise import (
     act_backward,
     average_pool,
     bias_act,
-    dense,
     empty,
     even,
 )
@@ -293,13 +292,6 @@ class Rectifier(nn.Module):
         return out
 
 
-def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """Give ``x`` itself, whose gradient is scaled: by a hook, so that who adds to it in place may."""
-    if x.requires_grad:
-        x.register_hook(lambda gradient: gradient * factor)
-    return x
-
-
 class MaxPool(nn.Module):
     """Max pooling with a square window.
 
@@ -431,20 +423,3 @@ class Stem(nn.Module):
         made = self.conv(packed)
         assert isinstance(made, Tensor)  # noqa: S101 - it has one part
         return made
-
-
-__all__ = [
-    "AveragePool",
-    "Concatenation",
-    "Convolution",
-    "Geometry",
-    "MaxPool",
-    "OutputPart",
-    "Rectifier",
-    "Room",
-    "SamePadded",
-    "Seat",
-    "Stem",
-    "dense",
-    "scale_gradient",
-]

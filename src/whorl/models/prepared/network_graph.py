@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from whorl.models.backward import scale_gradient
 from whorl.models.prepared.fold import ChannelAffine
-from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, Rectifier, scale_gradient
+from whorl.models.prepared.layers import AveragePool, Concatenation, Convolution, MaxPool, Rectifier
 from whorl.models.prepared.pointwise import Activation
 
 _RELUS = (F.relu, torch.relu, F.relu_, torch.relu_)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 
-from whorl.models.backward import NOWHERE, Sites, hook
+from whorl.models.backward import NOWHERE, Sites, hook, scale_gradient
 from whorl.models.prepared.fold import same_padded
 from whorl.models.prepared.fusions import (
     average_pool,
@@ -31,7 +31,6 @@ from whorl.models.prepared.layers import (
     Rectifier,
     SamePadded,
     Stem,
-    scale_gradient,
 )
 from whorl.models.prepared.network_graph import Following, NetworkGraph, pair, square, sure
 from whorl.models.prepared.pointwise import Pool

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whorl.attacks.blackbox.decision.walks import BoundaryWalk, Walk
 from whorl.attacks.blackbox.queries import BestSoFar, QueriedTarget
-from whorl.attacks.blackbox.starts import Given, Init, given_start, is_given
+from whorl.attacks.blackbox.starts import Given, Init, given_start
 from whorl.attacks.contract import Attack, Crafted, Model
 from whorl.attacks.norms import column, find_norm, l2_size
 from whorl.attacks.objectives import Goal
@@ -73,7 +73,7 @@ class DecisionAttack(Attack):
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
         """Start, bisect, walk. The nearest adversarial image comes back."""
-        if goal.targeted and not is_given(self.init):
+        if goal.targeted and not isinstance(self.init, Given):
             raise WhorlError(
                 "a targeted decision-based attack needs init=: start images that the target already answers as wanted, "
                 "or an attack and a surrogate; got none."
