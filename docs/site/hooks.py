@@ -17,6 +17,8 @@ _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
+_COMMAND = re.compile(r'<code>[^<]*</code>|<div class="language-sh.*?</pre>', re.DOTALL)
+_OPTION = re.compile(r"(?<![\w<!-])--[a-z][\w-]*")
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -52,6 +54,7 @@ def on_page_content(content: str, **_: Any) -> str:
     content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
+    content = _COMMAND.sub(lambda found: _OPTION.sub(r'<span class="option">\g<0></span>', found[0]), content)
     return _IMAGE.sub(_opening, content)
 
 
