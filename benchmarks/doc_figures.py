@@ -118,7 +118,8 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         f"docs/interop/{library}.md": (
             (
                 "crafted on resnet18 and evaluated on efficientnet_lite0, fools it {}% of the time with the plain "
-                "gradient and {}% with the wrapped network: {} points more, in the mean of the paper's twelve poses ({} images",
+                "gradient and {}% with the wrapped network: {} points more, in the mean of the paper's twelve poses "
+                "({} images",
                 partial(_gain_of, library),
             ),
         )
