@@ -118,8 +118,9 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     **{
         f"docs/interop/{library}.md": (
             (
-                "crafted on resnet18 and evaluated on efficientnet_lite0, fools it {}% of the time as the gradient is, "
-                "and {}% with the wrapped network: {} points more, in the mean of the paper's twelve poses ({} images",
+                "crafted on resnet18 and evaluated on efficientnet_lite0, fools it {}% of the time with the plain "
+                "gradient and {}% with the wrapped network: {} points more, in the mean of the paper's twelve poses "
+                "({} images",
                 partial(_gain_of, library),
             ),
         )
@@ -498,9 +499,10 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     "docs/poses.md": (
         (
             "on none of the {} networks does the search fool fewer images than the grid. Of the {} images that they "
-            "recognise, all together, it fools {} and the grid {}; {} it misses that the grid finds, {} the grid "
-            "misses that it finds. It tries at most {} poses of an image, and {} on average, where the grid, which "
-            "stops too where an image is fooled, tries {}. It takes at most {} seconds an image.",
+            "recognise in total, the search fools {} and the grid {}; the search misses {} that the grid finds, and "
+            "the grid misses {} that the search finds. The search tries at most {} poses per image, and {} on "
+            "average; the grid, which also stops once an image is fooled, tries {}. The search takes at most {} "
+            "seconds per image.",
             doc_poses.search_and_grid,
         ),
         ("Each network recognises {} clean images or more in every pose.", doc_poses.fewest_recognised),
@@ -666,7 +668,7 @@ CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     ),
     "docs/poses.md": (
         (
-            "It does, on every network of the zoo, hardened ones too: on none",
+            "It does so on every network of the zoo, hardened ones included: on none",
             doc_poses.the_search_keeps_up,
         ),
         (

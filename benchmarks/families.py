@@ -146,7 +146,7 @@ def tables(saved: Mapping[str, Any]) -> str:
         titles = [f"{target}, {len(done.ids)} images", *FAMILIES]
         parts.append(markdown(titles, [[attack, *map(interval, of[attack].values())] for attack in of]))
         versus = [attack for attack in of if attack != OURS and OURS in of]
-        titles[0] = f"{OURS} less …, on {target}"
+        titles[0] = f"{OURS} minus …, on {target}"
         lines = [[attack, *map(apart, compared(done, target, attack).values())] for attack in versus]
         parts.append(markdown(titles, lines))
     return "\n\n".join(parts)

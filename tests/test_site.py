@@ -223,6 +223,9 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     )
     whole = command.replace("--fail-above", '<span class="whole">--fail-above</span>')
     assert shown(command) == whole
+    assert shown("<code>whorl evaluate photos/ mine/ --worst-case</code>") == (
+        '<code>whorl evaluate photos/ mine/ <span class="whole">--worst-case</span></code>'
+    )
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
 
