@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,13 @@ _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
+# A word with a hyphen, which a line would end at: an option, or the last part of a path.
+_WORD = re.compile(r"(?<![\w.&;-])(?=[\w.]*-)[\w.-]{2,40}(?![\w.-])(?![^<>]*>)")
+_CODE = re.compile(r'<code>[^<]*</code>|(?<=<div class="language-sh highlight">).*?</div>', re.DOTALL)
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
+_SHORT, _SHORT_NAME, _NARROW = 14, 16, 11  # characters of a cell: not broken, nor the first of a row; as narrow as may be
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -50,14 +58,39 @@ def summary(markdown: str) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Make MathML of formulas, which browsers draw without a script; keep intervals and names whole; link figures."""
     content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
+    content = _TABLE.sub(lambda table: _fitted(table[0]), content)
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
+    content = _CODE.sub(lambda code: _WORD.sub(r'<span class="word">\g<0></span>', code[0]), content)
     return _IMAGE.sub(_opening, content)
 
 
 def _kept(cell: str) -> str:
     """A table's cell, in which no interval is broken in two."""
     return _RANGE.sub("–&#8288;", _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell))
+
+
+def _fitted(table: str) -> str:
+    """A table whose short cells are not broken, and whose columns of very short ones need no room to spare."""
+    body = [[_length(cell[2]) for cell in _BOX.finditer(row)] for row in _ROW.findall(table)[1:]]
+    widest = [max(column) for column in zip(*body, strict=False)]
+
+    def row(found: re.Match[str]) -> str:
+        column = itertools.count()
+        return _BOX.sub(lambda cell: box(cell, next(column)), found[0])
+
+    def box(cell: re.Match[str], column: int) -> str:
+        if cell[1] == "th":
+            kind = "narrow" if column < len(widest) and widest[column] <= _NARROW else ""
+        else:
+            kind = "whole" if 0 < _length(cell[2]) <= (_SHORT if column else _SHORT_NAME) else ""
+        return f'<{cell[1]} class="{kind}">{cell[2]}</{cell[1]}>' if kind else cell[0]
+
+    return _ROW.sub(row, table)
+
+
+def _length(cell: str) -> int:
+    return len(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip())
 
 
 def _opening(image: re.Match[str]) -> str:
