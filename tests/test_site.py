@@ -218,8 +218,30 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     assert shown("<code>ai-dim</code> <code>python verify_docs.py</code>") == (
         '<code class="name">ai-dim</code> <code>python verify_docs.py</code>'
     )
+    assert (
+        shown("<code>whorl run --data-set x</code>") == '<code>whorl run <span class="word">--data-set</span> x</code>'
+    )
+    words = 'a<span class="w"> </span>dim,ai-dim<span class="w"> </span>--eps'
+    command = f'<div class="language-sh highlight"><code>{words}</code></div>'
+    assert re.findall(r'<span class="word">(.*?)</span>', shown(command)) == ["ai-dim", "--eps"]
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
+
+
+def test_a_short_cell_is_not_broken_and_a_column_of_them_is_narrow() -> None:
+    shown = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["on_page_content"]
+    rows = (
+        ("attack", "gradients", "ε 16, poses"),
+        ("ai-dim (ours)", "10", "92.9 (90.7 to 94.5)"),
+        ("a name of two words", "50", ""),
+    )
+    cells = [
+        "".join(f"<{kind}>{cell}</{kind}>" for cell in row) for kind, row in zip(("th", "td", "td"), rows, strict=True)
+    ]
+    made = shown("<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>")
+    assert re.findall(r'<th class="narrow">(.*?)</th>', made) == ["gradients"]
+    assert re.findall(r'<td class="whole">(.*?)</td>', made) == ["ai-dim (ours)", "10", "50"]
+    assert "<th>ε&nbsp;16, poses</th>" in made
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

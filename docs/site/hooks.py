@@ -19,12 +19,17 @@ _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:=
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 # A word with a hyphen, which a line would end at: an option, or the last part of a path.
-_WORD = re.compile(r"(?<![\w.&;-])(?=[\w.]*-)[\w.-]{2,40}(?![\w.-])(?![^<>]*>)")
+_WORD = re.compile(r"(?<![\w.&;-])(?:--?[a-z][\w-]*|(?=[\w.]+-)\w[\w.-]{1,39})(?![\w.-])(?![^<>]*>)")
 _CODE = re.compile(r'<code>[^<]*</code>|(?<=<div class="language-sh highlight">).*?</div>', re.DOTALL)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
-_SHORT, _SHORT_NAME, _NARROW = 14, 16, 11  # characters of a cell: not broken, nor the first of a row; as narrow as may be
+_PHRASE = re.compile(r"ε \d+|as it is|as they are")
+_SHORT, _SHORT_NAME, _NARROW = (
+    14,
+    16,
+    11,
+)  # characters of a cell: not broken, nor the first of a row; as narrow as may be
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -80,11 +85,12 @@ def _fitted(table: str) -> str:
         return _BOX.sub(lambda cell: box(cell, next(column)), found[0])
 
     def box(cell: re.Match[str], column: int) -> str:
-        if cell[1] == "th":
-            kind = "narrow" if column < len(widest) and widest[column] <= _NARROW else ""
-        else:
-            kind = "whole" if 0 < _length(cell[2]) <= (_SHORT if column else _SHORT_NAME) else ""
-        return f'<{cell[1]} class="{kind}">{cell[2]}</{cell[1]}>' if kind else cell[0]
+        if cell[1] == "td":
+            whole = 0 < _length(cell[2]) <= (_SHORT if column else _SHORT_NAME)
+            return f'<td class="whole">{cell[2]}</td>' if whole else cell[0]
+        heading = _PHRASE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell[2])
+        narrow = column < len(widest) and widest[column] <= _NARROW
+        return f'<th class="narrow">{heading}</th>' if narrow else f"<th>{heading}</th>"
 
     return _ROW.sub(row, table)
 
