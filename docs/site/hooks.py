@@ -15,7 +15,7 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
 _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 # 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
-_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?(?: [✓✗])?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 # A word with a hyphen, which a line would end at: an option, or the last part of a path.
@@ -24,7 +24,7 @@ _CODE = re.compile(r'<code>[^<]*</code>|(?<=<div class="language-sh highlight">)
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
-_PHRASE = re.compile(r"ε \d+|as it is|as they are")
+_PHRASE = re.compile(r"ε \d+|as it is|as they are|[\w-]+ →|\(\d+, \d+\)")
 _SHORT, _SHORT_NAME, _NARROW = (
     14,
     16,
