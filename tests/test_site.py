@@ -225,6 +225,8 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     words = 'a<span class="w"> </span>dim,ai-dim<span class="w"> </span>--eps'
     command = f'<div class="language-sh highlight"><code>{words}</code></div>'
     assert re.findall(r'<span class="word">(.*?)</span>', shown(command)) == ["ai-dim", "--eps"]
+    heading = '<span class="doc doc-object-name doc-class-name">whorl.report.{}Rate</span>'
+    assert shown(heading.format("")) == heading.replace(".", ".<wbr>").format("")
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
 

@@ -21,6 +21,7 @@ _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 # A word with a hyphen, which a line would end at: an option, or the last part of a path.
 _WORD = re.compile(r"(?<![\w.&;-])(?:--?[a-z][\w-]*|(?=[\w.]+-)\w[\w.-]{1,39})(?![\w.-])(?![^<>]*>)")
 _CODE = re.compile(r'<code>[^<]*</code>|(?<=<div class="language-sh highlight">).*?</div>', re.DOTALL)
+_HEADING = re.compile(r'(?<=doc-object-name )(doc-\w+-name">)([\w.]+)(?=</span>)')
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
@@ -67,6 +68,7 @@ def on_page_content(content: str, **_: Any) -> str:
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
     content = _CODE.sub(lambda code: _WORD.sub(r'<span class="word">\g<0></span>', code[0]), content)
+    content = _HEADING.sub(lambda name: name[1] + name[2].replace(".", ".<wbr>"), content)
     return _IMAGE.sub(_opening, content)
 
 
