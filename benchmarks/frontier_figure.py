@@ -61,7 +61,7 @@ def figure(rows: Rows, eps: Sequence[float], *, source: str) -> Any:
     drawn.update_xaxes(title="gradients per image", showgrid=False)
     drawn.update_yaxes(title="mean success (%)", row=1, col=1)
     drawn.update_layout(
-        template="plotly_white", title=f"Crafted on {source}, seen by networks of other families", width=WIDTH,
+        template="plotly_white", title=f"Crafted on {source}, evaluated on networks of other families", width=WIDTH,
         height=HEIGHT, margin={"l": 60, "r": 20, "t": 90, "b": 100}, legend={"orientation": "h", "y": -0.14},
         font={"size": 13},
     )  # fmt: skip

@@ -214,6 +214,7 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     cell, text = "<td>+1.2 (+0.9 to +1.4) / 7.7, p 0.012 ✓</td>", "<p>from 0.9 to 1.4</p>"
     whole = "<td>+1.2 (+0.9&nbsp;to&nbsp;+1.4) /&nbsp;7.7, p&nbsp;0.012&nbsp;✓</td>"
     assert shown(cell + text) == whole + text
+    assert shown("<td>-0.6 (-1.3 to -0.2) ✗</td>") == "<td>-0.6 (-1.3&nbsp;to&nbsp;-0.2)&nbsp;✗</td>"
     assert shown("<td>90.8 (88.7–92.6)</td>") == "<td>90.8 (88.7–&#8288;92.6)</td>"
     assert shown("<code>ai-dim</code> <code>python verify_docs.py</code>") == (
         '<code class="name">ai-dim</code> <code>python verify_docs.py</code>'
@@ -226,8 +227,26 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     assert shown("<code>whorl evaluate photos/ mine/ --worst-case</code>") == (
         '<code>whorl evaluate photos/ mine/ <span class="whole">--worst-case</span></code>'
     )
+    heading = '<span class="doc doc-object-name doc-class-name">whorl.report.{}Rate</span>'
+    assert shown(heading.format("")) == heading.replace(".", ".<wbr>").format("")
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'
     assert shown(image + link) == f'<a href="../map.png">{image}</a>{link}'
+
+
+def test_a_short_cell_is_not_broken_and_a_column_of_them_is_narrow() -> None:
+    shown = runpy.run_path(str(ROOT / "docs" / "site" / "hooks.py"))["on_page_content"]
+    rows = (
+        ("attack", "gradients", "ε 16, (5, 5)"),
+        ("ai-dim (ours)", "10", "92.9 (90.7 to 94.5)"),
+        ("a name of two words", "50", ""),
+    )
+    cells = [
+        "".join(f"<{kind}>{cell}</{kind}>" for cell in row) for kind, row in zip(("th", "td", "td"), rows, strict=True)
+    ]
+    made = shown("<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>")
+    assert re.findall(r'<th class="narrow">(.*?)</th>', made) == ["gradients"]
+    assert re.findall(r'<td class="whole">(.*?)</td>', made) == ["ai-dim (ours)", "10", "50"]
+    assert "<th>ε&nbsp;16, (5,&nbsp;5)</th>" in made
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

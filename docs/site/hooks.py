@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,16 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
 _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 # 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
-_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+_WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?(?: [✓✗])?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
+_HEADING = re.compile(r'(?<=doc-object-name )(doc-\w+-name">)([\w.]+)(?=</span>)')
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
+_PHRASE = re.compile(r"ε \d+|as it is|as they are|[\w-]+ →|\(\d+, \d+\)")
+# Characters of a cell that is not broken, of the first of a row likewise, and of one whose column is as narrow as may be.
+_SHORT, _SHORT_NAME, _NARROW = 14, 16, 11
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _COMMANDS = re.compile(r'<div class="language-sh .*?</div>|<code>[^<]*</code>', re.DOTALL)
 # --fail-above, ai-dim/resnet18: a browser would break the line after a hyphen.
@@ -53,15 +61,41 @@ def summary(markdown: str) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Make MathML of formulas, which browsers draw without a script; keep intervals and names whole; link figures."""
     content = _FORMULA.sub(lambda found: _drawn(html.unescape(found[3]), alone=found[2] == "["), content)
+    content = _TABLE.sub(lambda table: _fitted(table[0]), content)
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
     content = _COMMANDS.sub(lambda block: _HYPHENATED.sub(r'<span class="whole">\g<0></span>', block[0]), content)
+    content = _HEADING.sub(lambda name: name[1] + name[2].replace(".", ".<wbr>"), content)
     return _IMAGE.sub(_opening, content)
 
 
 def _kept(cell: str) -> str:
     """A table's cell, in which no interval is broken in two."""
     return _RANGE.sub("–&#8288;", _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell))
+
+
+def _fitted(table: str) -> str:
+    """A table whose short cells are not broken, and whose columns of very short ones need no room to spare."""
+    body = [[_length(cell[2]) for cell in _BOX.finditer(row)] for row in _ROW.findall(table)[1:]]
+    widest = [max(column) for column in zip(*body, strict=False)]
+
+    def row(found: re.Match[str]) -> str:
+        column = itertools.count()
+        return _BOX.sub(lambda cell: box(cell, next(column)), found[0])
+
+    def box(cell: re.Match[str], column: int) -> str:
+        if cell[1] == "td":
+            whole = 0 < _length(cell[2]) <= (_SHORT if column else _SHORT_NAME)
+            return f'<td class="whole">{cell[2]}</td>' if whole else cell[0]
+        heading = _PHRASE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell[2])
+        narrow = column < len(widest) and widest[column] <= _NARROW
+        return f'<th class="narrow">{heading}</th>' if narrow else f"<th>{heading}</th>"
+
+    return _ROW.sub(row, table)
+
+
+def _length(cell: str) -> int:
+    return len(html.unescape(re.sub(r"<[^>]+>", "", cell)).strip())
 
 
 def _opening(image: re.Match[str]) -> str:
