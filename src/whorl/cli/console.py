@@ -224,4 +224,5 @@ def rate_words(one: Rate) -> str:
     if math.isnan(one.value):
         return "–"
     low, high = one.interval
-    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{', few' * one.few})"
+    # In two lines: in a narrow table one would break between n and its number.
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f})\nn = {one.n}{', few' * one.few}"

@@ -65,32 +65,32 @@ def evaluate(
     clean: Annotated[str, typer.Argument(help=LABELLED, show_default=False)],
     adversarial: Annotated[
         list[Path],
-        typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
+        typer.Argument(help="Folders of adversarial images, one per attack; files are named as the clean ones.", show_default=False),
     ],
     model: Targets,
     defense: Defenses = UNDEFENDED,
-    angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas; every value with every other.")] = None,
-    scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
+    angles: Annotated[str | None, typer.Option(help="Rotations in degrees, joined by commas; all options of poses are combined.")] = None,
+    scales: Annotated[str | None, typer.Option(help="Scale factors, joined by commas.")] = None,
     shifts: Annotated[
-        str | None, typer.Option(help="Pixels of a 299-pixel image, right and down alike or right:down.")
+        str | None, typer.Option(help="Translations in pixels of a 299-pixel image, right and down alike or right:down.")
     ] = None,
-    shears: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
-    stretches: Annotated[str | None, typer.Option(help="Factors of width:height, joined by commas.")] = None,
+    shears: Annotated[str | None, typer.Option(help="Shears in degrees, joined by commas.")] = None,
+    stretches: Annotated[str | None, typer.Option(help="Factors of width to height, joined by commas.")] = None,
     tilts: Annotated[
         str | None, typer.Option(help="Perspective: degrees, right edge:bottom edge away, joined by commas.")
     ] = None,
-    brightnesses: Annotated[str | None, typer.Option(help="Added, in units of the [0, 1] range.")] = None,
-    contrasts: Annotated[str | None, typer.Option(help="Factors about middle grey, joined by commas.")] = None,
-    blurs: Annotated[str | None, typer.Option(help="σ in pixels of a 299-pixel image, joined by commas.")] = None,
+    brightnesses: Annotated[str | None, typer.Option(help="Brightness added, in units of the [0, 1] range.")] = None,
+    contrasts: Annotated[str | None, typer.Option(help="Contrast factors about middle grey, joined by commas.")] = None,
+    blurs: Annotated[str | None, typer.Option(help="Gaussian blur, σ in pixels of a 299-pixel image, joined by commas.")] = None,
     pose_set: Annotated[
-        str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of those above.")
+        str | None, typer.Option("--poses", help="paper: the paper's twelve poses, the default; not together with the options above.")
     ] = None,
     worst_case: Annotated[
         bool,
         typer.Option("--worst-case", help="Search for the worst pose of each image, clean and attacked, too."),
     ] = False,
     size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of clean images to take, from the first; all by default.")] = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -100,13 +100,13 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="CSV file for the counts of each pose.")] = None,
     fail_above: Annotated[
         float | None,
-        typer.Option(help="Exit with 1 if a success rate, pooled over the poses, is above so many percent."),
+        typer.Option(help="Exit with 1 if a success rate, pooled over the poses, is above this percentage."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rotate, scale and translate clean and adversarial images alike, and count how often networks err.
+    """Evaluate networks on rotated, scaled and translated images, clean and adversarial: success rates.
 
-    With --out, an evaluation that was interrupted goes on where it stopped when the same command is given again.
+    With --out, the same command resumes an evaluation that was interrupted.
 
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """

@@ -12,7 +12,7 @@ from whorl.runs import catalog
 
 @app.command(epilog="Example: whorl attacks --json")
 def attacks(as_json: AsJson = False) -> None:
-    """List the attacks: what each does, and which settings make it what it is."""
+    """List the attacks: what each does, and its settings."""
     entries = catalog.attack_catalog()
     if as_json:
         return show_json([asdict(entry) for entry in entries])
