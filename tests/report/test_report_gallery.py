@@ -71,7 +71,7 @@ def test_shown_are_the_first_recognised_images() -> None:
     y, ids = torch.zeros(4, dtype=torch.long), ["unrecognised", "neither", "both", "strong alone"]
     shown = gallery(small_classifier(), x, adversarial, y, ids, count=2, poses={"as it is": Pose()})
     assert [example.id for example in shown.examples] == ["neither", "both"]
-    assert "the first that net-b recognises clean in every pose shown" in shown.about
+    assert "the first whose clean version net-b recognises in every pose shown" in shown.about
 
 
 def test_batches_make_no_difference() -> None:

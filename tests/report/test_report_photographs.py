@@ -47,9 +47,9 @@ def test_clean_images_alone_and_nothing_at_all() -> None:
         "Photographs of prints: of clean images, cut out as seen, are recognised: net-b 60.0%."
     )
     assert "60.0%" in render(content)
-    empty = Content(title="t", photographs=Photographs(unread=(("wall.jpg", "no markers to be seen."),)))
+    empty = Content(title="t", photographs=Photographs(unread=(("wall.jpg", "no markers found."),)))
     assert headline(empty).statement == "No image could be identified in the photographs."
-    assert "no markers to be seen." in render(empty)
+    assert "no markers found." in render(empty)
 
 
 def test_one_print_in_three_photographs_is_not_three() -> None:

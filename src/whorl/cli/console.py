@@ -100,7 +100,9 @@ def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] =
     """
     made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
-        made.add_column(heading, no_wrap=place == 0, justify="right" if numbers and place else "left")
+        # A long word, such as a setting with its kernel, goes on in a second line: cut off it would say nothing.
+        end = "right" if numbers and place else "left"
+        made.add_column(heading, no_wrap=place == 0, justify=end, overflow="fold" if place else "ellipsis")
     for row in rows:
         made.add_row(*row)
     return made

@@ -34,7 +34,7 @@ def models(as_json: AsJson = False) -> None:
     console = output()
     console.print(listing)
     console.print(
-        "Upper and lower case, '-' and '_' do not matter. Any other network has an address: timm:NAME, "
+        "Names are case-insensitive, and '-' and '_' are the same. Any other network has an address: timm:NAME, "
         "torchvision:NAME, file:PATH?arch=NAME, onnx:PATH or python:MODULE:FACTORY.",
         style="dim",
     )
