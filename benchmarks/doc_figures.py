@@ -524,9 +524,7 @@ def kernels_are_as_said() -> bool:
 
 
 _FROM_ONE = {(f"s={scale}", "ai-dim", "eot") for scale in ("1.0", "1.3", "1.5")}
-_HERO = (
-    "dim and the paper's ai-dim each fool a hardened network in one pose of eight, ai-best in six poses of eight"
-)
+_HERO = "dim and the paper's ai-dim each fool a hardened network in one pose of eight, ai-best in six poses of eight"
 CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     "docs/index.md": ((_HERO, hero_is_as_said),),
     "docs/results/evidence.md": (

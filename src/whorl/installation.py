@@ -298,8 +298,8 @@ def _pair() -> Iterator[Finding]:
         yield Finding(
             name="torch and torchvision",
             state="note",
-            detail=f"do not match: torchvision {vision} {what}, torch is {torch}. whorl works without the operators that "
-            "do not load, but `import torchvision` and `import timm` may fail in other programs",
+            detail=f"do not match: torchvision {vision} {what}, torch is {torch}. whorl works without the "
+            "operators that do not load, but `import torchvision` and `import timm` may fail in other programs",
             fix="pip install --force-reinstall torch torchvision   # both at once and from one index, see pytorch.org",
         )
 

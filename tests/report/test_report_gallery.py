@@ -35,7 +35,7 @@ def test_every_version_in_every_pose() -> None:
     shown = small_gallery()
     poses = ("as it is", "rotation 30°", "scaling 1.5", "mix 30°, 1.5, shift 20")
     assert shown.columns[:4] == poses
-    assert [column.split()[0] for column in shown.columns[4:]] == ["perturbation", "its"]
+    assert [column.split()[0] for column in shown.columns[4:]] == ["perturbation", "centre"]
     assert shown.title == "Crafted on net-a, evaluated on net-b"
     for example in shown.examples:
         assert [row.name for row in example.rows] == ["clean", "dim", "ai-dim"]

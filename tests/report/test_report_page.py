@@ -242,7 +242,7 @@ def test_settings_are_folded_and_say_nothing_of_what_is_empty() -> None:
 
 MISSING = {
     "surfaces": ("Surfaces and heat maps", "Angles here: 1, scales: 1"),
-    "profiles": ("Profiles", "3 poses that differ in one number"),
+    "profiles": ("Profiles", "3 poses that differ in one parameter"),
     "cost": ("Success against cost", "All attacks cost the same: 0.5 input gradients"),
     "examples": ("Examples", "No images were kept"),
 }

@@ -28,8 +28,8 @@ def test_the_headline_is_about_the_first_way_of_cutting_out() -> None:
         "in photographs of prints (cut out as seen) on tb; dim in 75.0% ("
     )
     assert found.details[-1] == (
-        "Few images: measured on 200 images in photographs, about 3 of each print, so a few images "
-        "decide: take the figures as a first look."
+        "Few images: measured on 200 images in photographs, about 3 of each print, so intervals are "
+        "wide and the figures preliminary."
     )
 
 

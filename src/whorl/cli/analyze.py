@@ -73,11 +73,9 @@ def error_(
     draws: Annotated[int, typer.Option(help="Transforms for each image.")] = 256,
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = "ce",
     source: Annotated[
-        str | None, typer.Option(help="Compare this network's gradient, through each kernel, with MODEL's expectation over transforms.")
+        str | None, typer.Option(help="Compare this network's gradient, through each kernel, with MODEL's mean.")
     ] = None,
-    at: Annotated[
-        str | None, typer.Option(help="Measure on images that this attack has crafted, such as dim.")
-    ] = None,
+    at: Annotated[str | None, typer.Option(help="Measure on images that this attack has crafted, such as dim.")] = None,
     precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Folder for JSON and Markdown.")] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Draw a figure into that folder too.")] = False,

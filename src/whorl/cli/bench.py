@@ -44,7 +44,7 @@ def bench_command(
     ] = ",".join(DEFAULT_SECTIONS),
     attacks: Annotated[
         str,
-        typer.Option(help="Attacks of whorl for the first section; the same of other libraries are timed with them. all: every gradient attack."),
+        typer.Option(help="whorl's attacks to time, with other libraries' versions; all: every gradient attack."),
     ] = ",".join(DEFAULT_ATTACKS),
     repeats: Annotated[int | None, typer.Option(help="Measured rounds; 20 on a GPU and 3 on a CPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,

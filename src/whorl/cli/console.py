@@ -90,19 +90,21 @@ def show_line(text: str, style: str = "") -> None:
     output().print(Text(text, style=style), soft_wrap=True)
 
 
-def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] = ()) -> Table:
+def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] = (), names: int = 1) -> Table:
     """Make a table in the house style; more rows may follow.
 
     Args:
-        headings: of the columns; the first is never broken.
+        headings: of the columns.
         numbers: whether all columns but the first hold numbers, and so end on the right.
         rows: to begin with.
+        names: how many columns, from the left, are never broken.
     """
     made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         # A long word, such as a setting with its kernel, goes on in a second line: cut off it would say nothing.
         end = "right" if numbers and place else "left"
-        made.add_column(heading, no_wrap=place == 0, justify=end, overflow="fold" if place else "ellipsis")
+        name = place < names
+        made.add_column(heading, no_wrap=name, justify=end, overflow="ellipsis" if name else "fold")
     for row in rows:
         made.add_row(*row)
     return made

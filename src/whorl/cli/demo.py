@@ -25,7 +25,8 @@ def demo(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     images: Annotated[
-        int | None, typer.Option(help="Number of the 20 bundled photographs to take, from the first; all by default.", show_default=False)
+        int | None,
+        typer.Option(help="Number of photographs, of the 20 bundled ones; all by default.", show_default=False),
     ] = None,
     figures: Figures = False,
     seed: Seed = 0,

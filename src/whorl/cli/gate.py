@@ -55,7 +55,7 @@ def gate(
     ] = None,
     fail_drop: Annotated[
         float | None,
-        typer.Option(help="Largest loss of the share recognised under attack against the baseline, in points; 2 by default."),
+        typer.Option(help="Largest loss of the share recognised under attack, in points; 2 by default."),
     ] = None,
     surrogates: Annotated[
         str | None, typer.Option(help="More networks to craft on, joined by commas: transfer attacks.")

@@ -51,7 +51,7 @@ def harden_command(
     teacher: Annotated[
         str | None, typer.Option(help="Networks to distil from, joined by commas; none for labels alone.")
     ] = None,
-    side: Annotated[int | None, typer.Option(help="Side in pixels at which images are stored; the network's by default.")] = None,
+    side: Annotated[int | None, typer.Option(help="Side of stored images in pixels; the network's by default.")] = None,
     held_out: Annotated[int, typer.Option(help="Number of held-out images that monitor the training.")] = 256,
     head: Annotated[bool, typer.Option("--head", help="Let the last layer learn too.")] = False,
     partial: Annotated[bool, typer.Option("--partial", help="Allow classes without images.")] = False,

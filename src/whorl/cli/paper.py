@@ -70,7 +70,7 @@ def paper(
         ),
     ] = "offline",
     kernel: Annotated[
-        Kernel, typer.Option(help="Kernel of ai- rows: reference (the authors' code, σ = l/6) or printed (the text, l/√3).")
+        Kernel, typer.Option(help="Of ai- rows: reference (the authors' code, σ = l/6) or printed (the text, l/√3).")
     ] = "reference",
     data: DataSet = None,
     limit: Limit = None,

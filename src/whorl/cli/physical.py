@@ -110,9 +110,7 @@ def score_(
     surroundings: Annotated[
         str, typer.Option(help="Beyond an image's edge the view as seen is black, or shows the photo.")
     ] = "black",
-    white_balance: Annotated[
-        bool, typer.Option("--white-balance", help="Correct colours by the patch strip.")
-    ] = False,
+    white_balance: Annotated[bool, typer.Option("--white-balance", help="Correct colours by the patch strip.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and images; physical/ of the run folder by default.")
     ] = None,
@@ -230,7 +228,8 @@ def _show(done: Scored) -> None:
         console.print(Text(f"no patch strip found, so colours are not corrected: {name}"))
     if not done.captures:
         return
-    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval over prints", "of")
+    columns = ("n", "recognised", "success rate", "95% interval over prints", "of")
+    shown = table("images", "view", "network", *columns, names=3)
     for line in summarise(done):
         counts = line.counts
         found = rate(line.images)

@@ -56,8 +56,8 @@ def run(
 ) -> None:
     """Run the experiment that a TOML file declares; the same command resumes it, or updates it after a change.
 
-    Only what is missing is computed. The folder holds the images, results.csv, manifest.json and report.html; results.tex,
-    results.md and results-wide.csv are tables for papers and pages.
+    Only what is missing is computed. The folder holds the images, results.csv, manifest.json and report.html;
+    results.tex, results.md and results-wide.csv are tables for papers and pages.
     """
     declared = runs.read_declaration(file, overrides=overrides or (), sweeps=sweeps or ())
     if seed is not None:
@@ -79,9 +79,7 @@ def run(
     if share is not None:
         report = figures = False
         if not as_json:
-            output().print(
-                f"shard {share}: {len(done.ids)} images done. `whorl merge` merges all {share.count}."
-            )
+            output().print(f"shard {share}: {len(done.ids)} images done. `whorl merge` merges all {share.count}.")
             return show_files({"run folder": done.folder})
     return show_experiment(done, report=report, figures=figures, intervals=intervals, device=device, as_json=as_json)
 

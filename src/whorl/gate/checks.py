@@ -253,8 +253,8 @@ def _gradients(clf: nn.Module, name: str, batch: Images, right: Tensor) -> Gradi
     if flat("margin") * 2 > len(x):
         raise WhorlError(
             f"the gradient of {name} is zero on {flat('margin')} of {len(x)} images that it recognises: a gradient "
-            "attack has no direction to follow, and the network would pass without being robust. Give a version without "
-            "rounding or clipping on the way, or export it to ONNX and craft on others with --surrogates."
+            "attack has no direction to follow, and the network would pass without being robust. Give a version "
+            "without rounding or clipping on the way, or export it to ONNX and craft on others with --surrogates."
         )
     return "margin" if flat("ce") else "ce"
 

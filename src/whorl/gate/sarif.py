@@ -63,7 +63,7 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
         "name": "whorl",
         "fullName": f"whorl gate {whorl.__version__}",
         "version": whorl.__version__,
-        "fullDescription": {"text": "Robustness of an image classifier to adversarial images that are rotated and scaled."},
+        "fullDescription": {"text": "Robustness of an image classifier to rotated and scaled adversarial images."},
         "rules": rules,
     }
     run = {

@@ -151,8 +151,8 @@ def _pose_table(found: Outcomes, target: str, attack: str) -> Table | None:
         rows.append((called, *(whole_percent(float(part[place].float().mean())) for part in (clean, still))))
     return Table(
         title="The worst poses",
-        about=f"The poses, out of {len(found.poses)}, in which the fewest of {len(found.ids)} images are recognised under "
-        "attack.",
+        about=f"The poses, out of {len(found.poses)}, in which the fewest of {len(found.ids)} images are recognised "
+        "under attack.",
         columns=("pose", "recognised clean", "recognised under attack"),
         rows=tuple(rows),
     )
@@ -169,8 +169,8 @@ def _class_table(found: Outcomes, target: str, attack: str, classes: Mapping[str
         return None
     return Table(
         title="The most fragile classes",
-        about=f"The classes, out of {len(members)}, recognised least often under attack: share of images and poses, clean "
-        "and under attack, and images recognised in every pose under attack. Classes of fewer than "
+        about=f"The classes, out of {len(members)}, recognised least often under attack: share of images and poses, "
+        "clean and under attack, and images recognised in every pose under attack. Classes of fewer than "
         f"{_FEWEST_OF_CLASS} images are left out.",
         columns=("class", "images", "clean", "under attack", "in every pose"),
         rows=tuple(row for _, row in shown),

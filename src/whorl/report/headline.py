@@ -250,8 +250,8 @@ def _left_out(chosen: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, ...]:
         return ()
     what = "poses and targets" if len(transfers(chosen)) > 1 else "poses"
     return (
-        f"{few} of {len(places)} {what} are left out of this rate, because fewer than {FEWEST} clean images are recognised "
-        "there; the tables mark them.",
+        f"{few} of {len(places)} {what} are left out of this rate, because fewer than {FEWEST} clean images are "
+        "recognised there; the tables mark them.",
     )
 
 

@@ -299,9 +299,7 @@ def points_text(found: Comparison) -> str:
     if math.isnan(found.difference):
         return UNDEFINED
     low, high = found.interval
-    # Adding to 0.0 makes a zero of a negative one, which would be printed with its sign.
-    points, low, high = (0.0 + round(100 * share, 1) for share in (found.difference, low, high))
-    return f"{points:.1f} ({low:.1f} to {high:.1f})"
+    return f"{100 * found.difference:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def interval_text(interval: tuple[float, float]) -> str:
