@@ -102,9 +102,10 @@ def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] =
     made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         # A long word, such as a setting with its kernel, goes on in a second line: cut off it would say nothing.
-        end = "right" if numbers and place else "left"
-        name = place < names
-        made.add_column(heading, no_wrap=name, justify=end, overflow="ellipsis" if name else "fold")
+        name, number = place < names, numbers and place > 0
+        made.add_column(
+            heading, no_wrap=name, justify="right" if number else "left", overflow="ellipsis" if name else "fold"
+        )
     for row in rows:
         made.add_row(*row)
     return made
@@ -228,5 +229,5 @@ def rate_words(one: Rate) -> str:
     if math.isnan(one.value):
         return "–"
     low, high = one.interval
-    # In two lines: in a narrow table one would break between n and its number.
-    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f})\nn = {one.n}{', few' * one.few}"
+    # "n=12" is one word, which a narrow table does not break.
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n={one.n}{', few' * one.few})"
