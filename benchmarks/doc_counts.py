@@ -456,4 +456,4 @@ def inception_recognises() -> list[int]:
 def hero_is_as_said() -> bool:
     """Whether the README's first figure shows what the words in its place count."""
     fooled = {name: sum(row) for name, row in read("hero-cpu.json")["fooled"].items()}
-    return bool(fooled["clean"] == 0 and fooled["dim"] < fooled["ai-dim"] and fooled["ai-best"] == 6)
+    return fooled == {"clean": 0, "dim": 1, "ai-dim": 1, "ai-best": 6}

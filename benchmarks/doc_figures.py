@@ -155,13 +155,13 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
     ),
     "README.md": (
         (
-            "mean over four networks of other families, {} photographs that chose none of its settings",
+            "mean over four networks of other families, {} photographs that were not used to choose its settings",
             lambda: [read("frontier-resnet18.json")["late"]["asked"]["n"]],
         ),
         ("Crafted on resnet18, ε = 16/255, [{} held-out photographs]", lambda: [photographs(16)]),
         (
-            "`ai-best` succeeds in {}% and {}% of the cases with 10 gradients an image. `dim` succeeds in {}% and {}%, "
-            "the paper's `ai-dim` in {}% and {}%, and EOT with 2,500 gradients in {}% and {}%.",
+            "`ai-best` succeeds in **{}% and {}%** of the cases over twelve poses. `dim` succeeds in {}% and {}%, the "
+            "paper's `ai-dim` in {}% and {}%, and EOT with 2,500 gradients per image in {}% and {}%.",
             lambda: [
                 success(f"efficientnet_lite0.{recipe}", attack)[0]
                 for attack in ("ai-best", "dim", "ai-dim", "eot")
@@ -525,7 +525,7 @@ def kernels_are_as_said() -> bool:
 
 
 _FROM_ONE = {(f"s={scale}", "ai-dim", "eot") for scale in ("1.0", "1.3", "1.5")}
-_HERO = "dim fools a hardened network least, the paper's ai-dim more, ai-best in six poses of eight"
+_HERO = "dim and the paper's ai-dim each fool a hardened network in one pose of eight, ai-best in six poses of eight"
 CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
     "docs/index.md": ((_HERO, hero_is_as_said),),
     "docs/results/evidence.md": (

@@ -90,7 +90,11 @@ PLANTED = {
         "On inception_v3 `ai-best` with 10",
         "**`ai-best` gains 3.4 points.** On it with 10",
     ),
-    "a claim without a figure": ("README.md", "## Start", "`ai-best` is significantly ahead of EOT.\n\n## Start"),
+    "a claim without a figure": (
+        "README.md",
+        "## Quick start",
+        "`ai-best` is significantly ahead of EOT.\n\n## Quick start",
+    ),
     "a count in words, in place of an image": (
         "README.md",
         "ai-best in six poses of eight",

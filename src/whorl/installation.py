@@ -294,11 +294,11 @@ def _pair() -> Iterator[Finding]:
     except Exception:  # noqa: BLE001 - a broken torch raises anything, and is reported by itself
         repaired = False
     if repaired or (built and _numbers(built) != _numbers(torch)):
-        what = f"was built for torch {built}" if built and _numbers(built) != _numbers(torch) else "is of another build"
+        what = f"was built for torch {built}" if built and _numbers(built) != _numbers(torch) else "is another build"
         yield Finding(
             name="torch and torchvision",
             state="note",
-            detail=f"do not belong together: torchvision {vision} {what}, beside torch {torch}. whorl does without the "
+            detail=f"do not match: torchvision {vision} {what}, torch is {torch}. whorl works without the "
             "operators that do not load, but `import torchvision` and `import timm` may fail in other programs",
             fix="pip install --force-reinstall torch torchvision   # both at once and from one index, see pytorch.org",
         )

@@ -92,7 +92,7 @@ def test_it_says_when_torchvision_is_of_another_build() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=plain_environment()
     )
-    assert ("do not belong together" in done.stdout) == (alone.returncode != 0)
+    assert ("do not match" in done.stdout) == (alone.returncode != 0)
 
 
 def test_it_says_which_torch_torchvision_was_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +100,7 @@ def test_it_says_which_torch_torchvision_was_built_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(installation, "version", versions.__getitem__)
     monkeypatch.setattr(installation, "requires", lambda _: ["numpy", "torch (==2.6.0)", "pillow (>=5.3.0)"])
     found = named(installation._pair(), "torch and torchvision")
-    assert found.detail.startswith(
-        "do not belong together: torchvision 0.21.0 was built for torch 2.6.0, beside torch 2.1"
-    )
+    assert found.detail.startswith("do not match: torchvision 0.21.0 was built for torch 2.6.0, torch is 2.1")
     assert found.fix.startswith("pip install --force-reinstall torch torchvision")
     assert healthy([found])  # whorl itself works
 

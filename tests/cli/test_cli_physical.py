@@ -32,7 +32,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ("--camera=setting2", "--set", "width=1500", "--set", "height=2000", f"--out={root / 'photos'}")
     done = invoke("physical", "simulate", str(root), *options)
     assert done.exit_code == 0, done.stderr
-    assert "1 simulated photographs" in done.stdout
+    assert "1 simulated photograph:" in done.stdout
     return root
 
 

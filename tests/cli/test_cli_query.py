@@ -179,4 +179,4 @@ def test_ctrl_c_and_going_on(data: Path, tmp_path: Path) -> None:
         for image in images.values():
             image.pop("seconds")
     assert there["images"] == whole["images"]
-    assert f"{there['discarded_queries']} queries besides went into work that was cut short" in result.stdout
+    assert f"{there['discarded_queries']} more queries were spent on interrupted work" in result.stdout

@@ -42,14 +42,14 @@ def test_a_run_and_its_report(declaration: Path) -> None:
     result = run(declaration)
     assert result.exit_code == 0, result.stderr
     assert f"pooled over 9 poses, with its 95% interval over images; {COUNT} images" in result.stdout
-    assert "Too few images for a headline" in result.stdout
-    assert "6 of 6 tasks done now" in result.stdout
+    assert "Too few images for a summary" in result.stdout
+    assert "6 of 6 tasks computed" in result.stdout
     folder = declaration.parent / "out"
     assert len(table(folder)) == 2 * 2 * 9
     page = (folder / "report.html").read_text()
     assert "Mine &amp; theirs" in page
     assert f"whorl run {declaration}" in page
-    assert "0 of 6 tasks done now" in run(declaration).stdout
+    assert "0 of 6 tasks computed" in run(declaration).stdout
 
 
 def test_json_and_no_report(declaration: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_demo(tmp_path: Path) -> None:
         f"success rate (%), pooled over {len(poses)} poses, with its 95% interval over images; 1 images" in done.stdout
     )
     assert [line.split()[0] for line in done.stdout.splitlines()[2:5]] == attacks == ["dim", "ai-dim", "ai-best"]
-    assert "Too few images for a headline" in done.stdout
+    assert "Too few images for a summary" in done.stdout
     assert "writing the report: 1/1" in done.stderr
     assert re.search(
         r"Success so far, 1 image, networks not attacked: dim \d+%, ai-dim \d+%, ai-best \d+%", done.stderr

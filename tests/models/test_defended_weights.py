@@ -152,7 +152,7 @@ def test_a_shipped_network_has_a_name(made_up: Path) -> None:
     assert (entry.name, entry.size, entry.source) == (
         "mobilenet_v2.made-up",
         (224, 224),
-        "with whorl, over mobilenet_v2",
+        "included, from mobilenet_v2",
     )
     clf = whorl.load_model("MobileNet-v2.Made_Up", dtype=torch.float64)
     assert clf.name == "mobilenet_v2.made-up"

@@ -111,7 +111,7 @@ def some_photographs(name: str = "photo.jpg", attacks: Sequence[str] = ("dim", "
         repeats=3,
         comparisons={(attacks[1], attacks[0], "net-a", "net-a"): Comparison(n=200, b=30, c=3)},
         galleries=(contact,),
-        unread=((name, f"{name}: no markers to be seen."),),
+        unread=((name, f"{name}: no markers found."),),
     )
 
 

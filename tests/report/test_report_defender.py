@@ -189,7 +189,7 @@ def page(folder: Path, view: DefenderView, name: str = "report.html") -> Path:
 def test_a_run_says_what_networks_withstand_below_the_attacks_own_finding(tmp_path: Path) -> None:
     text = page(tmp_path, withstood(outcomes())).read_text(encoding="utf-8")
     assert 'id="verdict"' not in text
-    assert text.index('class="statement"') < text.index("What the networks withstand") < text.index(LEFT)
+    assert text.index('class="statement"') < text.index("How robust the networks are") < text.index(LEFT)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_every_version_in_every_pose() -> None:
     shown = small_gallery()
     poses = ("as it is", "rotation 30°", "scaling 1.5", "mix 30°, 1.5, shift 20")
     assert shown.columns[:4] == poses
-    assert [column.split()[0] for column in shown.columns[4:]] == ["perturbation", "its"]
+    assert [column.split()[0] for column in shown.columns[4:]] == ["perturbation", "centre"]
     assert shown.title == "Crafted on net-a, evaluated on net-b"
     for example in shown.examples:
         assert [row.name for row in example.rows] == ["clean", "dim", "ai-dim"]
@@ -71,7 +71,7 @@ def test_shown_are_the_first_recognised_images() -> None:
     y, ids = torch.zeros(4, dtype=torch.long), ["unrecognised", "neither", "both", "strong alone"]
     shown = gallery(small_classifier(), x, adversarial, y, ids, count=2, poses={"as it is": Pose()})
     assert [example.id for example in shown.examples] == ["neither", "both"]
-    assert "the first that net-b recognises clean in every pose shown" in shown.about
+    assert "the first whose clean version net-b recognises in every pose shown" in shown.about
 
 
 def test_batches_make_no_difference() -> None:

@@ -80,7 +80,7 @@ def test_without_counts_image_by_image_nothing_is_tested() -> None:
     found = headline(content(*(replace(one, images=None) for one in two(100, 150))))
     assert found.statement == (
         "ai-dim has the highest success rate on networks that it was not crafted on: 75.0%, pooled over 2 poses of "
-        "net-b; dim has 50.0%, 25.0 points less. Whether that is more than chance was not tested."
+        "net-b; dim has 50.0%, 25.0 points less. The difference was not tested for significance."
     )
 
 
@@ -92,7 +92,7 @@ def test_few_images_are_called_few_and_get_no_decimals() -> None:
 
 def test_fewer_than_ten_images_make_no_headline() -> None:
     found = headline(content(*two(1, 9, n=9)))
-    assert found.statement == "Too few images for a headline: no target recognises 10 of them clean in any pose."
+    assert found.statement == "Too few images for a summary: no target recognises 10 clean images in any pose."
     assert found.details[0].endswith("pooled over 2 poses of net-b: dim 2 of 18, ai-dim 18 of 18.")
 
 
@@ -102,7 +102,7 @@ def test_poses_of_few_images_have_no_part_in_the_headline() -> None:
     ]
     found = headline(content(*two(100, 150), *few))
     assert "in 75.0% (" in found.statement
-    assert "1 of 3 poses are left out of this, because fewer than 10 clean images" in found.details[0]
+    assert "1 of 3 poses are left out of this rate, because fewer than 10 clean images" in found.details[0]
 
 
 def test_nearly_all_is_not_called_all() -> None:

@@ -242,8 +242,8 @@ def test_settings_are_folded_and_say_nothing_of_what_is_empty() -> None:
 
 MISSING = {
     "surfaces": ("Surfaces and heat maps", "Angles here: 1, scales: 1"),
-    "profiles": ("Profiles", "3 poses that differ in one number"),
-    "cost": ("Success against cost", "No attack costs more than another: 0.5 input gradients"),
+    "profiles": ("Profiles", "3 poses that differ in one parameter"),
+    "cost": ("Success against cost", "All attacks cost the same: 0.5 input gradients"),
     "examples": ("Examples", "No images were kept"),
 }
 
@@ -253,7 +253,7 @@ def test_what_is_missing_says_why() -> None:
     for name, reason in MISSING.values():
         assert name in few
         assert reason in few
-    assert "Comparing needs two attacks." in few
+    assert "A comparison needs two attacks." in few
     cells = tuple(
         cell(a, "net-b", rate(9), pose=pose, grad_evals=n) for a, n in (("dim", 9), ("eot", 99)) for pose in GRID
     )

@@ -28,8 +28,8 @@ def test_the_headline_is_about_the_first_way_of_cutting_out() -> None:
         "in photographs of prints (cut out as seen) on tb; dim in 75.0% ("
     )
     assert found.details[-1] == (
-        "Few images: measured on 200 images in photographs, about 3 of each print, so a few images "
-        "decide: take the figures as a first look."
+        "Few images: measured on 200 images in photographs, about 3 of each print, so intervals are "
+        "wide and the figures preliminary."
     )
 
 
@@ -47,9 +47,9 @@ def test_clean_images_alone_and_nothing_at_all() -> None:
         "Photographs of prints: of clean images, cut out as seen, are recognised: net-b 60.0%."
     )
     assert "60.0%" in render(content)
-    empty = Content(title="t", photographs=Photographs(unread=(("wall.jpg", "no markers to be seen."),)))
+    empty = Content(title="t", photographs=Photographs(unread=(("wall.jpg", "no markers found."),)))
     assert headline(empty).statement == "No image could be identified in the photographs."
-    assert "no markers to be seen." in render(empty)
+    assert "no markers found." in render(empty)
 
 
 def test_one_print_in_three_photographs_is_not_three() -> None:

@@ -144,7 +144,7 @@ def test_a_run_shows_names_and_labels(
     gallery = before.partition('id="examples"')[2]
     assert any(name in gallery for name in shown)
     again = invoke("run", str(shop / "mine.toml"), "--out", "out", "--device", "cpu", "--no-report")
-    assert "0 of 4 tasks done now" in again.stdout
+    assert "0 of 4 tasks computed" in again.stdout
 
 
 def test_targets_that_are_evaluated_are_called_by_name(shop: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_swept_run_has_one_table_and_crafts_what_is_not_swept_once(tmp_path: P
     assert "0 of" in again.stdout
     with_more = invoke(*words, "--sweep", "attacks.pgd.eps=4/255,12/255,16/255", *sweeps[2:])
     assert with_more.exit_code == 0
-    assert f"{2 * 3} of {(6 + 1 + 1) * 3} tasks done now" in with_more.stdout
+    assert f"{2 * 3} of {(6 + 1 + 1) * 3} tasks computed" in with_more.stdout
 
 
 def test_seeds_are_what_each_seed_alone_makes(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def error_(
     ctx: typer.Context,
     model: Annotated[str, typer.Argument(help="Network whose gradients are taken.", show_default=False)],
     data: DataSet = None,
-    limit: Annotated[int, typer.Option(help="Take only the first so many images.")] = 8,
+    limit: Annotated[int, typer.Option(help="Number of images to take, from the first.")] = 8,
     size: Annotated[
         int | None, typer.Option(help="Resize images to this side in pixels; the network's own by default.")
     ] = None,
@@ -73,23 +73,20 @@ def error_(
     draws: Annotated[int, typer.Option(help="Transforms for each image.")] = 256,
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = "ce",
     source: Annotated[
-        str | None, typer.Option(help="Hold this network's gradient, through each kernel, against MODEL's truth.")
+        str | None, typer.Option(help="Compare this network's gradient, through each kernel, with MODEL's mean.")
     ] = None,
-    at: Annotated[
-        str | None, typer.Option(help="Measure at what this attack makes of the images, such as dim.")
-    ] = None,
+    at: Annotated[str | None, typer.Option(help="Measure on images that this attack has crafted, such as dim.")] = None,
     precision: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Folder for JSON and Markdown.")] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Draw a figure into that folder too.")] = False,
-    batch_size: Annotated[int | None, typer.Option(help="Images at a time; 8 on a CPU, 32 on a GPU.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per batch; 8 on a CPU, 32 on a GPU.")] = None,
     device: Device = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure g₁, g₂ and both corollaries of the paper's §4, and what each approximation of the estimator costs.
 
-    The gradient of the mean loss over random transforms is taken directly, by drawing them, and everything is held
-    against it.
+    Everything is compared with the gradient of the mean loss over random transforms, computed by drawing them.
     """
     if figures and out is None:
         raise WhorlError("--figures needs a folder to draw into; give it with --out.")
@@ -136,7 +133,7 @@ def calibrate_(
     grid: Annotated[
         str, typer.Option(help="Kernels: σ of translations, σ in the polar plane, sizes. A σ of 0 switches a part off.")
     ] = DEFAULT_GRID,
-    steps: Annotated[int | None, typer.Option(help="Gradients an image; the attack's own by default.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Gradients per image; the attack's own by default.")] = None,
     eps: Annotated[str | None, typer.Option(help="Bound, such as 8/255; the attack's own by default.")] = None,
     data: DataSet = None,
     limit: Limit = None,
@@ -155,8 +152,8 @@ def calibrate_(
 ) -> None:
     """Choose the estimator's kernel for a source by success on other networks, over the paper's twelve poses.
 
-    The choice is judged on networks whose family it was made without, and on images it was made without. Run again,
-    it goes on where it stopped.
+    The choice is judged on networks of families, and on images, that had no part in it. The same command resumes a run
+    that was stopped.
     """
     given = {"steps": steps, "eps": None if eps is None else parse_eps(eps)}
     options = CalibrationOptions(
@@ -195,7 +192,7 @@ def calibrate_(
 def _show_calibrated(done: calibration.Calibrated) -> None:
     console, chosen = output(), done.chosen
     head = (
-        f"{done.options.attack} on {done.source}, {done.gradients:g} gradients an image, {done.answers.images} images"
+        f"{done.options.attack} on {done.source}, {done.gradients:g} gradients per image, {done.answers.images} images"
     )
     console.print(
         Text(f"{head}: success rate (%), unweighted mean over the poses, intervals over images", style="bold")

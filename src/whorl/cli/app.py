@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import MutableMapping
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from traceback import extract_tb, format_exception
 from typing import Annotated, Any
@@ -68,6 +69,8 @@ class Commands(TyperGroup):
     def __init__(self, *, commands: Any = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.registered: dict[str, Any] = dict(commands or {})
+        for command in self.registered.values():
+            _join_lines(command)
         # In lists, a name and a line stand for a command that is not imported yet.
         named = {name: TyperCommand(name=name, help=line) for name, line in COMMANDS.items()}
         self.commands = {**named, **self.registered}
@@ -108,6 +111,14 @@ class Commands(TyperGroup):
                 messages().print(Text("".join(format_exception(error))))
             messages().print(Text(f"error: {told(error)}", style="red"))
             raise typer.Exit(BAD_INPUT) from error
+
+
+def _join_lines(command: Any) -> None:
+    """Let the terminal break a command's help, and its subcommands', where it ends, not where the source does."""
+    paragraphs = cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
 
 
 def told(error: Exception) -> str:

@@ -48,7 +48,7 @@ def attack(
             help="The attack; `whorl attacks` lists all. LIBRARY:NAME for another library's.", show_default=False
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Run folder. What it already holds of the same work is kept.")],
+    out: Annotated[Path, typer.Option(help="Run folder. Work that it already holds is not repeated.")],
     model: Annotated[
         str | None, typer.Option(help="Network to attack; several, joined by commas, as one ensemble.")
     ] = None,
@@ -62,12 +62,12 @@ def attack(
     steps: Annotated[int | None, typer.Option(help="Gradient steps.")] = None,
     alpha: Annotated[str | None, typer.Option(help="Step size, such as 2/255; 5 eps / steps by default.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Factor of the accumulated gradient.")] = None,
-    loss: Annotated[str | None, typer.Option(help="What is driven up, ce, margin, logit or relative.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Loss to maximise: ce, margin, logit or relative.")] = None,
     norm: Annotated[str | None, typer.Option(help="linf or l2.")] = None,
     estimator: Annotated[
         str | None,
         typer.Option(
-            help="Of the gradient: ai (the paper's), ri (ours), ti or none; by default as the attack has it. "
+            help="Gradient estimator: ai (the paper's), ri (ours), ti or none; by default as the attack has it. "
             "A colon and its width may follow: ai:reference, ai:printed, or pixels, ai:0.7; degrees, ri:32-1.6."
         ),
     ] = None,
@@ -79,7 +79,7 @@ def attack(
         int | None, typer.Option(help="0-based class that all images shall be taken for; untargeted by default.")
     ] = None,
     defense: Annotated[
-        str, typer.Option(help="Black-box attacks: what stands before the target; `whorl defenses` lists all.")
+        str, typer.Option(help="Black-box attacks: defences before the target; `whorl defenses` lists all.")
     ] = UNDEFENDED,
     init: Annotated[
         str,
@@ -89,7 +89,7 @@ def attack(
         str | None,
         typer.Option(help="Black-box attacks: network that the start is crafted on; several as one ensemble."),
     ] = None,
-    budget: Annotated[int | None, typer.Option(help="Black-box attacks: most queries for each image.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Black-box attacks: maximum number of queries per image.")] = None,
     samples: Annotated[
         int | None, typer.Option(help="Draws per step: queries of a black-box attack, or of EOT.")
     ] = None,
@@ -111,7 +111,7 @@ def attack(
     seed: Seed = 0,
     device: Device = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(help="Images at a time; 4 on a CPU and 64 on a GPU by default.")
+        int | None, typer.Option(help="Images per batch; 4 on a CPU and 64 on a GPU by default.")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     overwrite: Annotated[
@@ -120,7 +120,7 @@ def attack(
 ) -> None:
     """Craft adversarial images and save them as 8-bit PNG files, with a manifest of how they were made.
 
-    Interrupted with Ctrl-C or otherwise, the same command goes on where it stopped.
+    Interrupted with Ctrl-C or otherwise, the same command resumes where it stopped.
     """
     by_query = ":" not in name and whorl.attack(name).black_box
     decision = name.lower() in whorl.attack_names(kind="decision")
@@ -255,7 +255,7 @@ def _show_queries(done: runs.AttackResult, budget: int) -> None:
     console.print(f"{done.attack}: queries until success, on the images as saved", style="bold")
     console.print(summary)
     if done.discarded_queries:
-        console.print(f"{done.discarded_queries} queries besides went into work that was cut short and done again.")
+        console.print(f"{done.discarded_queries} more queries were spent on interrupted work that was repeated.")
     _show_folder(len(done.ids), done.kept, done.folder)
     if done.trace is not None:
         show_line(f"trace: {done.trace}")

@@ -29,7 +29,7 @@ Example: whorl bench --device cpu --quick --json
 @app.command("bench", epilog=_EXAMPLES)
 def bench_command(
     device: Device = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny and few: to see that it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tiny, fast run, to see that it works.")] = False,
     network: Annotated[
         str | None, typer.Option(help="Architecture; torchvision:inception_v3 on a GPU, :resnet18 on a CPU.")
     ] = None,
@@ -43,13 +43,13 @@ def bench_command(
     ] = ",".join(DEFAULT_SECTIONS),
     attacks: Annotated[
         str,
-        typer.Option(help="Of ours, in the first section; rivals come with them. all: every gradient attack."),
+        typer.Option(help="whorl's attacks to time, with other libraries' versions; all: every gradient attack."),
     ] = ",".join(DEFAULT_ATTACKS),
-    repeats: Annotated[int | None, typer.Option(help="Rounds that count; 20 on a GPU and 3 on a CPU.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Measured rounds; 20 on a GPU and 3 on a CPU.")] = None,
     out: Annotated[Path | None, typer.Option(help="Keep all figures as JSON in this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time attacks and the estimator beside other libraries' attacks on the same network, in turns.
+    """Time attacks and the estimator beside other libraries' on the same network, in alternating rounds.
 
     Every figure is a ratio in one run: time over that of ours, so above 1 ours is faster. Libraries that are not
     installed are named and left out; the extra interop brings them.

@@ -90,17 +90,22 @@ def show_line(text: str, style: str = "") -> None:
     output().print(Text(text, style=style), soft_wrap=True)
 
 
-def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] = ()) -> Table:
+def table(*headings: str, numbers: bool = False, rows: Iterable[Sequence[str]] = (), names: int = 1) -> Table:
     """Make a table in the house style; more rows may follow.
 
     Args:
-        headings: of the columns; the first is never broken.
+        headings: of the columns.
         numbers: whether all columns but the first hold numbers, and so end on the right.
         rows: to begin with.
+        names: how many columns, from the left, are never broken.
     """
     made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
-        made.add_column(heading, no_wrap=place == 0, justify="right" if numbers and place else "left")
+        # A long word, such as a setting with its kernel, goes on in a second line: cut off it would say nothing.
+        name, number = place < names, numbers and place > 0
+        made.add_column(
+            heading, no_wrap=name, justify="right" if number else "left", overflow="ellipsis" if name else "fold"
+        )
     for row in rows:
         made.add_row(*row)
     return made
@@ -225,4 +230,5 @@ def rate_words(one: Rate) -> str:
     if math.isnan(one.value):
         return "–"
     low, high = one.interval
-    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n = {one.n}{', few' * one.few})"
+    # "n=12" is one word, which a narrow table does not break.
+    return f"{100 * one.value:.1f} ({100 * low:.0f} to {100 * high:.0f}, n={one.n}{', few' * one.few})"

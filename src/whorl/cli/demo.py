@@ -25,13 +25,14 @@ def demo(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     images: Annotated[
-        int | None, typer.Option(help="Take the first so many of the 20 bundled photographs.", show_default=False)
+        int | None,
+        typer.Option(help="Number of photographs, of the 20 bundled ones; all by default.", show_default=False),
     ] = None,
     figures: Figures = False,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Attack a network with and without the affine-invariant gradient, rotate and scale images, see who errs."""
+    """Attack sample photographs, rotate and scale them, evaluate three networks, and write a report."""
     from whorl.report import report_experiment
 
     with progress_bar() as progress:

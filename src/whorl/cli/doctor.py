@@ -27,7 +27,7 @@ def doctor(
     # Not the option that other commands share: its module needs torch, and this must work where torch does not.
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say what is installed, what the cache holds, and how to put right what is missing.
+    """Show what is installed and cached, what is missing, and how to fix it.
 
     Nothing is changed. The exit code is 2 if something is broken that whorl cannot do without, else 0.
     """

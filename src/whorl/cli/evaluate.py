@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from whorl.cli.app import app
@@ -65,32 +66,37 @@ def evaluate(
     clean: Annotated[str, typer.Argument(help=LABELLED, show_default=False)],
     adversarial: Annotated[
         list[Path],
-        typer.Argument(help="Adversarial images, named as the clean ones; a folder an attack.", show_default=False),
+        typer.Argument(
+            help="Folders of adversarial images, one per attack, named as the clean ones.", show_default=False
+        ),
     ],
     model: Targets,
     defense: Defenses = UNDEFENDED,
-    angles: Annotated[str | None, typer.Option(help="Degrees, joined by commas; every value with every other.")] = None,
-    scales: Annotated[str | None, typer.Option(help="Factors, joined by commas.")] = None,
-    shifts: Annotated[
-        str | None, typer.Option(help="Pixels of a 299-pixel image, right and down alike or right:down.")
+    angles: Annotated[
+        str | None, typer.Option(help="Rotations in degrees, joined by commas; pose options are combined.")
     ] = None,
-    shears: Annotated[str | None, typer.Option(help="Degrees, joined by commas.")] = None,
-    stretches: Annotated[str | None, typer.Option(help="Factors of width:height, joined by commas.")] = None,
+    scales: Annotated[str | None, typer.Option(help="Scale factors, joined by commas.")] = None,
+    shifts: Annotated[
+        str | None, typer.Option(help="Translations in pixels of a 299-pixel image, both ways alike or right:down.")
+    ] = None,
+    shears: Annotated[str | None, typer.Option(help="Shears in degrees, joined by commas.")] = None,
+    stretches: Annotated[str | None, typer.Option(help="Factors of width to height, joined by commas.")] = None,
     tilts: Annotated[
         str | None, typer.Option(help="Perspective: degrees, right edge:bottom edge away, joined by commas.")
     ] = None,
-    brightnesses: Annotated[str | None, typer.Option(help="Added, in units of the [0, 1] range.")] = None,
-    contrasts: Annotated[str | None, typer.Option(help="Factors about middle grey, joined by commas.")] = None,
-    blurs: Annotated[str | None, typer.Option(help="σ in pixels of a 299-pixel image, joined by commas.")] = None,
+    brightnesses: Annotated[str | None, typer.Option(help="Brightness added, in units of the [0, 1] range.")] = None,
+    contrasts: Annotated[str | None, typer.Option(help="Contrast factors about middle grey, joined by commas.")] = None,
+    blurs: Annotated[str | None, typer.Option(help="Gaussian blur, σ in pixels of a 299-pixel image.")] = None,
     pose_set: Annotated[
-        str | None, typer.Option("--poses", help="paper: its twelve poses, the default; instead of those above.")
+        str | None,
+        typer.Option("--poses", help="paper: the paper's twelve poses, the default; without the options above."),
     ] = None,
     worst_case: Annotated[
         bool,
         typer.Option("--worst-case", help="Search for the worst pose of each image, clean and attacked, too."),
     ] = False,
     size: Annotated[int | None, typer.Option(help="Resize all images to this side in pixels.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take only the first so many clean images.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of clean images to take; all by default.")] = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
     seed: Seed = 0,
@@ -100,13 +106,13 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="CSV file for the counts of each pose.")] = None,
     fail_above: Annotated[
         float | None,
-        typer.Option(help="Exit with 1 if a success rate, pooled over the poses, is above so many percent."),
+        typer.Option(help="Exit with 1 if a success rate, pooled over the poses, is above this percentage."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rotate, scale and translate clean and adversarial images alike, and count how often networks err.
+    """Evaluate networks on rotated, scaled and translated images, clean and adversarial: success rates.
 
-    With --out, an evaluation that was interrupted goes on where it stopped when the same command is given again.
+    With --out, the same command resumes an evaluation that was interrupted.
 
     Exits with 0, with 1 if a rate is above the limit, and with 2 if something is wrong with the input.
     """
@@ -159,26 +165,40 @@ def _poses(plain: Mapping[str, str | None], paired: Mapping[str, str | None], na
 
 
 def _show(done: Evaluated) -> None:
-    several = any(summary.versus_first for summary in done.summaries)
-    headings = ["attack", "target", "clean right", "n", "success rate", "95% interval", "mean over poses", "any pose"]
-    headings += ["lowest", "highest", "L∞ mean", "L∞ max", "SSIM mean", "SSIM min"]
-    summary_table = table(*headings, *(["against the first"] if several else []))
+    # Several tables, since one of all columns has room on no terminal.
+    rates = table("attack", "target", "clean right", "n", "success rate", "95% interval", names=2)
+    posed = table("attack", "target", "mean over poses", "any pose", "lowest", "highest", names=2)
+    sizes = table("attack", "L∞ mean", "L∞ max", "SSIM mean", "SSIM min")
+    differences = table("attack", "target", "against the first", names=2)
     for summary in done.summaries:
-        distance = summary.distance
-        cells = [summary.attack, summary.target, percent(summary.pooled.clean_accuracy), str(summary.rate.n)]
-        cells += [percent(summary.rate.value) + " (few)" * summary.rate.few, percent_interval(summary.rate.interval)]
-        cells += [percent(summary.mean.value), _of(summary.worst_case)]
-        cells += ["–" if edge is None else f"{_of(edge[1])} at {edge[0]}" for edge in (summary.lowest, summary.highest)]
-        cells += [f"{255 * distance.linf_mean:.1f}", f"{255 * distance.linf_max:.1f}"]
-        cells += ["–"] * 2 if distance.ssim_min is None else [f"{distance.ssim_mean:.3f}", f"{distance.ssim_min:.3f}"]
-        summary_table.add_row(*cells, *([_verdict(summary.versus_first)] if several else []))
-    console = output()
+        row, rate = (summary.attack, summary.target), summary.rate
+        found = (percent(rate.value) + " (few)" * rate.few, percent_interval(rate.interval))
+        rates.add_row(*row, percent(summary.pooled.clean_accuracy), str(rate.n), *found)
+        edges = ("–" if edge is None else f"{_of(edge[1])} at {edge[0]}" for edge in (summary.lowest, summary.highest))
+        posed.add_row(*row, percent(summary.mean.value), _of(summary.worst_case), *edges)
+        if summary.versus_first:
+            differences.add_row(*row, _verdict(summary.versus_first))
+    for attack, distance in {summary.attack: summary.distance for summary in done.summaries}.items():
+        linf = (f"{255 * level:.1f}" for level in (distance.linf_mean, distance.linf_max))
+        ssim = ("–", "–") if distance.ssim_min is None else (f"{distance.ssim_mean:.3f}", f"{distance.ssim_min:.3f}")
+        sizes.add_row(attack, *linf, *ssim)
     n, count = len(done.ids), len(done.poses)
-    console.print(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}; L∞ in levels of 255", style="bold")
-    console.print(summary_table)
+    _show_table(f"Success rates of {n} images, {count} pose{'s' * (count != 1)}", rates)
+    if count > 1:
+        _show_table("Over the poses", posed)
+    if differences.row_count:
+        _show_table("Difference in points, paired test over images", differences)
+    _show_table("Size of the perturbation, L∞ in levels of 255", sizes)
     show_line(_LEGEND, style="dim")
     if done.worst_cases:
         _show_worst_cases(done)
+
+
+def _show_table(heading: str, rows: Table) -> None:
+    console = output()
+    console.print(heading, style="bold")
+    console.print(rows)
+    console.print()
 
 
 def _show_worst_cases(done: Evaluated) -> None:
@@ -199,10 +219,8 @@ def _of(counts: SuccessRate) -> str:
     return f"{percent(counts.rate)} of {counts.n_clean_correct}"
 
 
-def _verdict(comparison: Comparison | None) -> str:
+def _verdict(comparison: Comparison) -> str:
     """Say whether an attack differs from the first, by the paired test over the images."""
-    if comparison is None:
-        return ""
     points = f"{100 * comparison.difference:+.1f} ({comparison.interval[0]:+.1%} to {comparison.interval[1]:+.1%})"
     said = {0: "not significant", 1: "better", -1: "worse"}[comparison.ahead]
     return f"{points}, {said} (p = {comparison.p_value:.2g})"

@@ -33,19 +33,19 @@ Example: whorl gate python:shop:v4 --data photos/ --baseline runs/gate-v3 --fail
 @app.command(epilog=_EXAMPLES)
 def gate(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(help="The network to judge, by name or address.", show_default=False)],
+    model: Annotated[str, typer.Argument(help="Network to test, by name or address.", show_default=False)],
     data: Annotated[str, typer.Option(help=LABELLED)],
     labels: Annotated[
         Path | None, typer.Option(help="Names of the network's classes, a line each, in the order of its logits.")
     ] = None,
     fail_above: Annotated[
-        float | None, typer.Option(help="Fail if a success rate, pooled over the 25 poses, is above so many percent.")
+        float | None, typer.Option(help="Fail if a success rate, pooled over the 25 poses, is above this percentage.")
     ] = None,
     worst_case: Annotated[
-        float | None, typer.Option(help="Fail if more than so many percent of the images are fooled in some pose.")
+        float | None, typer.Option(help="Fail if more than this percentage of the images is fooled in some pose.")
     ] = None,
     min_accuracy: Annotated[
-        float | None, typer.Option(help="Fail if less than so many percent of the clean images are recognised.")
+        float | None, typer.Option(help="Fail if less than this percentage of the clean images is recognised.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Decide on the pessimistic end of the 95% interval, not on the rate.")
@@ -55,19 +55,19 @@ def gate(
     ] = None,
     fail_drop: Annotated[
         float | None,
-        typer.Option(help="Points that the share recognised under attack may lose against the baseline; 2 by default."),
+        typer.Option(help="Largest loss of the share recognised under attack, in points; 2 by default."),
     ] = None,
     surrogates: Annotated[
-        str | None, typer.Option(help="Networks to craft on besides, joined by commas: transfer attacks.")
+        str | None, typer.Option(help="More networks to craft on, joined by commas: transfer attacks.")
     ] = None,
-    attack: Annotated[str, typer.Option(help="What to craft with.")] = "ai-best",
+    attack: Annotated[str, typer.Option(help="Attack to craft with.")] = "ai-best",
     eps: Annotated[str | None, typer.Option(help="Bound of the attack, such as 8/255; its own by default.")] = None,
-    out: Annotated[Path, typer.Option(help="Run folder; the same command goes on where it stopped.")] = Path(
+    out: Annotated[Path, typer.Option(help="Run folder; the same command resumes a run that was stopped.")] = Path(
         "runs/gate"
     ),
-    junit: Annotated[Path | None, typer.Option(help="JUnit XML here too, besides the run folder.")] = None,
-    sarif: Annotated[Path | None, typer.Option(help="SARIF 2.1.0 here too, besides the run folder.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take so many images, evenly over the classes.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file too.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write SARIF 2.1.0 to this file too.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Number of images to take, evenly over the classes.")] = None,
     size: Annotated[
         int | None, typer.Option(help="Resize all images to this side in pixels; the network's input by default.")
     ] = None,
@@ -75,7 +75,7 @@ def gate(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Check a network, attack it, rotate and scale what comes out, and pass or fail it by limits; for CI.
+    """Attack a network, evaluate it on rotated and scaled images, and pass or fail it by limits; for CI.
 
     Exits with 0 if every rule holds, with 1 if one does not, and with 2 if the verdict could not be trusted: a network
     at chance, the wrong preprocessing or order of classes, too few images. The folder gets report.html, gate.json,
@@ -115,7 +115,7 @@ def gate(
 def _show(verdict: Verdict) -> None:
     console = output()
     clean, posed = verdict.accuracy, verdict.posed_accuracy
-    about = f"{verdict.model}: recognises {clean} as they are, {posed.value:.1%} over {verdict.poses} poses"
+    about = f"{verdict.model}: clean accuracy {clean}, {posed.value:.1%} over {verdict.poses} poses"
     show_line(about, style="bold")
     for one in verdict.attacks:
         said = f"{one.subject}: {RATES[one.kind]} {one.success}; fooled in some pose: {one.worst_case}"

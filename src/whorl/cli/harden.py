@@ -38,11 +38,11 @@ def harden_command(
     recipe: Annotated[str, typer.Option(help=_RECIPES)] = "ens-at",
     out: Annotated[Path, typer.Option(help="Folder for checkpoint, weights and report.")] = Path("runs/hardened"),
     steps: Annotated[int | None, typer.Option(help="Optimiser steps; 1000 by default.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Train for about so long instead.")] = None,
-    batch: Annotated[int, typer.Option(help="Images a step, over all processes.")] = 256,
+    seconds: Annotated[float | None, typer.Option(help="Train for about this many seconds instead.")] = None,
+    batch: Annotated[int, typer.Option(help="Images per step, over all processes.")] = 256,
     optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
     lr: Annotated[float | None, typer.Option(help="Highest learning rate; 0.03 for sgd, 1.5e-4 for adam.")] = None,
-    norm: Annotated[str, typer.Option(help="What BatchNorm may learn: frozen, affine or batch.")] = "affine",
+    norm: Annotated[str, typer.Option(help="What BatchNorm learns: frozen, affine or batch.")] = "affine",
     crop: Annotated[
         int | None, typer.Option(help="Side of the crops in pixels; the network's input by default.")
     ] = None,
@@ -50,12 +50,12 @@ def harden_command(
     start: Annotated[str | None, typer.Option(help="Begin with the weights of this network.")] = None,
     pool: Annotated[str | None, typer.Option(help="Static networks that make examples, joined by commas.")] = None,
     teacher: Annotated[
-        str | None, typer.Option(help="Networks whose answers to keep, joined by commas; none for labels alone.")
+        str | None, typer.Option(help="Networks to distil from, joined by commas; none for labels alone.")
     ] = None,
-    side: Annotated[int | None, typer.Option(help="Pixels that images are kept at; the network's by default.")] = None,
-    held_out: Annotated[int, typer.Option(help="Images to watch the training with.")] = 256,
+    side: Annotated[int | None, typer.Option(help="Side of stored images in pixels; the network's by default.")] = None,
+    held_out: Annotated[int, typer.Option(help="Number of held-out images that monitor the training.")] = 256,
     head: Annotated[bool, typer.Option("--head", help="Let the last layer learn too.")] = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Some classes may have no image.")] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Allow classes without images.")] = False,
     precision: Annotated[str | None, typer.Option(help="bf16 or full; bf16 on a GPU by default.")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the student; pays on a GPU.")] = False,
     compare: Annotated[str | None, typer.Option(help="Images to measure the gain on.")] = None,
@@ -68,7 +68,7 @@ def harden_command(
 ) -> None:
     """Train a defended version of a network on a folder of images, and show the gain.
 
-    A run that was stopped goes on where it was. Several GPUs: torchrun --nproc-per-node 4 -m whorl harden ...
+    The same command resumes a run that was stopped. Several GPUs: torchrun --nproc-per-node 4 -m whorl harden ...
     """
     if data is None and compare is None:
         raise WhorlError("expected --data to train on, or --compare to look at a hardened network; got neither.")

@@ -12,7 +12,7 @@ from whorl.runs import catalog
 
 @app.command(epilog="Example: whorl attacks --json")
 def attacks(as_json: AsJson = False) -> None:
-    """List the attacks: what each does, and which settings make it what it is."""
+    """List the attacks: what each does, and its settings."""
     entries = catalog.attack_catalog()
     if as_json:
         return show_json([asdict(entry) for entry in entries])
@@ -34,7 +34,7 @@ def models(as_json: AsJson = False) -> None:
     console = output()
     console.print(listing)
     console.print(
-        "Upper and lower case, '-' and '_' do not matter. Any other network has an address: timm:NAME, "
+        "Names are case-insensitive, and '-' and '_' are the same. Any other network has an address: timm:NAME, "
         "torchvision:NAME, file:PATH?arch=NAME, onnx:PATH or python:MODULE:FACTORY.",
         style="dim",
     )

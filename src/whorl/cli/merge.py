@@ -31,7 +31,7 @@ def merge(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Put the shards of an experiment together: the folder, table and report that one run would have made.
+    """Merge the shards of an experiment into the folder, table and report that one run would have made.
 
     Nothing is computed but the examples of the report. A shard that is missing, there twice, of other settings or not
     finished is an error that names it. The device must be of the kind that the shards ran on.

@@ -10,9 +10,9 @@ import typer
 from whorl.errors import WhorlError
 
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:N.")]
-Seed = Annotated[int, typer.Option(help="All randomness follows from it.")]
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 EngineName = Annotated[str, typer.Option("--engine", help="local (this process) or ray (a cluster).")]
-Workers = Annotated[int | None, typer.Option(help="Of the engine ray; one on each CPU or GPU by default.")]
+Workers = Annotated[int | None, typer.Option(help="Workers of the engine ray; one on each CPU or GPU by default.")]
 DataSet = Annotated[
     str | None,
     typer.Option(
@@ -22,8 +22,8 @@ DataSet = Annotated[
 ]
 LABELLED = "Labelled images: a folder, a CSV list, wds:SHARDS.tar, hf:NAME, python:MODULE:FACTORY, or samples."
 """Help of images that a command does not go without."""
-Limit = Annotated[int | None, typer.Option(help="Take only the first so many images.")]
-BatchSize = Annotated[int | None, typer.Option(help="Images at a time; 8 on a CPU and 64 on a GPU by default.")]
+Limit = Annotated[int | None, typer.Option(help="Number of images to take, from the first; all by default.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per batch; 8 on a CPU and 64 on a GPU by default.")]
 Targets = Annotated[str, typer.Option(help="Networks to evaluate, joined by commas.")]
 Defenses = Annotated[str, typer.Option(help="Defences to put before each, joined by commas; a+b stands for both.")]
 Figures = Annotated[bool, typer.Option("--figures", help="Write each figure as PNG and PDF too.")]

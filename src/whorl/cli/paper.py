@@ -83,7 +83,7 @@ def paper(
         bool, typer.Option("--beside", help="Add rows that the paper does not have: ri-, ai-best, EOT with Adam.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="EOT with 100 gradients an image instead of 2,500, and called eot-quick.")
+        bool, typer.Option("--quick", help="EOT with 100 gradients per image instead of 2,500, and called eot-quick.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Run folder; by default one for all tables on the same images.")
@@ -105,7 +105,7 @@ def paper(
     """Run tables and figures of the paper, and show our figures beside the printed ones.
 
     Tables that share a run folder share their adversarial images. Interrupted with Ctrl-C or otherwise, the same
-    command goes on where it stopped.
+    command resumes where it stopped.
     """
     if LIST in names:
         if names != [LIST]:

@@ -82,7 +82,9 @@ def print_(
     sheet, console = done.sheet, output()
     ids = len({item.id for item in sheet.prints})
     console.print(
-        f"{len(sheet.prints)} prints of {ids} images on {sheet.pages} pages, sheet {sheet.name}", style="bold"
+        f"{len(sheet.prints)} prints of {ids} image{'s' * (ids != 1)} on {sheet.pages} page{'s' * (sheet.pages != 1)}, "
+        f"sheet {sheet.name}",
+        style="bold",
     )
     show_line(f"print this: {done.pdf}")
     for path in done.records:
@@ -105,14 +107,12 @@ def score_(
         ),
     ] = "page",
     offset: Annotated[
-        float, typer.Option(help="Shift the view as seen by up to so many pixels of a 299-pixel image, at random.")
+        float, typer.Option(help="Shift the view as seen at random by up to this many pixels of a 299-pixel image.")
     ] = 0.0,
     surroundings: Annotated[
         str, typer.Option(help="Beyond an image's edge the view as seen is black, or shows the photo.")
     ] = "black",
-    white_balance: Annotated[
-        bool, typer.Option("--white-balance", help="Put colours right by the patch strip.")
-    ] = False,
+    white_balance: Annotated[bool, typer.Option("--white-balance", help="Correct colours by the patch strip.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for tables and images; physical/ of the run folder by default.")
     ] = None,
@@ -180,16 +180,18 @@ def simulate_(
         list[str] | None,
         typer.Option("--set", help="A setting with its values, such as tilt=0,20,40. May be given several times."),
     ] = None,
-    pages: Annotated[int | None, typer.Option(help="Take only the first so many pages.")] = None,
+    pages: Annotated[int | None, typer.Option(help="Number of pages to take, from the first; all by default.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one thing."""
+    """Photograph the printed sheet with a simulated printer and camera, to rehearse the test or to vary one setting."""
     cameras = sweep({name: preset(name) for name in split_names(camera)}, change or [])
     checked("pages", pages, Count | None)
     with progress_bar() as progress:
         files = simulate(read_sheets(run), cameras, out, seed=seed, pages=pages, progress=progress)
-    show_line(f"{len(files)} simulated photographs: {out}")
-    show_line(f"Next: whorl physical score {out} --run {run} --model resnet18", style="dim")
+    show_line(f"{len(files)} simulated photograph{'s' * (len(files) != 1)}: {out}")
+    sources = [item.source for sheet in read_sheets(run) for item in sheet.prints if item.source]
+    model = ",".join(sources[0].split("+")) if sources else "resnet18"
+    show_line(f"Next: whorl physical score {out} --run {run} --model {model}", style="dim")
 
 
 def _default_folder(run: Path) -> Path:
@@ -223,12 +225,13 @@ def _show(done: Scored) -> None:
     read = done.photos - len(done.unread)
     console.print(f"{read} of {done.photos} photographs read, {len(done.captures)} images identified", style="bold")
     if done.partly:
-        console.print(f"{done.partly} more are seen in part, and left out.")
+        console.print(f"{done.partly} more are only partly visible, and left out.")
     for name in done.unbalanced:
-        console.print(Text(f"no patch strip to be seen, so colours are as they were: {name}"))
+        console.print(Text(f"no patch strip found, so colours are not corrected: {name}"))
     if not done.captures:
         return
-    shown = table("images", "view", "network", "n", "recognised", "success rate", "95% interval over prints", "of")
+    columns = ("n", "recognised", "success rate", "95% interval over prints", "of")
+    shown = table("images", "view", "network", *columns, names=3)
     for line in summarise(done):
         counts = line.counts
         found = rate(line.images)

@@ -33,16 +33,16 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="PATH=VALUE instead of what the file says, such as attacks.0.eps=8/255."),
+        typer.Option("--set", help="PATH=VALUE overrides a setting of the file, such as attacks.0.eps=8/255."),
     ] = None,
     sweeps: Annotated[
         list[str] | None,
-        typer.Option("--sweep", help="PATH=VALUE,VALUE,...: an attack for each; of several, every combination."),
+        typer.Option("--sweep", help="PATH=VALUE,VALUE,...: one attack per value; several sweeps are combined."),
     ] = None,
     engine: EngineName = "local",
     workers: Workers = None,
     shard: Annotated[
-        str | None, typer.Option(help="Do a share alone, such as 3/16; `whorl merge` puts the shares together.")
+        str | None, typer.Option(help="Run one shard alone, such as 3/16; `whorl merge` merges them.")
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(help="Folder for TensorBoard: success rates as images are done.")
@@ -51,13 +51,13 @@ def run(
     intervals: Intervals = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     device: Device = "auto",
-    seed: Annotated[int | None, typer.Option(help="Instead of the declaration's.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the declaration's.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Craft, transform, evaluate and count what a file declares; run it again to go on, or after a change.
+    """Run the experiment that a TOML file declares; the same command resumes it, or updates it after a change.
 
-    Only what is missing is done. The folder holds the images, results.csv, manifest.json and report.html; results.tex,
-    results.md and results-wide.csv are tables for people.
+    Only what is missing is computed. The folder holds the images, results.csv, manifest.json and report.html;
+    results.tex, results.md and results-wide.csv are tables for papers and pages.
     """
     declared = runs.read_declaration(file, overrides=overrides or (), sweeps=sweeps or ())
     if seed is not None:
@@ -79,9 +79,7 @@ def run(
     if share is not None:
         report = figures = False
         if not as_json:
-            output().print(
-                f"shard {share}: {len(done.ids)} images done. `whorl merge` puts all {share.count} together."
-            )
+            output().print(f"shard {share}: {len(done.ids)} images done. `whorl merge` merges all {share.count}.")
             return show_files({"run folder": done.folder})
     return show_experiment(done, report=report, figures=figures, intervals=intervals, device=device, as_json=as_json)
 
@@ -105,7 +103,7 @@ def show_experiment(
             files = report_experiment(done, device=device, figures=figures, progress=progress) | files
     if not as_json:
         show_files({**files, "rates": done.results, "run folder": done.folder})
-        output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks done now"))
+        output().print(Text(f"took {done.seconds:.0f} s, {done.computed} of {len(done.plan.tasks)} tasks computed"))
 
 
 def _content(done: runs.Done) -> dict[str, Any]:

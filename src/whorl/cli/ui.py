@@ -23,7 +23,7 @@ def ui(
     host: Annotated[
         str, typer.Option(help="Address to listen on. The default is this machine alone; 0.0.0.0 lets others in.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="To listen on; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
     model: Annotated[
         list[str] | None,
         typer.Option(help="Offer this network first: a name or an address, as in `whorl models`. May be repeated."),
@@ -32,7 +32,7 @@ def ui(
     device: Device = "auto",
     seed: Seed = 0,
 ) -> None:
-    """Craft images on a page, rotate, scale and translate them, and see what fools a network. Needs the extra ui.
+    """Open a page in the browser to attack an image, rotate, scale and translate it. Needs the extra ui.
 
     Works offline. Images stay in memory, and are forgotten when the page is closed.
     """

@@ -189,7 +189,8 @@ class Comparison:
     def swapped(self) -> Comparison:
         """The same from the other side."""
         low, high = self.interval
-        return replace(self, b=self.c, c=self.b, difference=-self.difference, interval=(-high, -low))
+        # Not -x, which makes of 0 a -0.0 that is printed with its sign.
+        return replace(self, b=self.c, c=self.b, difference=0.0 - self.difference, interval=(0.0 - high, 0.0 - low))
 
 
 def compare(

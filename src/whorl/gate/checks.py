@@ -224,7 +224,7 @@ def _check_chance(clf: Classifier, name: str, y: Tensor, said: Tensor) -> None:
         return
     common = clf.labels[int(answered.argmax())]
     raise WhorlError(
-        f"{name} recognises {_share(right)}, no more than answers that have nothing to do with the images would "
+        f"{name} recognises {_share(right)}, no more than random answers with the same class frequencies would "
         f"({chance:.0%}); it answers {common!r} to {float(answered.max()):.0%} of them. A verdict on it would mean "
         "nothing. Check that these are the right weights, that it gets the mean, std and size that it was trained "
         "with, and that the images are of its classes, in its order (--labels FILE)."
@@ -249,9 +249,9 @@ def _gradients(clf: nn.Module, name: str, batch: Images, right: Tensor) -> Gradi
 
     if flat("margin") * 2 > len(x):
         raise WhorlError(
-            f"the gradient of {name} is zero on {flat('margin')} of {len(x)} images that it recognises: an attack by "
-            "gradients cannot see where to go, and the network would pass whatever it is worth. Give a version without "
-            "rounding or clipping on the way, or export it to ONNX and craft on others with --surrogates."
+            f"the gradient of {name} is zero on {flat('margin')} of {len(x)} images that it recognises: a gradient "
+            "attack has no direction to follow, and the network would pass without being robust. Give a version "
+            "without rounding or clipping on the way, or export it to ONNX and craft on others with --surrogates."
         )
     return "margin" if flat("ce") else "ce"
 

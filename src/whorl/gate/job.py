@@ -153,7 +153,7 @@ def check(settings: GateSettings, device: torch.device, *, progress: Progress = 
     unhooked = [source for source in crafting if backward is not None and backward.changes and scripted(loaded[source])]
     for source in unhooked:
         crafting[source]["backward"] = {}
-    sure = "{} is so sure of its answers that cross entropy is flat, so its margin is attacked"
+    sure = "{} is so confident that the gradient of the cross entropy vanishes, so its margin is attacked"
     plain = (
         "{} is a ScriptModule, whose backward pass cannot be changed: there " + settings.attack + " follows it as it is"
     )

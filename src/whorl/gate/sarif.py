@@ -32,7 +32,7 @@ _ABOUT: dict[RuleName, tuple[str, str]] = {
     ),
 }
 _MORE = (
-    "`report.html` beside the run's `gate.json` shows the worst poses, the most fragile classes and images to look at. "
+    "`report.html` beside the run's `gate.json` shows the worst poses, the most fragile classes and images. "
     "`whorl gate --help` says how the rule is measured and decided."
 )
 
@@ -63,7 +63,7 @@ def sarif(verdict: Verdict, *, artifact: str, images: dict[str, Path], propertie
         "name": "whorl",
         "fullName": f"whorl gate {whorl.__version__}",
         "version": whorl.__version__,
-        "fullDescription": {"text": "What an attack leaves of an image classifier, on rotated and scaled images."},
+        "fullDescription": {"text": "Robustness of an image classifier to rotated and scaled adversarial images."},
         "rules": rules,
     }
     run = {

@@ -26,8 +26,8 @@ from whorl.runs.results import Cell, write_results
 UNITS = {"rotation": "°", "scale": "", "tilt": "°"}
 _RATES = (
     "Success rate: of the images whose clean version in the same photograph is recognised, the share whose attacked "
-    "version is not. Accuracy: of all images, the share that is recognised. Intervals resample prints: one print in "
-    "three photographs is not three prints."
+    "version is not. Accuracy: of all images, the share that is recognised. Intervals are over prints: several "
+    "photographs of one print count as one print."
 )
 _COLUMNS = (
     *("photo", "sheet", "page", "cell", "id", "label", "attack", "source"),
@@ -258,9 +258,9 @@ def _notes(scored: Scored) -> Iterator[str]:
     yield _RATES
     partly = f" {scored.partly:,} more are seen in part, and left out." if scored.partly else ""
     shifted = f" Windows are off the middle by up to {settings.offset:g} pixels, at random." if settings.offset else ""
-    yield f"Scale 1 is where {_scale_one(settings.scale_one)}.{shifted}{partly}"
+    yield f"Scale 1: {_scale_one(settings.scale_one)}.{shifted}{partly}"
     if scored.unbalanced:
-        yield f"Colours are as they were, for no patch strip could be seen, in: {', '.join(scored.unbalanced)}."
+        yield f"No patch strip was found, so colours were not corrected, in: {', '.join(scored.unbalanced)}."
 
 
 def _scale_one(setting: str | float) -> str:

@@ -101,7 +101,7 @@ def why_nothing(found: Findings) -> str:
     if found.strangers:
         names = ", ".join(f"{fingerprint:05x}" for fingerprint in found.strangers)
         return f"markers of another print, sheet {names}. Score it with the run that it was printed from."
-    return "no markers to be seen. Is it a photograph of a printed sheet, sharp and near enough?"
+    return "no markers found. Expected a photograph of a printed sheet, in focus and near enough."
 
 
 class Scorer:

@@ -90,10 +90,10 @@ def fooling_poses(found: Outcomes, target: str, attack: str) -> list[Pose]:
 def with_gallery(view: DefenderView, made: Gallery, total: int) -> DefenderView:
     """Add images to look at, and say by what rule they were chosen."""
     about = (
-        f"{len(made.examples)} of {total} images: those that are fooled in the most poses, and so no fair sample; the "
-        "examples further below are chosen without regard to the attack."
+        f"{len(made.examples)} of {total} images: those that are fooled in the most poses, which is not a "
+        "representative sample. The examples further below are chosen without regard to the attack."
     )
-    return replace(view, galleries=(*view.galleries, replace(made, title="Images to look at", about=about)))
+    return replace(view, galleries=(*view.galleries, replace(made, title="The most fragile images", about=about)))
 
 
 def _sentence(model: str, found: Outcomes, attack: str, by: str, target: str = "") -> str:
@@ -151,8 +151,8 @@ def _pose_table(found: Outcomes, target: str, attack: str) -> Table | None:
         rows.append((called, *(whole_percent(float(part[place].float().mean())) for part in (clean, still))))
     return Table(
         title="The worst poses",
-        about=f"Of {len(found.poses)} poses, those in which the fewest of {len(found.ids)} images are recognised under "
-        "attack.",
+        about=f"The poses, out of {len(found.poses)}, in which the fewest of {len(found.ids)} images are recognised "
+        "under attack.",
         columns=("pose", "recognised clean", "recognised under attack"),
         rows=tuple(rows),
     )
@@ -169,8 +169,8 @@ def _class_table(found: Outcomes, target: str, attack: str, classes: Mapping[str
         return None
     return Table(
         title="The most fragile classes",
-        about=f"Of {len(members)} classes, those whose images are recognised least often under attack: in what share "
-        "of images and poses, and how many images in every pose. Classes of fewer than "
+        about=f"The classes, out of {len(members)}, recognised least often under attack: share of images and poses, "
+        "clean and under attack, and images recognised in every pose under attack. Classes of fewer than "
         f"{_FEWEST_OF_CLASS} images are left out.",
         columns=("class", "images", "clean", "under attack", "in every pose"),
         rows=tuple(row for _, row in shown),
@@ -205,7 +205,7 @@ def _changed(verdict: Verdict, classes: Mapping[str, str]) -> Table | None:
     first = sorted(lost, key=lambda name: -lost[name])[:_CHANGED]
     return Table(
         title="Images that were recognised more often in the baseline",
-        about=f"{len(lost)} images are fooled in more poses than before; here those with the most.",
+        about=f"{len(lost)} images are fooled in more poses than before; those with the most are listed.",
         columns=("image", "class", "poses lost"),
         words=2,
         rows=tuple((name, classes.get(name, "–"), str(lost[name])) for name in first),

@@ -190,21 +190,22 @@ def draw_sheet(gallery: Gallery, side: int = SIDE) -> Image.Image:
     """Draw the images one below the other, a row of tiles for each version of each.
 
     Args:
-        gallery: what to draw; an example without a truth has no heading.
+        gallery: what to draw; an example without a truth has no heading, and without a title there is no legend.
         side: of a tile in pixels. Text has one size, so that of smaller tiles stays legible on a small page.
     """
     rows = sum(len(example.rows) for example in gallery.examples)
     headings = sum(bool(example.truth) for example in gallery.examples)
     width = 2 * MARGIN + GUTTER + len(gallery.columns) * (side + GAP) - GAP
     about = _wrapped(gallery.about, 16, width - 2 * MARGIN - 260)  # the legend stands beside it
-    top = MARGIN + 36 + LINE * max(1, len(about)) + HEADING
+    top = MARGIN + HEADING + bool(gallery.title) * (36 + LINE * max(1, len(about)))
     height = top + MARGIN + rows * (side + CAPTION + GAP) + headings * HEADING
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
-    _write(pen, (MARGIN, MARGIN), _shortened(gallery.title, 24, width - 2 * MARGIN), 24)
-    for number, line in enumerate(about):
-        _write(pen, (MARGIN, MARGIN + 36 + LINE * number), line, 16, FAINT)
-    _legend(pen, (width - MARGIN, MARGIN + 36))
+    if gallery.title:
+        _write(pen, (MARGIN, MARGIN), _shortened(gallery.title, 24, width - 2 * MARGIN), 24)
+        for number, line in enumerate(about):
+            _write(pen, (MARGIN, MARGIN + 36 + LINE * number), line, 16, FAINT)
+        _legend(pen, (width - MARGIN, MARGIN + 36))
     left = MARGIN + GUTTER
     for column, heading in enumerate(gallery.columns):
         middle = left + column * (side + GAP) + side // 2

@@ -191,7 +191,7 @@ def profile(found: Mapping[Series, Sequence[Cell]], transfer: Transfer, sweep: S
 
 
 def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
-    """Success rate against input gradients an image, on a logarithmic axis; see ``costs``."""
+    """Success rate against input gradients per image, on a logarithmic axis; see ``costs``."""
     figure = blank(height=420)
     names = [name for name, _, _ in rows]
     for name, gradients, rate in rows:
@@ -206,7 +206,7 @@ def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
             textposition="middle right",
             cliponaxis=False,
             marker={"color": colour, "symbol": symbol, "size": 12},
-            hovertext=[hover(name, *_rate_words(rate), f"for {gradients:g} input gradients an image")],
+            hovertext=[hover(name, *_rate_words(rate), f"for {gradients:g} input gradients per image")],
             hoverinfo="text",
         )
     figure.update_layout(showlegend=False, margin={"t": 16})
@@ -217,7 +217,7 @@ def cost(rows: Sequence[tuple[str, float, Rate]]) -> Figure:
     ticks = decades(*reach)
     figure.update_xaxes(
         type="log",
-        title="input gradients an image",
+        title="input gradients per image",
         range=reach,
         tickvals=ticks,
         ticktext=[f"{tick:,.10g}" for tick in ticks],

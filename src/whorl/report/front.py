@@ -92,13 +92,13 @@ def _missing(content: Content, kinds: set[str]) -> Iterator[tuple[str, str]]:
             f"recognised there. Angles here: {len(angles)}, scales: {len(scales)}, poses of these alone: {len(plain)}.",
         )
     if "profile" not in kinds:
-        yield "Profiles", "They need 3 poses that differ in one number alone; there are no such poses here."
+        yield "Profiles", "They need 3 poses that differ in one parameter only; there are no such poses here."
     if "cost" not in kinds:
         spent = sorted({cell.grad_evals / cell.counts.n for cell in content.cells if cell.counts.n and cell.grad_evals})
-        same = f"No attack costs more than another: {spent[0]:,.4g} input gradients an image." if spent else ""
+        same = f"All attacks cost the same: {spent[0]:,.4g} input gradients per image." if spent else ""
         yield "Success against cost", same or "What the attacks cost was not recorded."
     if not content.comparisons:
-        reason = "Comparing needs two attacks." if len(names) < 2 else "No paired comparison was made."
+        reason = "A comparison needs two attacks." if len(names) < 2 else "No paired comparison was made."
         yield "Which differences are significant", reason
     if not content.galleries:
         yield "Examples", "No images were kept for them."

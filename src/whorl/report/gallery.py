@@ -32,7 +32,10 @@ NOTEBOOK = 900
 ZOOM = 3
 """The close-up shows the middle third of the perturbation."""
 
-RULE = "the first that {} recognises clean in every pose shown, or else in most, whatever the attacks make of them."
+RULE = (
+    "the first whose clean version {} recognises in every pose shown, or else in the most; chosen without regard to "
+    "the attacks."
+)
 """How examples are chosen; the network's name is to be put in."""
 
 
@@ -195,7 +198,7 @@ def examples(
                 close = [Tile(image=to_image(part)) for part in (change, _middle(change))]
             rows.append(TileRow(name=version, tiles=(*_tiles(model, images[i], poses, truth), *close)))
         shown.append(Example(id=name, truth=model.labels[truth], rows=tuple(rows)))
-    columns = (*poses, f"perturbation ×{0.5 / bound:.0f}", f"its middle ×{ZOOM}")
+    columns = (*poses, f"perturbation ×{0.5 / bound:.0f}", f"centre ×{ZOOM}")
     return Gallery(title="", columns=columns, examples=tuple(shown))
 
 

@@ -76,9 +76,9 @@ def _ranked(
         statement = "No target recognised any clean image, so there is no success rate to report."
         return Headline(statement=statement, details=few)
     if all(one.few for one in rates_by_name.values()):
-        statement = f"Too few images for a headline: no target recognises {FEWEST} of them clean in any pose."
+        statement = f"Too few images for a summary: no target recognises {FEWEST} clean images in any pose."
         said = ", ".join(f"{name} {one.successes} of {one.n}" for name, one in rates_by_name.items())
-        counted = f"Counted, on {scope.replace('it was', 'they were')}, {_where(scope, shared, place)}: {said}."
+        counted = f"Images fooled, on {scope.replace('it was', 'they were')}, {_where(scope, shared, place)}: {said}."
         return Headline(statement=statement, details=(counted, *notes))
     where, ranked = _where(scope, shared, place), sorted(names, key=lambda name: -rates_by_name[name].value)
     best = ranked[0]
@@ -120,7 +120,7 @@ def _leading(
         apart = _counted(_points(rates[best].value - rates[second].value, cells), "point")
         return (
             f"{best} has the highest success rate on {scope}: {rate}, {where}; {second} has {behind}, {apart} less. "
-            "Whether that is more than chance was not tested."
+            "The difference was not tested for significance."
         )
     found = tested[best, second]
     apart = f"the difference is {_difference(found, cells, len(tested))}"
@@ -250,8 +250,8 @@ def _left_out(chosen: Mapping[Series, tuple[Cell, ...]]) -> tuple[str, ...]:
         return ()
     what = "poses and targets" if len(transfers(chosen)) > 1 else "poses"
     return (
-        f"{few} of {len(places)} {what} are left out of this, because fewer than {FEWEST} clean images are recognised "
-        "there; the tables mark them.",
+        f"{few} of {len(places)} {what} are left out of this rate, because fewer than {FEWEST} clean images are "
+        "recognised there; the tables mark them.",
     )
 
 
@@ -261,7 +261,7 @@ def _undefined(cells: Sequence[Cell]) -> tuple[str, ...]:
         return ()
     return (
         f"In {without} of {len(cells)} cells the target recognised no clean image: they have no success rate "
-        "and no part in a rate over poses.",
+        "and are left out of rates over poses.",
     )
 
 
@@ -272,7 +272,7 @@ def _few(cells: Sequence[Cell], repeats: int) -> tuple[str, ...]:
         count += f" in photographs, about {repeats} of each print"
     if least >= FEW * repeats:
         return (f"Measured on {count}.",)
-    return (f"Few images: measured on {count}, so a few images decide: take the figures as a first look.",)
+    return (f"Few images: measured on {count}, so intervals are wide and the figures preliminary.",)
 
 
 def _digits(cells: Sequence[Cell]) -> int:

@@ -111,7 +111,7 @@ def _defended(originals: list[ModelEntry]) -> list[ModelEntry]:
             name=name,
             kind="defended",
             size=by_name[entry.base].size,
-            source=f"with whorl, over {entry.base}",
+            source=f"included, from {entry.base}",
             cached=by_name[entry.base].cached,
         )
         for name, entry in shipped().items()

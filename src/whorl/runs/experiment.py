@@ -85,7 +85,8 @@ def run(
             check_sources(plan, left, orders, ready.networks, progress)
         ready.note()
         share = "" if shard is None else f"shard {shard}: "
-        stage = f"{share}crafting and evaluating, {len(plan.variants) - 1} attacks"
+        attacks = len(plan.variants) - 1
+        stage = f"{share}crafting and evaluating, {attacks} attack{'s' * (attacks != 1)}"
         if track is not None:
             track.begin(declaration.name, declaration.model_dump(mode="json"))
             progress = _tracked(plan, track, progress)
