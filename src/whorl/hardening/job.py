@@ -29,6 +29,8 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, Tracker, duration, listening, piece_of_work, silent
+from whorl.runs.networks import identify
+from whorl.runs.store import hashed
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -325,7 +327,9 @@ def _classifier(model: str | Classifier, device: torch.device) -> Classifier:
 
 
 def _identity(net: Classifier) -> str:
-    return f"{net.name} {state_dict_sha256(net.net)}"
+    """Weights, input and code of a network, and what it is called."""
+    [exactly] = identify(net)
+    return f"{net.name} {state_dict_sha256(net.net)} {hashed({**exactly, 'weights_sha256': None})[:12]}"
 
 
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:

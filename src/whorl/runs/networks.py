@@ -205,7 +205,7 @@ def identify(model: Model) -> list[Json]:
         return [
             {
                 "name": model.name,
-                "weights_sha256": model.weights_sha256 or state_dict_sha256(model.net),
+                "weights_sha256": model.weights_now(),
                 **({} if model.code_sha256 is None else {"code_sha256": model.code_sha256}),
                 "input": [list(model.size), list(model.mean), list(model.std), model.resize],
             }
