@@ -18,6 +18,7 @@ from whorl.data import ImageData
 from whorl.errors import WhorlError
 from whorl.files import held, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
+from whorl.hardening.examples import STUDENT
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, leads, team
 from whorl.hardening.recipes import Recipe
@@ -29,7 +30,7 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, Tracker, duration, listening, piece_of_work, silent
-from whorl.runs.networks import identify
+from whorl.runs.networks import by_name, identify
 from whorl.runs.store import hashed
 
 Clock = Callable[[], float]
@@ -337,4 +338,6 @@ def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device:
     nets = [_classifier(net, device) for net in wanted]
     if not nets:
         raise WhorlError("this recipe needs static networks that make examples; got an empty pool.")
-    return {net.name: net for net in nets}
+    if any(net.name == STUDENT for net in nets):
+        raise WhorlError(f"a network of the pool cannot be called {STUDENT!r}, as the one that learns is. Rename it.")
+    return by_name(nets)

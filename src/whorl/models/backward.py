@@ -197,7 +197,7 @@ class Backward(BackwardRule):
         for module, factor in factors:
             if factor != 1:
                 branches[names[module]] = branches.get(names[module], 1.0) * factor
-        rectifiers = [module for module in names if _rectifies(module)]
+        rectifiers = [module for module in names if rectifies(module)]
         late = [] if self.rectifier is None else rectifiers[round(self.late * len(rectifiers)) :]
         pools = [module for module in names if _pools(module)] if self.pool else []
         return Sites(
@@ -241,7 +241,7 @@ def hook(model: nn.Module, sites: Sites) -> None:
     for name, sharpness in sites.rectifiers:
         rectifier = model.get_submodule(name)
         assert isinstance(rectifier, nn.ReLU | nn.ReLU6)  # noqa: S101 - tells mypy what is found
-        rectifier.forward = _smooth(rectifier, sharpness)  # type: ignore[method-assign]  # of this module alone
+        rectifier.forward = _smooth(rectifier, sharpness)  # type: ignore[method-assign, assignment]  # of this module alone
     for name, share in sites.pools:
         pool = model.get_submodule(name)
         assert isinstance(pool, nn.MaxPool2d)  # noqa: S101 - tells mypy what is found
@@ -255,7 +255,7 @@ def scripted(model: object) -> bool:
     return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
-def _rectifies(module: nn.Module) -> bool:
+def rectifies(module: nn.Module) -> bool:
     """Whether a module is torch's ReLU or ReLU6: a subclass may answer anything."""
     if type(module).forward not in _RECTIFIERS or "forward" in vars(module):
         return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from whorl.models.weights import state_dict_sha256
 from whorl.runs.folder import Json, as_json
 
 UNDEFENDED = "none"
+
+M = TypeVar("M", bound=Model)
 
 
 def device_of(model: Model) -> torch.device:
@@ -187,6 +189,21 @@ def name_of(model: Model) -> str:
     """What to call a network: its own name, or its function's."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
     return name if isinstance(name, str) else type(model).__name__
+
+
+def by_name(models: Iterable[M]) -> dict[str, M]:
+    """Networks by what they are called.
+
+    Raises:
+        WhorlError: two of them have one name, so that a table would have one row for both.
+    """
+    found: dict[str, M] = {}
+    for model in models:
+        if found.setdefault(name := name_of(model), model) is not model:
+            raise WhorlError(
+                f"two networks are called {name!r}. Give each a name of its own: name= in its address, or .name."
+            )
+    return found
 
 
 def identify(model: Model) -> list[Json]:
