@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import whorl
 from judge import Data
 from whorl.models import spreads
-from whorl.models.backward import RECTIFIERS
+from whorl.models.backward import rectifies
 
 NAMES = ("resnet18", "mobilenet_v2", "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "inception_v3")
 
@@ -45,7 +45,7 @@ PROBES: Mapping[str, Callable[[tuple[int, int]], Tensor]] = {
 
 def measured(model: nn.Module, x: Tensor) -> Tensor:
     """Spreads of what goes into each rectifier, (rectifiers,)."""
-    rectifiers = [module for module in model.modules() if isinstance(module, RECTIFIERS)]
+    rectifiers = [module for module in model.modules() if rectifies(module)]
     found = spreads.rectifier_spreads(model, rectifiers, x)
     return torch.tensor([found[module] for module in rectifiers if module in found], dtype=torch.float64)
 

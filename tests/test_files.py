@@ -90,14 +90,20 @@ def occupied(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     return {"a folder": tmp_path / "folder", "below a file": tmp_path / "file" / "a", "a FIFO": tmp_path / "fifo"} | {
         "a link to a FIFO": tmp_path / "link",
+        "a link to itself": tmp_path / "loop",
+        "below a link to nowhere": tmp_path / "dangling" / "a",
         "a device": Path("/dev/null"),
     }
 
 
 @posix
-@pytest.mark.parametrize("what", ["a folder", "below a file", "a FIFO", "a link to a FIFO", "a device"])
+@pytest.mark.parametrize(
+    "what", ["a folder", "below a file", "a FIFO", "a link to a FIFO", "a link to itself", "a device"]
+)
 def test_where_nothing_can_be_written_is_said_beforehand(what: str, tmp_path: Path) -> None:
     path = occupied(tmp_path)[what]
     before = sorted(tmp_path.rglob("*"))

@@ -23,7 +23,7 @@ _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _BOX = re.compile(r"<(t[dh])>(.*?)</\1>", re.DOTALL)
 _PHRASE = re.compile(r"ε \d+|as it is|as they are|[\w-]+ →|\(\d+, \d+\)")
-# Characters of a cell that is not broken, of the first of a row likewise, and of one whose column is as narrow as may be.
+# Characters of a cell that is not broken, of a row's first likewise, and of cells whose column is narrow.
 _SHORT, _SHORT_NAME, _NARROW = 14, 16, 11
 _IMAGE = re.compile(r'(<a\b[^>]*>\s*)?<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
 _COMMANDS = re.compile(r'<div class="language-sh .*?</div>|<code>[^<]*</code>', re.DOTALL)

@@ -100,7 +100,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 def _destination(path: Path) -> Path:
     """What is written in the end: what a symbolic link points to, and a regular file or nothing."""
-    path = path.resolve() if path.is_symlink() else path
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path  # resolve() has an error of its own for a loop
+    if path.is_symlink():
+        raise WhorlError(
+            f"cannot write {path}: it is a link that leads back to itself. Remove it, or choose another path."
+        )
     if path.exists() and not path.is_file():
         raise WhorlError(f"cannot write {path}: expected a regular file or nothing there, and it is something else.")
     return path
@@ -150,7 +154,9 @@ def check_writable(path: Path) -> None:
     """
     with writing(path):
         path = _destination(path)
-        nearest = next((parent for parent in path.absolute().parents if parent.exists()), path.absolute().parent)
+        above = path.absolute().parents
+        # A link to nowhere is in the way of a folder.
+        nearest = next((parent for parent in above if parent.exists() or parent.is_symlink()), above[0])
         with tempfile.TemporaryFile(dir=nearest):
             pass
 

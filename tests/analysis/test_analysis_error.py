@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -207,3 +208,18 @@ def test_a_gpu_tells_the_same() -> None:
     assert torch.allclose(here.bounds.distance, there.bounds.distance, rtol=1e-3)
     for name in (*STEPS, *OTHERS):
         assert there.gram.cosine(name, "truth") == pytest.approx(here.gram.cosine(name, "truth"), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda logits: logits * torch.nan, "must return finite logits"),
+        (lambda logits: logits.detach(), "must pass a gradient on to its input"),
+        (lambda logits: logits + 0 * (logits - logits.detach()).sqrt(), "the gradient must be finite"),
+    ],
+)
+def test_what_no_gradient_can_be_measured_of_is_an_error(spoil: Any, message: str) -> None:
+    net, x = small_net().double(), framed(2)
+    for model, source in ((lambda x: spoil(net(x)), None), (net, lambda x: spoil(net(x)))):
+        with pytest.raises(WhorlError, match=message):
+            measure(model, [(x, labels(2))], [law(SHIFTS)], Draws(count=4), source=source, estimators={"ai": SHIFTS})

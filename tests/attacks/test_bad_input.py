@@ -195,3 +195,38 @@ def test_a_target_that_works_in_place_moves_nothing(name: str) -> None:
     made = whorl.attack(name, **settings)
     assert torch.equal(made(InPlace(), x, Y), made(small_net(), X, Y))
     assert torch.equal(x, X)
+
+
+class Normalising(nn.Module):
+    """Normalises what it is given in place, as many do, and may then spoil it where autograd does not see it."""
+
+    def __init__(self, *, spoils: bool) -> None:
+        super().__init__()
+        self.net, self.spoils = small_net(), spoils
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 0.1
+        x.div_(0.9)
+        out: Tensor = self.net(x * 1)
+        if self.spoils:
+            x.data.zero_()
+        return out
+
+
+class Normalised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net((x - 0.1) / 0.9)
+        return out
+
+
+@pytest.mark.parametrize("spoils", [False, True])
+@pytest.mark.parametrize("name", [*NAMES, "pgd"])
+def test_a_source_that_works_in_place_moves_nothing(name: str, spoils: bool) -> None:
+    x = X.clone()
+    made = attack(name)
+    assert torch.equal(made(Normalising(spoils=spoils), x, Y), made(Normalised(), X, Y))
+    assert torch.equal(x, X)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conftest import CLASSES, random_images, small_net
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Pose, Predictor, outcomes, predictions, recognised, success_rates
+from whorl.evaluation import PAPER_POSES, Pose, Predictor, outcomes, predictions, recognised, success_rates, worst_pose
 
 GRID = (Pose(), Pose(angle=30), Pose(scale=0.7))
 
@@ -179,7 +179,11 @@ def test_errors_name_the_image_and_the_pose() -> None:
         recognised({"net": small_net()}, X, wrong, ids=IDS)
 
 
-@pytest.mark.parametrize("y", [Y.float(), Y.bool(), Y[1:], Y[:, None]], ids=["float", "bool", "short", "column"])
-def test_labels_are_whole_numbers_one_an_image(y: Tensor) -> None:
-    with pytest.raises(WhorlError, match="labels must be integers, one for each of 6 images"):
+@pytest.mark.parametrize(
+    "y", [Y.float(), Y.bool(), Y[1:], Y[:, None], Y.tolist()], ids=["float", "bool", "short", "column", "list"]
+)
+def test_labels_are_whole_numbers_one_an_image(y: Any) -> None:
+    with pytest.raises(WhorlError, match=r"labels must be .*integer.*, one for each of 6 images"):
         recognised({"net": small_net()}, X, y)
+    with pytest.raises(WhorlError, match=r"labels must be .*integer.*, one for each of 6 images"):
+        worst_pose(small_net(), X, y)

@@ -23,6 +23,7 @@ from whorl.files import sha256_of
 from whorl.hardening import harden, recipe, recipe_names
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.trainer import Trainer
+from whorl.models import Classifier
 from whorl.progress import Tracker
 
 TESTS = Path(__file__).parents[1]
@@ -265,6 +266,45 @@ def test_a_loss_that_is_not_a_number_stops_and_keeps_the_last_good_checkpoint(tm
     assert all(bool(tensor.isfinite().all()) for tensor in kept.student.values())
     with pytest.raises(WhorlError, match="Nothing was saved"):
         harden(toy(), toy_images(), "pgd-at", teachers=[as_classifier(Failing(2), "teacher")], **TINY)
+
+
+class Infinite(nn.Module):
+    """Sure beyond all numbers that one class is none: probabilities stay finite."""
+
+    def __init__(self, images: int = 0) -> None:
+        super().__init__()
+        self.net, self.images = toy_net(seed=0), images
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.images -= len(x)
+        logits: Tensor = self.net(x)
+        return logits if self.images >= 0 else torch.cat((logits[:, :-1], logits[:, -1:] - torch.inf), 1)
+
+
+def test_static_networks_that_answer_no_numbers_are_named() -> None:
+    bad = as_classifier(Infinite(4), "bad")
+    with pytest.raises(WhorlError, match=r"training stopped: the training learns from .*bad answered NaN or infinity"):
+        harden(toy(), toy_images(), "pgd-at", teachers=[bad], **TINY)
+    with pytest.raises(WhorlError, match="bad answered NaN or infinity"):
+        harden(toy(), toy_images(), "ens-at", pool=[bad], teachers=[], **TINY)
+
+
+def test_networks_of_the_pool_have_names_of_their_own() -> None:
+    with pytest.raises(WhorlError, match="two networks are called 'twin'"):
+        harden(toy(), toy_images(), "ens-at", pool=[as_classifier(toy_net(seed=s), "twin") for s in (1, 2)], **TINY)
+    with pytest.raises(WhorlError, match="cannot be called 'student'"):
+        harden(toy(), toy_images(), "ens-at", pool=[as_classifier(toy_net(seed=1), "student")], **TINY)
+
+
+def test_a_checkpoint_belongs_to_one_code_and_input(tmp_path: Path) -> None:
+    def pooled(code: str) -> Classifier:
+        net = as_classifier(toy_net(seed=1), "mine")
+        net.code_sha256 = code
+        return net
+
+    harden(toy(), toy_images(), "ens-at", out=tmp_path, pool=[pooled("0")], **TINY)
+    with pytest.raises(WhorlError, match="belongs to another run: its pool is"):
+        harden(toy(), toy_images(), "ens-at", out=tmp_path, pool=[pooled("1")], **TINY)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -250,6 +250,104 @@ def test_compiled_networks_run_as_they_were_written(x: Tensor) -> None:
     torch.testing.assert_close(gradient(compiled, x), plain)
 
 
+class InPlace(nn.Module):
+    """Goes on with the tensor that a rectifier was given, which holds what it made: x + 2·relu(x) where it is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shown = x * 1
+        out: Tensor = 2 * self.act(shown) + shown
+        return out
+
+
+class ByName(nn.Module):
+    """Calls what it holds with torch's own name of the input."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.part(input=x)
+        return out
+
+
+def test_a_rectifier_that_works_in_place_still_does(x: Tensor) -> None:
+    with Backward(rectifier=1.5).applied(InPlace(), x) as changed:
+        assert torch.equal(changed(x), 3 * x.clamp_min(0))
+    torch.testing.assert_close(changed_gradient(Backward(rectifier=1.5), InPlace(), x), 3 * soft_step(x, 1.5))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_modules_may_be_given_their_input_by_name(relative: bool, x: Tensor) -> None:
+    rule = Backward(rectifier=1.5, relative=relative)
+    named, plain = changed_gradient(rule, ByName(nn.ReLU()), x), changed_gradient(rule, nn.Sequential(nn.ReLU()), x)
+    assert torch.equal(named, plain)
+    rule = Backward(pool=0.5)
+    named = changed_gradient(rule, ByName(nn.MaxPool2d(2)), x)
+    assert torch.equal(named, changed_gradient(rule, nn.Sequential(nn.MaxPool2d(2)), x))
+
+
+class Thrice(nn.ReLU):
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * super().forward(x)
+
+
+class TwicePooled(nn.MaxPool2d):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = 2 * super().forward(x)
+        return out
+
+
+def own_forward() -> nn.Module:
+    net = nn.ReLU()
+    net.forward = lambda x: x.clamp_min(0) * 5  # type: ignore[method-assign, assignment]
+    return net
+
+
+def other_ceiling() -> nn.Module:
+    net = nn.ReLU6()
+    net.max_val = 0.25
+    return net
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "missing"),
+    [
+        (Thrice, Backward(rectifier=1.5), "rectifier of torch's"),
+        (own_forward, Backward(rectifier=1.5), "rectifier of torch's"),
+        (other_ceiling, Backward(rectifier=1.5), "rectifier of torch's"),
+        (lambda: TwicePooled(2), Backward(pool=0.5), "max pool"),
+        (lambda: nn.MaxPool2d(2, dilation=2), Backward(pool=0.5), "max pool"),
+    ],
+)
+def test_what_is_none_of_torchs_is_left_alone(
+    make: Callable[[], nn.Module], rule: Backward, missing: str, x: Tensor
+) -> None:
+    net = nn.Sequential(make())
+    with pytest.warns(UserWarning, match=f"Sequential has no {missing} .* acts on"):
+        found = changed_gradient(rule, net, x)
+    assert torch.equal(found, gradient(net, x))
+
+
+def test_half_precision_does_not_overflow() -> None:
+    x = torch.tensor([-60000.0, 0.0, 60000.0], dtype=torch.float16).reshape(1, 1, 1, 3)
+    g = changed_gradient(Backward(rectifier=200.0), nn.ReLU(), x)
+    assert g.flatten().tolist() == [0, 0.5, 1]
+
+
+def test_hooks_of_the_callers_stay_where_they_were(x: Tensor) -> None:
+    net = nn.Sequential(nn.Identity(), nn.ReLU())
+    net[1].register_forward_pre_hook(lambda _, given: (given[0] * 2,))
+    net[1].register_forward_hook(lambda _, __, out: out * 5)
+    with Backward(rectifier=1.5).applied(net, x) as changed:
+        assert torch.equal(changed(x), net(x))
+        torch.testing.assert_close(gradient(changed, x), 10 * soft_step(2 * x, 1.5))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

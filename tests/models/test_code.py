@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from whorl import WhorlError
-from whorl.models.code import code_of, external_data, sha256_of_all
+from whorl.models.code import code_of, external_data, settings_sha256, sha256_of_all
 
 FILES = {
     "own_net/__init__.py": "",
@@ -69,6 +75,42 @@ def test_all_that_is_imported_of_ones_own(factory: Any, tmp_path: Path) -> None:
     (tmp_path / "own_constants.py").write_text("DEPTH =\n")
     with pytest.raises(WhorlError, match=r"own_constants\.py was changed after it was imported"):
         code_of(factory(), factory)
+
+
+@pytest.mark.parametrize("written", ['importlib.import_module("own_" + "unused")', '__import__("own_unused")'])
+def test_what_is_imported_by_name_is_found_too(written: str, factory: Any, tmp_path: Path) -> None:
+    importlib.import_module("own_unused")
+    (tmp_path / "own_late.py").write_text(f"import importlib\nuse = {written}\n")
+    assert tmp_path / "own_unused.py" in code_of(factory(), factory)
+
+
+@dataclass
+class Settings:
+    slope: float = 0.1
+    parts: tuple[Any, ...] = ()
+
+
+class Held(nn.Module):
+    def __init__(self, attribute: Any = None, buffer: float = 0.0) -> None:
+        super().__init__()
+        self.attribute, self.act = attribute, nn.ReLU()
+        self.register_buffer("buffer", torch.tensor(buffer), persistent=False)
+
+
+def test_settings_are_part_of_a_network() -> None:
+    looped: list[Any] = [1]
+    looped.append(looped)
+    attributes: list[Any] = [
+        *(None, 1, 1.5, "relu", b"x", (1, 2), [1, 2], {"a": 1}, {"a": 2}, {1, 2}, torch.relu, torch.tanh, looped),
+        *(torch.zeros(2), torch.ones(2), np.zeros(2), SimpleNamespace(a=1), SimpleNamespace(a=torch.ones(1))),
+        *(Settings(), Settings(slope=0.2), Settings(parts=(Settings(),)), threading.Lock(), np.array([None])),
+    ]
+    found = [settings_sha256(Held(one)) for one in attributes]
+    assert [settings_sha256(Held(one)) for one in attributes] == found
+    assert len({*found, settings_sha256(Held(buffer=1.0)), settings_sha256(nn.ReLU())}) == len(found) + 2
+    other = Held()
+    other.act = nn.Tanh()  # type: ignore[assignment]
+    assert settings_sha256(other) != found[0] == settings_sha256(Held().train())
 
 
 def test_where_a_graph_says_its_data_are(tmp_path: Path) -> None:

@@ -217,6 +217,18 @@ def test_other_code_with_equal_weights_is_another_network(
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+def test_other_settings_with_equal_weights_are_another_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    own = f"super().__init__()\n        self.factor = float(open({str(tmp_path / 'factor')!r}).read())"
+    code = CODE.replace("FACTOR", "self.factor").replace("super().__init__()", own)
+    hashes = []
+    for turn, factor in enumerate(("1", "1", "-1")):
+        (tmp_path / "factor").write_text(factor)
+        (tmp_path / f"someones_settings_{turn}.py").write_text(code)
+        hashes.append(load_model(f"python:someones_settings_{turn}:ready").code_sha256)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_external_data_of_a_graph_is_part_of_the_network(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

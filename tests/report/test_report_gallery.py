@@ -88,7 +88,7 @@ def test_a_change_of_the_bound_is_black_or_white_and_none_is_grey() -> None:
     changed[..., :24, :] += 16 / 255
     changed[..., 24:, :24] -= 16 / 255
     shown = gallery(small_classifier(), x, {"a": changed}, torch.tensor([0]), ["a"], eps=16 / 255)
-    assert shown.columns[-2:] == ("perturbation ×8", "its middle ×3")
+    assert shown.columns[-2:] == ("perturbation ×8", "centre ×3")
     for tile in shown.examples[0].rows[1].tiles[-2:]:
         assert tile is not None
         levels = opened(tile.uri)  # lossy, and the edges are blurred

@@ -21,11 +21,14 @@ from conftest import random_images, small_net
 from whorl import WhorlError, runs
 from whorl.attacks import TargetError
 from whorl.data import Images, load_image, save_image
+from whorl.models import Ensemble
 from whorl.runs.black_box import query
 from whorl.runs.single_attack import AttackResult
 
 COUNT, BUDGET = 6, 120
 BLACK_BOX = [*whorl.attack_names(kind="score"), *whorl.attack_names(kind="decision")]
+
+HALF: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
 
 
 def images() -> Images:
@@ -261,3 +264,16 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 def test_bad_input(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(WhorlError, match=message):
         query(**{"name": "nes", "target": Counted(), "images": runs.Loaded(images()), "out": tmp_path, **arguments})
+
+
+def test_classes_are_compared_where_names_are_the_same(tmp_path: Path) -> None:
+    wider = nn.Sequential(small_net(), nn.Linear(7, 9))
+    target, surrogate = classifier(small_net(), "net"), whorl.Classifier.from_module(wider, size=18, **HALF, name="net")
+    with pytest.raises(WhorlError, match=r"net has 7 .* and the surrogate net has 9"):
+        query("nes", target, images(), tmp_path / "run", init="fgsm", surrogate=surrogate)
+
+
+def test_members_of_an_ensemble_have_names_of_their_own(tmp_path: Path) -> None:
+    twins = Ensemble([classifier(small_net(), "twin"), classifier(small_net(seed=3), "twin")])
+    with pytest.raises(WhorlError, match="two networks are called 'twin'"):
+        runs.craft("fgsm", twins, images(), tmp_path / "run")

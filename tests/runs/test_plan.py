@@ -93,6 +93,31 @@ def test_a_longer_chunk_serves_one_that_a_limit_cut(images: list[HashedImage], t
     assert [len(task.images) for task in plan(3, cut=True).left()] == []
 
 
+def test_a_longer_chunk_that_was_read_or_started_otherwise_does_not_serve(
+    images: list[HashedImage], tmp_path: Path
+) -> None:
+    for image, start in zip(images, random_images(len(images)), strict=True):
+        save_image(tmp_path / "starts" / f"{image.entry.id}.png", start)
+    store = Store(tmp_path / "run")
+    begun = replace(ATTACKED, attack=whorl.attack("nes", init=StartFolder(tmp_path / "starts")))
+
+    def plan(read: Any, count: int) -> Plan:
+        tasks = make_tasks([begun], images[:count], 4, read=read, cut=True)
+        return Plan(store=store, variants=(begun,), tasks=tasks)
+
+    (task,) = plan(32, 4).tasks
+    content, names = [image.content for image in task.images], [image.entry.id for image in task.images]
+    store.put(begun.place, Chunk(key=task.key, variant=begun.key, images=content, ids=names))
+    assert plan(32, 3).left() == []
+    assert len(plan(24, 3).left()) == len(plan(None, 4).left()) == 1
+    start = tmp_path / "starts" / f"{names[3]}.png"  # of an image that the shorter chunk is without
+    start.unlink()
+    assert len(plan(32, 3).left()) == 1
+    for count in (3, 4):
+        save_image(start, torch.zeros(3, 18, 18))
+        assert len(plan(32, count).left()) == 1
+
+
 def test_images_at_a_time() -> None:
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert (chunk_size(cpu), chunk_size(cpu, cpu=4), chunk_size(gpu), chunk_size(gpu, 7)) == (8, 4, 64, 7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from conftest import small_net
 from runs.declaring import OTHER, SMALL
 from whorl import WhorlError
 from whorl.models import Ensemble
+from whorl.models.weights import state_dict_sha256
 from whorl.runs.networks import Networks, behind, device_of, identify, load_source, load_targets, name_of
 
 CPU = torch.device("cpu")
@@ -57,6 +60,19 @@ def test_identities_tell_networks_apart() -> None:
     ]
     found = [repr(identify(one)) for one in seen]
     assert len(set(found)) == len(found)
+
+
+def test_weights_that_changed_since_they_were_loaded_are_others() -> None:
+    def loaded() -> whorl.Classifier:
+        net = small_net()
+        return whorl.Classifier(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, num_classes=7, weights_sha256="file")
+
+    one, other = loaded(), loaded()
+    assert identify(one) == identify(other) == identify(deepcopy(one))
+    assert identify(one)[0]["weights_sha256"] == "file"
+    next(other.net.parameters()).data.add_(1e-3)
+    assert identify(other)[0]["weights_sha256"] == state_dict_sha256(other.net)
+    assert identify(one.half()) != identify(loaded())
 
 
 def test_anything_that_answers_has_a_name() -> None:

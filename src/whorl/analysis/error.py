@@ -24,8 +24,9 @@ from torch import Tensor
 
 from whorl.analysis.expectations import Bounds, Gram, bounds, gram
 from whorl.analysis.laws import Law, Transforms, pull_back, pull_back_along_radius, uniforms
-from whorl.attacks.contract import loss_terms
+from whorl.attacks.contract import check_finite, check_finite_logits, loss_terms
 from whorl.attacks.objectives import Goal, LossName
+from whorl.attacks.step import input_gradient
 from whorl.errors import WhorlError
 from whorl.estimators import Estimator
 from whorl.estimators.polar_grids import on_grid
@@ -240,23 +241,27 @@ class _Gradient:
 
     def at(self, x: Tensor) -> Tensor:
         leaf = x.detach().clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(self._objective(leaf, 1), leaf)
-        return gradient
+        return self._finite(input_gradient(self._objective(leaf, 1), leaf))
 
     def through(self, drawn: Transforms, copies: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Give F(x̂), ∇J(F(x̂)), Fᵀ∇J(F(x̂)) and Fᵀ of the ``copies``; each (count·B, C, H, W)."""
         leaf = self.x.detach().repeat(count, 1, 1, 1).requires_grad_()
         seen = warp(leaf, *drawn)
-        (gradient,) = torch.autograd.grad(self._objective(seen, count), seen, retain_graph=True)
+        gradient = self._finite(input_gradient(self._objective(seen, count), seen, keep=True))
         (adjoint,) = torch.autograd.grad(seen, leaf, gradient, retain_graph=True)
         (of_copies,) = torch.autograd.grad(seen, leaf, copies)
         return seen.detach(), gradient, adjoint, of_copies
+
+    def _finite(self, gradient: Tensor) -> Tensor:
+        check_finite(gradient.flatten(1).isfinite().all(1), [place % len(self.x) for place in range(len(gradient))])
+        return gradient
 
     def _objective(self, x: Tensor, count: int) -> Tensor:
         goal = self.goal.repeat(count)
         total = torch.zeros((), dtype=x.dtype, device=x.device)
         for weight, logits in loss_terms(self.model, x):
             goal.check_classes(logits)
+            check_finite_logits(logits)
             total = total + weight * goal.objective(logits.to(x.dtype), self.loss).sum()
         return total
 

@@ -122,7 +122,7 @@ def measure_error(options: ErrorOptions, progress: Progress = silent) -> ErrorMe
     images = Data.of(folder=options.data, limit=options.limit, size=side)
     crafted = None if options.at is None else attack(options.at)  # an unknown name is refused before images are read
     batches = []
-    labels = shared_labels({net.name: net for net in (network, *other)})
+    labels = shared_labels({network.name: network, **{f"the source {net.name}": net for net in other}})
     for one in images.batches(options.batch_size or (32 if where.type == "cuda" else 8), labels):
         x, y = one.x.to(where, dtype), one.y.to(where)
         batches.append((x if crafted is None else crafted(network, x, y, seed=options.seed, ids=one.ids), y))

@@ -234,12 +234,12 @@ def check_finite(finite: Tensor, ids: Ids) -> None:
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:
     """Weighted logits whose losses add up to a model's loss: one for a network, several for an ensemble of losses.
 
-    It sees (B, C, H, W) images in the dtype of its parameters.
+    It sees a copy of (B, C, H, W) images in the dtype of its parameters.
     """
     terms: Callable[[Tensor], list[tuple[float, Tensor]]] | None = getattr(model, "loss_terms", None)
     if terms is None:
         return [(1.0, forward_cast(model, x))]
-    return list(forward(terms, x.to(network_dtype(model, x))))
+    return list(forward(terms, x.to(network_dtype(model, x), copy=True)))
 
 
 def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
@@ -248,9 +248,14 @@ def answers(model: Model, x: Tensor, goal: Goal) -> Tensor:
         shown = x.to(network_dtype(model, x), copy=True)  # it may work in place
         logits: Tensor = forward(partial(copies.answer, model), shown)
     goal.check_classes(logits)
+    check_finite_logits(logits)
+    return logits.to(x.dtype)
+
+
+def check_finite_logits(logits: Tensor) -> None:
+    """Refuse an answer that holds NaN or infinity; looking at it makes a device wait."""
     if not bool(logits.isfinite().all()):
         raise WhorlError("the model must return finite logits; got NaN or infinity. Check its weights.")
-    return logits.to(x.dtype)
 
 
 @contextmanager

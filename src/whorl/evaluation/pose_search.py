@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
-from whorl.evaluation.prediction import Network, Predictor, slices
+from whorl.evaluation.prediction import Network, Predictor, checked_labels, slices
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose, posed
 from whorl.randomness import check_ids
@@ -106,6 +106,7 @@ def worst_pose(
     checked("budget", budget, Count)
     checked("batch_size", batch_size, Count)
     x = check_images(x)
+    y = checked_labels(y, x)
     check_ids(ids, len(x))
     names = [str(i) for i in range(len(x))] if ids is None else [str(name) for name in ids]
     search = _Search(model, x, y, names, box or RandomAffine(), batch_size)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whorl.attacks.contract import check_images, held_in_eval
 from whorl.attacks.objectives import margin
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, quoted
 from whorl.geometry.pose import Pose
 from whorl.models.classifier import forward, network_dtype
 from whorl.models.prepared import copies
@@ -87,8 +87,8 @@ class Predictor:
             WhorlError: images that do not lie in [0, 1], an answer of the wrong kind or shape, NaN or infinity, another
                 number of classes than before, or a label that is none of a target's classes.
         """
-        y = y.cpu()
-        return {cell: row == y for cell, row in self.labels(images, poses, y=y, ids=ids).items()}
+        found = self.labels(images, poses, y=y, ids=ids)
+        return {cell: row == y.cpu() for cell, row in found.items()}
 
     def labels(
         self, images: Tensor, poses: PosesByTarget, *, y: Tensor | None = None, ids: Sequence[str] | None = None
@@ -139,7 +139,7 @@ class Predictor:
         Raises:
             WhorlError: as of ``recognised``.
         """
-        labels = None if y is None else _checked_labels(y, images)
+        labels = None if y is None else checked_labels(y, images)
         cells: list[tuple[str, Pose]] = []
         rows: list[tuple[Tensor, ...]] = []
         if not len(images):
@@ -288,9 +288,15 @@ def _in_precision(target: Network, precision: Precision) -> Network:
     return answer
 
 
-def _checked_labels(y: Tensor, images: Tensor) -> Tensor:
-    """The labels on the CPU."""
-    if y.is_floating_point() or y.dtype == torch.bool or y.shape != images.shape[:1]:
+def checked_labels(y: Tensor, images: Tensor) -> Tensor:
+    """The labels on the CPU.
+
+    Raises:
+        WhorlError: they are no integer tensor of one for each image.
+    """
+    if not isinstance(y, Tensor):
+        raise WhorlError(f"labels must be an integer tensor, one for each of {len(images)} images; got {quoted(y)}.")
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != images.shape[:1]:
         raise WhorlError(
             f"labels must be integers, one for each of {len(images)} images; got {y.dtype} of shape {tuple(y.shape)}."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def gate(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     earlier = None if settings.baseline is None else read_baseline(settings.baseline)
-    if earlier is not None and earlier.path.resolve() == (Path(out) / FILE).resolve():
+    if earlier is not None and os.path.realpath(earlier.path) == os.path.realpath(Path(out) / FILE):
         raise WhorlError(f"{out} is the baseline's own folder, which this gate would overwrite. Choose another (out).")
     where = find_device(device)
     checked = check(settings, where, progress=progress)

@@ -195,7 +195,7 @@ def gain_on_folder(
     device = device_of(source)
     listed = sum(1 for _ in open_images(folder).entries())
     total = listed if limit is None else min(listed, limit)
-    labels = shared_labels({net.name: net for net in (*pair, source)})
+    labels = shared_labels({net.name: net for net in pair} | {f"the source {source.name}": source})
     images = iter_images(folder, batch_size=chunk_size(device), limit=limit, size=pair[0].size, labels=labels)
     batches = ((x.to(device), y.to(device), ids) for x, y, ids in images)
 

@@ -17,6 +17,7 @@ from whorl.data import ImageData
 from whorl.errors import WhorlError
 from whorl.files import held, json_text, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
+from whorl.hardening.examples import STUDENT
 from whorl.hardening.images import TrainingImages, load_training_images
 from whorl.hardening.processes import Team, leads, team
 from whorl.hardening.recipes import Recipe
@@ -28,6 +29,8 @@ from whorl.models.classifier import Classifier
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, Tracker, duration, listening, piece_of_work, silent
+from whorl.runs.networks import by_name, identify
+from whorl.runs.store import hashed
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -324,7 +327,9 @@ def _classifier(model: str | Classifier, device: torch.device) -> Classifier:
 
 
 def _identity(net: Classifier) -> str:
-    return f"{net.name} {state_dict_sha256(net.net)}"
+    """Weights, input and code of a network, and what it is called."""
+    [exactly] = identify(net)
+    return f"{net.name} {state_dict_sha256(net.net)} {hashed({**exactly, 'weights_sha256': None})[:12]}"
 
 
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:
@@ -332,4 +337,6 @@ def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device:
     nets = [_classifier(net, device) for net in wanted]
     if not nets:
         raise WhorlError("this recipe needs static networks that make examples; got an empty pool.")
-    return {net.name: net for net in nets}
+    if any(net.name == STUDENT for net in nets):
+        raise WhorlError(f"a network of the pool cannot be called {STUDENT!r}, as the one that learns is. Rename it.")
+    return by_name(nets)

@@ -81,6 +81,20 @@ class TrainingBatch(NamedTuple):
     """(b,) random keys, of the image and epoch."""
 
 
+class Static:
+    """A network that does not learn. NaN among its answers is noted where no device waits for it, and said later."""
+
+    def __init__(self, name: str, net: Callable[[Tensor], Tensor], device: torch.device) -> None:
+        self.name, self.net = name, net
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Give the logits."""
+        logits = self.net(x)
+        self.finite.logical_and_(logits.detach().isfinite().all())
+        return logits
+
+
 class Trainer:
     """A student on its way.
 
@@ -114,17 +128,15 @@ class Trainer:
         learning, held = images.split(min(training.held_out, len(images) // 5), training.seed)
         self.order = Order(learning, keys[learning], training.batch)
 
-        def run(net: Callable[[Tensor], Tensor]) -> LowPrecision:
-            on = training.precision == "bf16"
-            return LowPrecision(net, self.device, on=on, channels_last=training.channels_last)
-
         self.crop = student.size if training.crop is None else (training.crop, training.crop)
         if training.norm != "batch":
             fold(student.net, self.crop, len(student.mean), learns=True)
-        self.makers: dict[str, Model] = {name: run(at_size(net, self.crop)) for name, net in pool.items()}
-        self.makers[STUDENT] = run(Learner(student, compiled=False))
+        makers = {name: self._still(name, at_size(net, self.crop)) for name, net in pool.items()}
+        self.makers: dict[str, Model] = dict(makers)
+        self.makers[STUDENT] = self._run(Learner(student, compiled=False))
         taught = teachers if training.trust else ()
-        self.teachers = [run(at_size(net, self.crop)) for net in taught]
+        self.teachers = [self._still(getattr(net, "name", "a teacher"), at_size(net, self.crop)) for net in taught]
+        self.static = [*makers.values(), *self.teachers]
         first, count = self.group.part(training.batch)
         self.part = slice(first, first + count)
         self.groups = assign(recipe, list(pool), first=first, count=count, device=self.device)
@@ -134,7 +146,7 @@ class Trainer:
         if crafted:
             self.crafted = torch.cat(crafted)
             self.stock = Stock(recipe, pool, self._crops, self.labels, self.keys, self.crop)
-        self.forward = run(self._learner())
+        self.forward = self._run(self._learner())
         self.parameters = list(trainable(student).values())
         self.inputs = Inputs.empty(count, self.device)
         self.loss = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -145,8 +157,14 @@ class Trainer:
         self.total = torch.zeros((), dtype=torch.float64, device=self.device)
         self.step = self.counted = 0
         self.history: list[dict[str, float]] = []
-        first_maker = next(iter(pool.values()), None)
-        self.watch = self._watch(held, None if first_maker is None else run(first_maker))
+        self.watch = self._watch(held, next((self._still(name, net) for name, net in pool.items()), None))
+
+    def _run(self, net: Callable[[Tensor], Tensor]) -> LowPrecision:
+        on = self.training.precision == "bf16"
+        return LowPrecision(net, self.device, on=on, channels_last=self.training.channels_last)
+
+    def _still(self, name: str, net: Model) -> Static:
+        return Static(name, self._run(net), self.device)
 
     def _learner(self) -> Callable[[Tensor], Tensor]:
         learner: nn.Module = Learner(self.student, compiled=self.training.compile)
@@ -154,7 +172,7 @@ class Trainer:
             learner = DistributedDataParallel(learner, device_ids=None if self.device.type == "cpu" else [self.device])
         return learner
 
-    def _watch(self, held: Tensor, maker: Model | None) -> HeldOut | None:
+    def _watch(self, held: Tensor, maker: Static | None) -> HeldOut | None:
         if not self.group.leads:
             return None
         size = self.student.size
@@ -162,7 +180,10 @@ class Trainer:
         if x.shape[-2:] != size:
             x = F.interpolate(x, size, mode="bilinear", align_corners=False, antialias=True).clamp(0, 1)
         keys = substream(self.keys[held.to(self.device)], _WATCH)
-        return HeldOut.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
+        made = HeldOut.of(x, self.labels[held.to(self.device)], keys, maker, self.training.batch)
+        if maker is not None and not maker.finite:
+            raise WhorlError(_told_of([maker.name]))
+        return made
 
     def _float(self, pixels: Tensor) -> Tensor:
         return pixels.to(self.dtype).div_(255)
@@ -299,19 +320,23 @@ class Trainer:
         """The mean loss since the last check, over all processes.
 
         Raises:
-            WhorlError: it is NaN or infinite, or a weight is.
+            WhorlError: it is NaN or infinite, or a weight is, or an answer that was learned from.
         """
         mean = float(self.group.mean(self.total)) / max(1, self.counted)
+        failed = [net.name for net in self.static if float(self.group.mean(net.finite.double())) < 1]
         self.total.zero_()
         self.counted = 0
         # A finite loss may have left a gradient that is not.
         sound = bool(torch.stack([tensor.isfinite().all() for tensor in self.parameters]).all())
         if not math.isfinite(mean) or not sound:
             what = f"the loss is {mean}" if not math.isfinite(mean) else "a weight is NaN or infinite"
-            raise WhorlError(
-                f"{what} after step {self.step}. Lower the learning rate (lr), or the radius of the examples."
-            )
-        return mean
+            what += f" after step {self.step}"
+            remedy = "Lower the learning rate (lr), or the radius of the examples."
+        elif failed:
+            what = "the training learns from what is no number"
+        else:
+            return mean
+        raise WhorlError(f"{what}. {_told_of(failed) if failed else remedy}")
 
     def check_due(self) -> bool:
         """Whether the loss should be looked at now."""
@@ -365,3 +390,10 @@ class Trainer:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def _told_of(names: Sequence[str]) -> str:
+    return (
+        f"{', '.join(names)} answered NaN or infinity to training images. Check its weights, or leave it out of pool "
+        "and teachers."
+    )

@@ -22,10 +22,11 @@ from whorl.errors import WhorlError
 from whorl.models.branches import Structure, structure
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.versions import version_of
-from whorl.models.spreads import probe, rectifier_spreads
+from whorl.models.spreads import first, probe, rectifier_spreads
 from whorl.records import Part, Positive, Record, Share
 
-RECTIFIERS = (nn.ReLU, nn.ReLU6)
+_RECTIFIERS = (nn.ReLU.forward, nn.ReLU6.forward)
+_CEILING = 6.0  # of ReLU6
 
 Site = tuple[str, float]
 """The name of a module, as ``named_modules`` has it, and a number."""
@@ -196,9 +197,9 @@ class Backward(BackwardRule):
         for module, factor in factors:
             if factor != 1:
                 branches[names[module]] = branches.get(names[module], 1.0) * factor
-        rectifiers = [module for module in names if isinstance(module, RECTIFIERS)]
+        rectifiers = [module for module in names if rectifies(module)]
         late = [] if self.rectifier is None else rectifiers[round(self.late * len(rectifiers)) :]
-        pools = [module for module in names if isinstance(module, nn.MaxPool2d)] if self.pool else []
+        pools = [module for module in names if _pools(module)] if self.pool else []
         return Sites(
             tuple(branches.items()),
             tuple((names[module], sharpness) for module, sharpness in self._sharpness(model, late, seen)),
@@ -217,10 +218,14 @@ class Backward(BackwardRule):
     def check(self, model: nn.Module, sites: Sites) -> None:
         """Warn, once for each network, of a number that has nothing to act on."""
         warned = _WARNED.setdefault(model, set())
-        nowhere = (self.skip < 1 or self.join < 1) and not sites.branches
-        if self not in warned and (nowhere or (self.pool > 0 and not sites.pools)):
+        nowhere = {
+            "branch of the kind": (self.skip < 1 or self.join < 1) and not sites.branches,
+            "rectifier of torch's": self.rectifier is not None and self.late < 1 and not sites.rectifiers,
+            "max pool": self.pool > 0 and not sites.pools,
+        }
+        if self not in warned and any(nowhere.values()):
             warned.add(self)
-            what = "branch of the kind" if nowhere else "max pool"
+            what = next(kind for kind, missing in nowhere.items() if missing)
             name = getattr(model, "name", "") or type(model).__name__
             warnings.warn(
                 f"{name} has no {what} that {self!r} acts on: its gradient is the plain one there.", stacklevel=9
@@ -235,13 +240,14 @@ def hook(model: nn.Module, sites: Sites) -> None:
     """Change a network's backward pass; for good, so pass a copy."""
     for name, sharpness in sites.rectifiers:
         rectifier = model.get_submodule(name)
-        rectifier.forward = _smooth(rectifier, sharpness)  # of this module alone
+        assert isinstance(rectifier, nn.ReLU | nn.ReLU6)  # noqa: S101 - tells mypy what is found
+        rectifier.forward = _smooth(rectifier, sharpness)  # type: ignore[method-assign, assignment]  # of this module alone
     for name, share in sites.pools:
         pool = model.get_submodule(name)
         assert isinstance(pool, nn.MaxPool2d)  # noqa: S101 - tells mypy what is found
-        _hook(pool, _on_pool(pool, share))
+        pool.register_forward_hook(_on_pool(pool, share), with_kwargs=True)
     for name, factor in sites.branches:
-        _hook(model.get_submodule(name), _on_branch(factor))
+        model.get_submodule(name).register_forward_hook(_on_branch(factor))
 
 
 def scripted(model: object) -> bool:
@@ -249,16 +255,31 @@ def scripted(model: object) -> bool:
     return isinstance(model, nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
 
 
-Change = Callable[[Tensor, Any], Any]
+def rectifies(module: nn.Module) -> bool:
+    """Whether a module is torch's ReLU or ReLU6: a subclass may answer anything."""
+    if type(module).forward not in _RECTIFIERS or "forward" in vars(module):
+        return False
+    return isinstance(module, nn.ReLU) or (
+        isinstance(module, nn.ReLU6) and (module.min_val, module.max_val) == (0, _CEILING)
+    )
 
 
-def _hook(module: nn.Module, change: Change) -> None:
-    """Replace a module's output by ``change(output, inputs)``."""
-    module.register_forward_hook(lambda _, given, out: change(out, given) if isinstance(out, Tensor) else out)
+def _pools(module: nn.Module) -> bool:
+    """Whether a module takes the largest of windows that have a mean, too: torch's has no dilation."""
+    return (
+        isinstance(module, nn.MaxPool2d)
+        and (type(module).forward, "forward" in vars(module)) == (nn.MaxPool2d.forward, False)
+        and module.dilation in {1, (1, 1)}
+        and not module.return_indices
+    )
 
 
-def _on_branch(factor: float) -> Change:
-    return lambda out, _: scale_gradient(out, factor)
+def _on_branch(factor: float) -> Callable[[nn.Module, Any, Any], None]:
+    def change(_: nn.Module, __: Any, out: Any) -> None:
+        if isinstance(out, Tensor):
+            scale_gradient(out, factor)
+
+    return change
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
@@ -268,19 +289,21 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
     return x
 
 
-def _smooth(rectifier: nn.Module, sharpness: float) -> Callable[[Tensor], Tensor]:
-    ceiling = 6.0 if isinstance(rectifier, nn.ReLU6) else torch.inf
+def _smooth(rectifier: nn.ReLU | nn.ReLU6, sharpness: float) -> Callable[[Tensor], Tensor]:
+    ceiling = _CEILING if isinstance(rectifier, nn.ReLU6) else torch.inf
 
-    def forward(x: Tensor) -> Tensor:
-        out: Tensor = _SmoothRectifier.apply(x, sharpness, ceiling)  # type: ignore[no-untyped-call]
+    def forward(input: Tensor) -> Tensor:  # noqa: A002 - torch's name: callers may use it
+        # In place as before: a network may go on with the tensor that it gave.
+        out: Tensor = _SmoothRectifier.apply(input, sharpness, ceiling, rectifier.inplace)  # type: ignore[no-untyped-call]
         return out
 
     return forward
 
 
-def _on_pool(module: nn.MaxPool2d, share: float) -> Change:
-    def change(out: Tensor, given: tuple[Tensor, ...]) -> Tensor:
-        return shared_pool(given[0], out, share, module.kernel_size, module.stride, module.padding, module.ceil_mode)
+def _on_pool(pool: nn.MaxPool2d, share: float) -> Callable[[nn.Module, Any, Any, Tensor], Tensor]:
+    def change(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Tensor) -> Tensor:
+        x = first(given, named)
+        return shared_pool(x, out, share, pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode)
 
     return change
 
@@ -289,15 +312,21 @@ class _SmoothRectifier(torch.autograd.Function):
     """ReLU forward; backward the derivative of x·sigmoid(βx), at both ends where there are two."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, sharpness: float, ceiling: float) -> Tensor:
-        ctx.save_for_backward(x)
+    def forward(ctx: Any, x: Tensor, sharpness: float, ceiling: float, inplace: bool) -> Tensor:
         ctx.sharpness, ctx.ceiling = sharpness, ceiling
-        return x.clamp(0, ceiling)
+        if not inplace:
+            ctx.save_for_backward(x)
+            return x.clamp(0, ceiling)
+        ctx.save_for_backward(x.clone())
+        ctx.mark_dirty(x)
+        return x.clamp_(0, ceiling)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (x,) = ctx.saved_tensors
-        return soft_step(gradients[0], x, ctx.sharpness, ctx.ceiling), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (x,), (gradient,) = ctx.saved_tensors, gradients
+        wide = torch.promote_types(x.dtype, torch.float32)  # sharpness times a half's x may be beyond a half's range
+        stepped = soft_step(gradient.to(wide), x.to(wide), ctx.sharpness, ctx.ceiling)
+        return stepped.to(gradient.dtype), None, None, None
 
 
 def soft_step(gradient: Tensor, x: Tensor, sharpness: float, ceiling: float = torch.inf) -> Tensor:

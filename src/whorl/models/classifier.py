@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whorl.errors import WhorlError, first_line, quoted
+from whorl.models.weights import state_dict_sha256
 from whorl.records import Limits, Positive, checked
 
 Resize = Literal["bilinear", "bicubic"]
@@ -50,7 +51,8 @@ class Classifier(nn.Module):
         name: as given.
         resize: as given.
         weights_sha256: as given.
-        code_sha256: SHA-256 of the source files of a network of one's own, if a ``python:`` address loaded it.
+        code_sha256: SHA-256 of the source files and settings of a network of one's own, if a ``python:`` address
+            loaded it.
     """
 
     def __init__(  # wide: a classifier is its network and all that belongs to its input
@@ -83,6 +85,7 @@ class Classifier(nn.Module):
         self.name = name or type(net).__name__
         self.resize: Resize = resize
         self.weights_sha256 = weights_sha256
+        self._tensors_then = None if weights_sha256 is None else state_dict_sha256(net)
         self.code_sha256: str | None = None
         device = next((tensor.device for tensor in _floating(net)), torch.device("cpu"))
         self._set_statistics(device)
@@ -123,6 +126,11 @@ class Classifier(nn.Module):
             channels = len(_checked_statistics(mean, std)[0])
             num_classes = len(labels) if labels is not None else count_classes(net, _checked_size(size), channels)
         return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
+
+    def weights_now(self) -> str:
+        """SHA-256 of the weights: as given while the network holds what it held then, otherwise of its tensors."""
+        now = state_dict_sha256(self.net)
+        return self.weights_sha256 if self.weights_sha256 and now == self._tensors_then else now
 
     def forward(self, x: Tensor) -> Tensor:
         """Classify images.
@@ -244,8 +252,8 @@ def forward(model: Callable[[Tensor], Any], x: Tensor) -> Any:
 
 
 def forward_cast(model: Callable[[Tensor], Any], x: Tensor) -> Any:
-    """What a model answers to images in the dtype of its parameters; otherwise as :func:`forward`."""
-    return forward(model, x.to(network_dtype(model, x)))
+    """What a model answers to a copy of images, in the dtype of its parameters; otherwise as :func:`forward`."""
+    return forward(model, x.to(network_dtype(model, x), copy=True))  # it may work in place
 
 
 def _dtype(net: nn.Module) -> torch.dtype | None:

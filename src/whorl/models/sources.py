@@ -6,6 +6,7 @@ manifest: ``file:weights.safetensors?arch=timm:resnet50&num_classes=10``.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from whorl.models import _torchvision
 from whorl.models.address import Address, AddressForm, is_name
 from whorl.models.architectures import Input, build, check_torchvision_name, labels_for, timm_input, torchvision_input
 from whorl.models.classifier import Classifier, count_classes
-from whorl.models.code import code_of, external_data, sha256_of_all
+from whorl.models.code import code_of, external_data, settings_sha256, sha256_of_all
 from whorl.models.networks import NETWORKS
 from whorl.models.weights import load_strict, read_state_dict, state_dict_sha256
 
@@ -182,13 +183,18 @@ def _from_python(address: Address) -> Classifier:
     if isinstance(made, Classifier):
         if address.settings.keys() - set(_NAMES):
             raise WhorlError(f"{attribute} returns a finished Classifier; remove the settings from {address.text!r}.")
-        made.code_sha256 = sha256_of_all(code_of(made, factory))
+        made.code_sha256 = _code_sha256(made.net, factory)
         return made
     if not isinstance(made, nn.Module):
         raise WhorlError(f"{attribute} must return a whorl.Classifier or an nn.Module; got {type(made).__name__}.")
     classifier = _classifier(address, made, None)
-    classifier.code_sha256 = sha256_of_all(code_of(made, factory))
+    classifier.code_sha256 = _code_sha256(made, factory)
     return classifier
+
+
+def _code_sha256(net: nn.Module, factory: object) -> str:
+    parts = (sha256_of_all(code_of(net, factory)), settings_sha256(net))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _from_hub(what: str, where: str, make: Callable[[], nn.Module]) -> nn.Module:

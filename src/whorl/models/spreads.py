@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,12 @@ def coloured(channels: int, size: Sequence[int], power: float) -> Tensor:
     return images
 
 
+def first(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """The one input of a module that takes one, whether it was given by its place or by its name."""
+    only: Tensor = given[0] if given else next(iter(named.values()))
+    return only
+
+
 def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tensor) -> dict[nn.Module, float]:
     """Standard deviation of what goes into each rectifier: of an image's activations, quadratic mean over images.
 
@@ -63,10 +70,10 @@ def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tens
     """
     variances: dict[nn.Module, list[Tensor]] = {}
 
-    def see(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        variances.setdefault(module, []).append(given[0].double().var(correction=0))
+    def see(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        variances.setdefault(module, []).append(first(given, named).double().var(correction=0))
 
-    handles = [module.register_forward_pre_hook(see) for module in rectifiers]
+    handles = [module.register_forward_pre_hook(see, with_kwargs=True) for module in rectifiers]
     try:
         with torch.no_grad():
             for image in x.split(1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +107,7 @@ def _checked(found: Sequence[ShardFolder], out: Path) -> dict[Shard, ShardFolder
         raise WhorlError("expected the folders of all shards, got none.")
     first, by_shard = found[0], dict[Shard, ShardFolder]()
     for one in found:
-        if one.path.resolve() == out.resolve():
+        if os.path.realpath(one.path) == os.path.realpath(out):  # resolve() has an error of its own for a loop
             raise WhorlError(f"{one} cannot be the folder to merge into. Choose another (out).")
         if one.shard.count != first.shard.count:
             raise WhorlError(f"shards must be of one run; got {first} and {one}.")

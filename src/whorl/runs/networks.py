@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,8 @@ from whorl.models.weights import state_dict_sha256
 from whorl.runs.folder import Json, as_json
 
 UNDEFENDED = "none"
+
+M = TypeVar("M", bound=Model)
 
 
 def device_of(model: Model) -> torch.device:
@@ -198,6 +200,21 @@ def name_of(model: Model) -> str:
     return name if isinstance(name, str) else type(model).__name__
 
 
+def by_name(models: Iterable[M]) -> dict[str, M]:
+    """Networks by what they are called.
+
+    Raises:
+        WhorlError: two of them have one name, so that a table would have one row for both.
+    """
+    found: dict[str, M] = {}
+    for model in models:
+        if found.setdefault(name := name_of(model), model) is not model:
+            raise WhorlError(
+                f"two networks are called {name!r}. Give each a name of its own: name= in its address, or .name."
+            )
+    return found
+
+
 def identify(model: Model) -> list[Json]:
     """Say exactly which network it is, as JSON: each member, then each defence before it.
 
@@ -214,7 +231,7 @@ def identify(model: Model) -> list[Json]:
         return [
             {
                 "name": model.name,
-                "weights_sha256": model.weights_sha256 or state_dict_sha256(model.net),
+                "weights_sha256": model.weights_now(),
                 **({} if model.code_sha256 is None else {"code_sha256": model.code_sha256}),
                 "input": [list(model.size), list(model.mean), list(model.std), model.resize],
             }

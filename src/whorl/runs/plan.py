@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -87,6 +88,7 @@ class Task:
         images: the chunk.
         key: that the stored chunk must carry.
         clean_key: of the same images as they are.
+        read: as of :func:`make_tasks`.
         cut: whether a limit may have cut the chunk short, so that a longer one serves.
         targets: target's name to the poses in which it is to be evaluated.
         make: whether the images are still to be made.
@@ -96,6 +98,7 @@ class Task:
     images: tuple[HashedImage, ...]
     key: str
     clean_key: str
+    read: Any = None
     cut: bool = False
     targets: Mapping[str, tuple[Pose, ...]]
     make: bool = True
@@ -147,7 +150,7 @@ class Plan:
         wanted = [image.content for image in task.images]
         for chunk in self.store.chunks(variant.place):
             begins = chunk.variant == variant.key and chunk.images[: len(wanted)] == wanted
-            if begins and not self.unanswered(chunk, task):
+            if begins and _made_so(chunk, task) and not self.unanswered(chunk, task):
                 return chunk.first(len(wanted))
         return None
 
@@ -278,13 +281,14 @@ def make_tasks(
             chunk = tuple(images[start:end])
             if not chunk:
                 continue
-            content = {"images": [image.content for image in chunk], "read": read}
+            content = [image.content for image in chunk]
             tasks.append(
                 Task(
                     variant=variant,
                     images=chunk,
-                    key=_key(variant, chunk, content),
-                    clean_key=_key(clean, chunk, content) if clean else "",
+                    key=_key(variant, content, read),
+                    clean_key=_key(clean, content, read) if clean else "",
+                    read=read,
                     cut=cut and end >= len(images),
                     targets=variant.targets,
                 )
@@ -298,7 +302,21 @@ def start_folder(attack: Attack | None) -> StartFolder | None:
     return init if isinstance(init, StartFolder) else None
 
 
-def _key(variant: Variant, chunk: Sequence[HashedImage], content: Json) -> str:
+def _made_so(chunk: Chunk, task: Task) -> bool:
+    """Whether a longer chunk was read, and started from, what the task is: its key is what it would be now."""
+    with suppress(WhorlError, OSError):  # a start that only the longer one had may be gone
+        return chunk.key == _key(task.variant, chunk.images, task.read)
+    return False
+
+
+def _key(variant: Variant, images: Sequence[Sequence[Any]], read: Any) -> str:
+    """Hash what a chunk depends on.
+
+    Args:
+        variant: what is done.
+        images: id, label and hash of each.
+        read: as of :func:`make_tasks`.
+    """
     folder = start_folder(variant.attack)
-    starts = [] if folder is None else [sha256_of(folder.path(image.entry.id)) for image in chunk]
-    return hashed({"variant": variant.key, "starts": starts, **content})
+    starts = [] if folder is None else [sha256_of(folder.path(name)) for name, *_ in images]
+    return hashed({"variant": variant.key, "starts": starts, "images": images, "read": read})

@@ -207,7 +207,9 @@ def run_single(one: SingleAttack, images: ImageSource, out: str | Path) -> Attac
     details |= {"batch_size": one.batch_size, **around}
     # Bad settings are found before anything is written.
     guide = getattr(one.attack, "surrogate", None)
-    met = {name_of(model): model for model in (one.model, *one.evaluated.values(), guide) if model is not None}
+    met = {name_of(one.model): one.model, **one.evaluated}
+    if guide is not None:  # it may well be called what the target is
+        met[f"the surrogate {name_of(guide)}"] = guide
     tasks = make_tasks(
         variants, with_classes(images.listed(), met, images), one.batch_size, read=images.describe()["size"], cut=True
     )

@@ -10,7 +10,7 @@ import whorl
 from whorl.models import Classifier, Ensemble
 from whorl.runs.folder import as_json, attack_label
 from whorl.runs.images import GivenImages, images_of
-from whorl.runs.networks import members, name_of
+from whorl.runs.networks import by_name, members
 from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run_single
 
 
@@ -43,7 +43,7 @@ def craft(
         Interrupted: Ctrl-C. What was finished is kept.
     """
     attack = whorl.attack(name, **(settings or {}))
-    parts = {name_of(part): part for part in (*members(model), model)}
+    parts = by_name((*members(model), model))
     one = SingleAttack(
         attack=attack,
         label=attack_label(name),
