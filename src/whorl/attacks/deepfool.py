@@ -42,7 +42,9 @@ class DeepFool(Attack):
         spent = torch.zeros_like(goal.labels)
         for _ in range(self.steps):
             leaf = adv.detach().requires_grad_()
-            logits = forward(model, leaf.to(precision)).to(x.dtype)
+            logits = forward(model, leaf.to(precision))
+            goal.check_classes(logits)
+            logits = logits.to(x.dtype)
             active = ~goal.reached(logits)
             # One wait for the device against ten gradients, and it changes no result: everyone has arrived.
             if not bool(active.any()):

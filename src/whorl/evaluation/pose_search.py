@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images
-from whorl.evaluation.prediction import Network, Predictor
+from whorl.evaluation.prediction import Network, Predictor, checked_labels
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import Pose, posed
 from whorl.randomness import check_ids
@@ -108,7 +108,7 @@ def worst_pose(
     x = check_images(x)
     check_ids(ids, len(x))
     names = [str(i) for i in range(len(x))] if ids is None else [str(name) for name in ids]
-    search = _Search(model, x, y, names, box or RandomAffine(), batch_size)
+    search = _Search(model, x, checked_labels(y, x), names, box or RandomAffine(), batch_size)
     search.run(budget)
     return search.found()
 
