@@ -52,7 +52,7 @@ def test_the_largest_kernel_is_never_made_whole(kind: Literal["gaussian", "unifo
                 Largest.numbers = max(Largest.numbers, made.numel())
             return made
 
-    with Largest():
+    with Largest():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         assert AffineInvariant(kernel_size=2**14 - 1, kind=kind).kernel is not None
     assert 2**14 - 1 <= Largest.numbers < 2**15
 
