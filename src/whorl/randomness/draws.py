@@ -74,7 +74,7 @@ def check_ids(ids: Ids, count: int) -> None:
             f"ids must hold one id per image; expected {count}, got {', '.join(map(str, shape)) or 'one'}."
         )
     for name in ids.tolist() if isinstance(ids, Tensor | np.ndarray) else ids:
-        # By their text images are told apart: 1 and 1.0 would be two, and None one for all.
+        # Their text is what draws follow from: 1 and 1.0 would be two images, and None one for all.
         if isinstance(name, bool) or not isinstance(name, str | Integral):
             raise WhorlError(f"ids must be strings or whole numbers; got {quoted(name)}.")
 
