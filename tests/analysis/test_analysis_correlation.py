@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -107,6 +108,29 @@ def test_too_little_is_refused(tmp_path: Path) -> None:
     alone = {key: hits for key, hits in one("x", (60, 80), 30).items() if key[1] == "a"}
     with pytest.raises(WhorlError, match="evaluated on their own source"):
         read_points([written(tmp_path / "alone.csv", alone)])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("asr", "nan", r"asr must be a number in \[0, 1\]; got 'nan'"),
+        ("asr", "7", r"asr must be a number in \[0, 1\]; got '7'"),
+        ("asr", "many", r"asr must be a number in \[0, 1\]; got 'many'"),
+        ("scale", "", "scale must be a finite number; got ''"),
+        ("angle", "inf", "angle must be a finite number; got 'inf'"),
+        ("attack", "x" * 200_000, "field larger than field limit"),
+    ],
+)
+def test_a_table_that_was_edited_is_named(column: str, value: str, says: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "results.csv", one("x", (60, 80), 30))
+    rows = list(csv.DictReader(path.open(newline="")))
+    rows[1][column] = value
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    with pytest.raises(WhorlError, match=rf"results.csv.*{says}"):
+        read_points([path])
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -55,6 +55,14 @@ def test_a_script_module_is_attacked_as_the_network_it_was(name: str, compiled: 
     assert made(whorl.Ensemble([wrapped(net), wrapped(plain)]), X, y).shape == X.shape
 
 
+@pytest.mark.parametrize("compiled", [scripted, frozen])
+def test_an_estimator_wraps_a_script_module(compiled: Callable[[], nn.Module]) -> None:
+    plain, net = (whorl.AffineInvariant().wrap(made) for made in (scripted(), compiled()))
+    torch.testing.assert_close(net(X), plain(X), atol=1e-4, rtol=1e-4)
+    attack = whorl.attack("pgd", steps=2)
+    torch.testing.assert_close(attack(net, X, Y), attack(plain, X, Y), atol=2e-3, rtol=0)
+
+
 def test_a_changed_backward_pass_needs_the_network_itself() -> None:
     with pytest.raises(WhorlError, match="must not be a ScriptModule"):
         whorl.attack("ai-best", steps=1)(frozen(), X, Y)

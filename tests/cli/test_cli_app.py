@@ -241,6 +241,21 @@ def test_names_of_every_kind(tmp_path: Path) -> None:
     assert "\x1b" not in failed.stderr
 
 
+@pytest.mark.parametrize("code", ["0", "1", "3"])
+@pytest.mark.parametrize("network", ["ends", "ends_later"])
+def test_a_network_that_ends_the_process_passes_no_gate(
+    network: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exit code of its own would be read as the gate's: 0 a pass, 1 a failure."""
+    monkeypatch.setenv("WHORL_TEST_END", code)
+    save_toy_images(tmp_path / "data", 2)
+    address, data = f"python:cli.toy_networks:{network}", str(tmp_path / "data")
+    for command in (["gate", address], ["attack", "pgd", "--model", address]):
+        result = invoke(*command, "--data", data, "--out", str(tmp_path / "out"))
+        assert result.exit_code == 2
+        assert "SystemExit" in result.stderr or f"sys.exit({code})" in " ".join(result.stderr.split())
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no FIFOs")
 @pytest.mark.parametrize("where", ["an image", "a list", "a folder", "weights", "a declaration", "a sheet"])
 def test_a_fifo_is_refused_and_keeps_nobody_waiting(where: str, tmp_path: Path) -> None:

@@ -84,3 +84,23 @@ class Sleep(nn.Module):
 
 def classifier(net: nn.Module, name: str) -> Classifier:
     return Classifier.from_module(net, size=18, mean=(0.5,) * 3, std=(0.5,) * 3, name=name)
+
+
+def ends() -> Classifier:
+    """Ends the process as it is made, as a script does that was never meant to be imported."""
+    raise SystemExit(int(os.environ.get("WHORL_TEST_END", "0")))
+
+
+class Ends(nn.Module):
+    """Ends the process as it answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(int(os.environ.get("WHORL_TEST_END", "0")))
+
+
+def ends_later() -> Classifier:
+    return classifier(Ends(), "ends")

@@ -17,6 +17,7 @@ from fuzz.harness import Verdict, fuzz, judge
 from fuzz.networks import BAD, GOOD, IN_PLACE, SIDE, WITHOUT_GRADIENT
 from whorl.attacks.blackbox.score.noise import NoiseSearch
 from whorl.evaluation import Pose, outcomes
+from whorl.evaluation.prediction import recognised
 
 FAMILY = "python"
 X, Y = random_images(3, height=SIDE, width=SIDE), torch.tensor([0, 1, 2])
@@ -63,11 +64,15 @@ IMAGES: dict[str, tuple[Any, bool]] = {
     "text": ("x", False),
     "complex": (X.to(torch.complex64), False),
     "meta": (X.to("meta"), False),
+    "sparse": (X.to_sparse(), False),
 }
 LABELS: dict[str, tuple[Any, bool]] = {
     "good": (Y, True),
     "int32": (Y.int(), True),
     "bytes": (Y.byte(), True),
+    "uint16": (Y.to(torch.uint16), True),
+    "meta": (Y.to("meta"), False),
+    "complex": (Y.to(torch.complex64), False),
     "highest": (torch.full((3,), CLASSES - 1), True),
     "float": (Y.float(), False),
     "flags": (Y.bool(), False),
@@ -102,6 +107,12 @@ IDS: dict[str, tuple[Any, bool]] = {
     "too many": (list("abcd"), False),
     "iterator": (iter("abc"), False),
     "number": (3, False),
+    "fractions": ([1.0, 2.0, 3.0], False),
+    "flags": ([True, False, True], False),
+    "nothing in it": ([None] * 3, False),
+    "lists": ([["a"], "b", "c"], False),
+    "column": (torch.arange(3)[:, None], False),
+    "no axis": (torch.tensor(3), False),
 }
 # Of networks whose weights are out of sight nobody knows that they compute in float32.
 OUT_OF_SIGHT, OTHER_DTYPES = ("frozen", "function"), ("float64", "half")
@@ -225,6 +236,10 @@ ESTIMATORS: dict[str, tuple[Any, Verdict]] = {
     "array": (lambda g: g.numpy(), "error"),
     "raises": (lambda g: g @ torch.ones(1), "error"),
     "two arguments": (lambda g, h: g, "error"),
+    "whole": (lambda g: g.long(), "error"),
+    "complex": (lambda g: g + 0j, "error"),
+    "elsewhere": (lambda g: g.to("meta"), "error"),
+    "float64": (lambda g: g.double(), "works"),
 }
 
 
@@ -235,6 +250,74 @@ def test_estimators(attack: str, name: str) -> None:
     made = whorl.attack(attack, estimator=estimator, **ATTACKS[attack])
     net = GOOD["small"]()
     judge(lambda: made(net, X, net(X).argmax(1)), verdict)
+
+
+INPUTS: dict[str, tuple[Any, Verdict]] = {
+    "as it is": (lambda x, keys: x, "works"),
+    "None": (lambda x, keys: None, "error"),
+    "raises": (lambda x, keys: x @ torch.ones(1), "error"),
+    "shape": (lambda x, keys: x[:, :, :4], "error"),
+    "rows": (lambda x, keys: x[:1], "error"),
+    "whole": (lambda x, keys: (x * 255).long(), "error"),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("attack", ["pgd", "eot"])
+def test_input_transforms(attack: str, name: str) -> None:
+    shown, verdict = INPUTS[name]
+    made = whorl.attack(attack, **{**ATTACKS[attack], "input": shown})
+    judge(lambda: made(GOOD["small"](), X, Y), verdict)
+
+
+LOSSES: dict[str, tuple[Any, Verdict]] = {
+    "logit": (lambda logits, labels: -logits.gather(1, labels[:, None])[:, 0], "works"),
+    "mean": (torch.nn.functional.cross_entropy, "error"),
+    "None": (lambda logits, labels: None, "error"),
+    "of each class": (lambda logits, labels: logits, "error"),
+    "raises": (lambda logits, labels: logits @ labels, "error"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str) -> None:
+    loss, verdict = LOSSES[name]
+    judge(lambda: whorl.attack("pgd", steps=2, loss=loss)(GOOD["small"](), X, Y), verdict)
+
+
+@pytest.mark.parametrize("network", ["small", None, 5, [], "resnet18"])
+def test_what_is_no_network(network: Any) -> None:
+    made = GOOD["small"]() if network == "small" else network
+    settings: dict[str, Any] = {"size": SIDE, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    verdict: Verdict = "works" if network == "small" else "error"
+    judge(lambda: whorl.Classifier.from_module(made, **settings)(X), verdict)
+    judge(lambda: whorl.Ensemble([made]), "error")
+    if network != "resnet18":
+        judge(lambda: whorl.load_model(made), "error")
+
+
+@pytest.mark.parametrize(
+    "given", [None, "x", X.numpy(), X.to_sparse(), X[:, :, :0]], ids=lambda given: str(type(given))
+)
+def test_what_is_no_image(given: Any) -> None:
+    model = whorl.Classifier.from_module(GOOD["small"](), size=SIDE, mean=(0.5,) * 3, std=(0.5,) * 3)
+    for function in (model, whorl.to_polar, whorl.from_polar):
+        judge(lambda function=function: function(given), "error")  # type: ignore[misc]  # bound at once
+    for estimator in (whorl.AffineInvariant(), whorl.TranslationInvariant(), whorl.RotationInvariant()):
+        nothing = isinstance(given, Tensor) and not given.numel()
+        judge(lambda estimator=estimator: estimator(given), "works" if nothing else "error")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ids", [n for n, (_, good) in IDS.items() if not good])
+def test_an_evaluation_checks_its_ids(ids: str) -> None:
+    given = iter("abc") if ids == "iterator" else IDS[ids][0]
+    judge(lambda: recognised({"net": GOOD["small"]()}, X, Y, ids=given), "error")
+
+
+@pytest.mark.parametrize("labels", [n for n, (_, good) in LABELS.items() if not good])
+def test_an_evaluation_checks_its_labels(labels: str) -> None:
+    judge(lambda: recognised({"net": GOOD["small"]()}, X, LABELS[labels][0]), "error")
+    judge(lambda: whorl.worst_pose(GOOD["small"](), X, LABELS[labels][0], budget=2), "error")
 
 
 CLASSIFIERS: list[tuple[dict[str, Any], Verdict]] = [
@@ -255,7 +338,18 @@ CLASSIFIERS: list[tuple[dict[str, Any], Verdict]] = [
     ({"size": 10**9}, "error"),
     ({"resize": "nearest"}, "error"),
     ({"labels": ["a"]}, "works"),  # the network says so when it is asked
+    ({"labels": "abcdefg"[:CLASSES]}, "error"),
+    ({"labels": set("abcdefg"[:CLASSES])}, "error"),
+    ({"labels": list(range(CLASSES))}, "error"),
+    ({"labels": np.array(list("abcdefg"[:CLASSES]))}, "works"),
+    ({"labels": 5}, "error"),
+    ({"name": 5}, "error"),
     ({"num_classes": 0}, "error"),
+    ({"num_classes": 7.0}, "error"),
+    ({"num_classes": "7"}, "error"),
+    ({"num_classes": True}, "error"),
+    ({"num_classes": 10**12}, "error"),
+    ({"num_classes": np.int64(CLASSES)}, "works"),
     ({"num_classes": CLASSES + 1}, "works"),
 ]
 

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import reference
 from reference import noise
 from whorl.errors import WhorlError
+from whorl.estimators import AffineInvariant
 from whorl.geometry import blur, gaussian_kernel, kernels, uniform_kernel
 
 Sigma = Literal["printed", "reference"] | float
@@ -31,6 +32,29 @@ def test_gaussian_equals_the_definition(size: int | tuple[int, int], sigma: Sigm
     assert kernel.shape == expected.shape
     np.testing.assert_allclose(kernel.numpy(), expected, rtol=1e-10, atol=1e-15)
     assert float(kernel.sum()) == pytest.approx(1, abs=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 15, (5, 9), (1, 7), (7, 1)], ids=str)
+@pytest.mark.parametrize("sigma", ["printed", "reference", 0.5, (1.0, 3.0)])
+def test_factors_are_those_of_the_whole_kernel(size: int | tuple[int, int], sigma: Any) -> None:
+    assert kernels.gaussian_factors(size, sigma) == kernels.factor(gaussian_kernel(size, sigma))
+    assert kernels.uniform_factors(size) == kernels.factor(uniform_kernel(size))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "uniform"])
+def test_the_largest_kernel_is_never_made_whole(kind: Literal["gaussian", "uniform"]) -> None:
+    class Largest(TorchDispatchMode):
+        numbers = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            if isinstance(made, Tensor):
+                Largest.numbers = max(Largest.numbers, made.numel())
+            return made
+
+    with Largest():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        assert AffineInvariant(kernel_size=2**14 - 1, kind=kind).kernel is not None
+    assert 2**14 - 1 <= Largest.numbers < 2**15
 
 
 def test_gaussian_values_worked_out_by_hand() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -58,6 +60,14 @@ def test_a_setting_that_cannot_be_read_says_how_it_is_written(setting: str) -> N
     read: Callable[[], object] = one.name if key == "name" else lambda: one.input(usual)
     with pytest.raises(WhorlError, match=rf"{key} in 'timm:resnet18\?{key}=.*must be .*; got '{value[0]}"):
         read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no FIFOs")
+@pytest.mark.parametrize("name", ["fifo", "/dev/zero"])
+def test_labels_are_read_from_a_file_alone(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(WhorlError, match=r"must be a text file, a class a line .*expected a regular file"):
+        parse(f"timm:resnet18?labels={tmp_path / name}").labels()
 
 
 def test_without_a_size_it_must_be_given() -> None:

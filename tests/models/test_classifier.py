@@ -125,7 +125,7 @@ def test_refuses_what_is_not_a_batch_of_images(x: Tensor, says: str) -> None:
         ({"std": (0.1, 0.0, 0.1)}, "std must be several, each a number above 0"),
         ({"std": (0.1, float("nan"), 0.1)}, "std must be several, each a number above 0"),
         ({"labels": ["a"]}, "expected 7, got 1"),
-        ({"num_classes": 0}, "at least 1"),
+        ({"num_classes": 0}, "num_classes must be a whole number"),
         ({"resize": "nearest"}, "bilinear, bicubic"),
     ],
 )

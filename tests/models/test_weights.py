@@ -262,3 +262,15 @@ def test_the_hash_of_a_state_dict_sees_values_names_and_shapes() -> None:
     }
     assert len(hashes) == 5
     assert state_dict_sha256(small_net()) == state_dict_sha256(small_net())
+
+
+def test_a_shape_without_values_is_no_weight(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(2, device="meta")}, tmp_path / "net.pt")
+    with pytest.raises(WhorlError, match="must hold a state dict"):
+        read_state_dict(tmp_path / "net.pt")
+
+
+def test_torchs_advice_to_run_a_file_is_not_passed_on(tmp_path: Path) -> None:
+    torch.save({"weight": Path()}, tmp_path / "net.pt")
+    with pytest.raises(WhorlError, match=r"\(Weights only load failed\)\. Save the state dict"):
+        read_state_dict(tmp_path / "net.pt")

@@ -81,6 +81,8 @@ STRICT = [
     ("samples = [1, [2, [3, [4]]]]", "samples: expected a whole number >= 1, got [1, [2, [3, [...]]]]"),
     ("estimator = 3", 'estimator: expected a table with a type, such as {type = "TranslationInvariant"}'),
     ("loss = {a = 1}", "loss: expected no table: only input, estimator and backward take one, got {'a': 1}"),
+    ("loss = [{a = 1}]", "loss: expected no list of tables, got [{'a': 1}]"),
+    ("backward = [{}]", "backward: expected one table, got [{}]"),
     ("self = 1", "self: unknown setting 'self'"),
     ("name = 'pgd'", "name: unknown setting 'name'"),
     ('"a\\u001b[31m" = 1', "'a\\x1b[31m': unknown setting"),
@@ -93,6 +95,30 @@ def test_a_setting_is_of_its_type_and_nothing_like_it(tmp_path: Path, line: str,
         runs.read_declaration(toml(tmp_path, f'[[attacks]]\nname = "pgd"\n[attacks.settings]\n{line}'))
     [message] = str(caught.value).splitlines()
     assert message.startswith(f"{tmp_path / 'mine.toml'}: attacks[0].settings.{said}")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('sources = ["resnet18"]\nmodels = {shop = "python:"}', "models.shop: 'python:' does not say which model"),
+        (
+            'sources = ["resnet18"]\nmodels = {shop = "resnet18?sise=3"}',
+            "models.shop: unknown setting of model: 'sise'",
+        ),
+        ('sources = ["+jpeg"]', "sources: expected the name of a model"),
+        (
+            'sources = ["resnet18"]\nattacks = [{name = "pgd", sources = ["jpeg"]}]',
+            "attacks[0].sources: expected the name",
+        ),
+    ],
+)
+def test_a_network_that_cannot_be_named_has_its_place(tmp_path: Path, line: str, said: str) -> None:
+    attacks = "" if "attacks" in line else 'attacks = ["pgd"]'
+    path = tmp_path / "mine.toml"
+    path.write_text(f'name = "mine"\ntargets = ["resnet18"]\n{line}\n{attacks}')
+    with pytest.raises(WhorlError) as caught:
+        runs.read_declaration(path)
+    assert str(caught.value).startswith(f"{path}: {said}")
 
 
 def test_every_fault_of_a_file_has_a_line_of_its_own(tmp_path: Path) -> None:

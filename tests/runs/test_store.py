@@ -155,6 +155,28 @@ def test_work_that_is_cut_when_its_chunk_is_there_is_not_discarded(tmp_path: Pat
     assert store.settle(PLACE, VARIANT) == 0
 
 
+@pytest.mark.parametrize("text", ["-5", "12", "1_2", "9" * 21, "twenty", "\xff"])
+def test_a_count_that_was_edited_is_named(text: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ledger = store.begin(PLACE, VARIANT, KEY)
+    ledger.add(3)
+    store.discard(ledger)
+    [note] = tmp_path.rglob("*.discarded")
+    note.write_text(text, encoding="latin-1")
+    with pytest.raises(WhorlError, match=r"\.discarded is damaged, .* Delete it to leave the queries"):
+        store.settle(PLACE, VARIANT)
+
+
+def test_somebody_elses_files_are_no_ledgers(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(PLACE, VARIANT, KEY).close()
+    [folder] = {path.parent for path in tmp_path.rglob("*.queries")}
+    for name in ("mine.queries", "..queries", "a.b.queries"):
+        (folder / name).write_text("7")
+    assert store.settle(PLACE, VARIANT) == 0
+    assert (folder / "mine.queries").read_text() == "7"
+
+
 def test_a_torn_ledger_counts_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     ledger = store.begin(PLACE, VARIANT, KEY)

@@ -144,11 +144,22 @@ def test_a_call_for_an_upload_that_is_gone_is_harmless(address: str) -> None:
     assert call(address, file)[0] == 200
 
 
-@pytest.mark.parametrize("body", [b"{" * 9, b"[" * 60_000, b'"' + b"x" * 2**17 + b'"', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"{" * 9, b"", b"7", b'{"data": [NaN]}', b'{"data": [1e400]}', b"[" * 60_000, b'"' + b"x" * 2**17 + b'"', b"\xff"],
+)
 def test_a_strange_call_is_refused(address: str, body: bytes) -> None:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
     connection.request("POST", "/gradio_api/queue/join", body, {"Content-Type": "application/json"})
     assert connection.getresponse().status == 403
+
+
+def test_a_slow_call_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whorl.ui.guard._SECONDS_OF_A_CALL", 0.2)
+    place = urlsplit(address)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as sender:
+        sender.sendall(b"POST /gradio_api/queue/join HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert sender.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_huge_upload_is_refused_before_it_is_read(address: str) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whorl.errors import WhorlError
+from whorl.errors import WhorlError, quoted
 from whorl.evaluation.image_counts import RESAMPLES, percentile_interval
-from whorl.files import defined
+from whorl.files import defined, regular
 from whorl.geometry.pose import FURTHER_NUMBERS, PAPER_NUMBERS
 from whorl.runs.networks import split_source
 from whorl.runs.results import COLUMNS
@@ -72,10 +73,13 @@ def read_points(paths: Iterable[str | Path]) -> list[Point]:
     """
     cells: dict[tuple[str, ...], float] = {}
     for path in paths:
-        for row in _rows(Path(path)):
-            key = (*(row[name] for name in ("attack", "source", "target", "defense")), *_pose(row))
-            if row["asr"]:
-                cells[key] = 100 * float(row["asr"])
+        for line, row in enumerate(_rows(Path(path)), start=2):
+            try:
+                key = (*(row[name] for name in ("attack", "source", "target", "defense")), *_pose(row))
+                if row["asr"]:
+                    cells[key] = 100 * _number(row, "asr", 0, 1)
+            except ValueError as error:
+                raise WhorlError(f"{path}, row {line}: {error}. Expected the results.csv of a run folder.") from error
     found = []
     for attack, source in dict.fromkeys(key[:2] for key in cells):
         own = {key[2:]: rate for key, rate in cells.items() if key[:2] == (attack, source)}
@@ -129,11 +133,11 @@ def as_json(found: Correlation) -> dict[str, Any]:
 
 def _rows(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
+        with regular(path).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, restval="")
             rows = list(reader)
             known = reader.fieldnames or ()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WhorlError(f"{path} cannot be read ({error}). Expected the results.csv of a run folder.") from error
     if not set(_NEEDED) <= set(known):
         raise WhorlError(f"{path} must have the columns {', '.join(COLUMNS)}; got {', '.join(known)}.")
@@ -141,9 +145,22 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _pose(row: dict[str, str]) -> tuple[str, ...]:
-    four = [f"{float(row[number.name]):g}" for number in PAPER_NUMBERS]
-    given = [(number, float(row.get(number.name) or number.neutral)) for number in FURTHER_NUMBERS]
+    four = [f"{_number(row, number.name):g}" for number in PAPER_NUMBERS]
+    given = [(n, _number(row, n.name) if row.get(n.name) else n.neutral) for n in FURTHER_NUMBERS]
     return (*four, *(f"{number.name} {value:g}" for number, value in given if value != number.neutral))
+
+
+def _number(row: Mapping[str, str], name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """One number of a row.
+
+    Raises:
+        ValueError: it is none, or does not lie between the two.
+    """
+    with suppress(ValueError):
+        if math.isfinite(value := float(row[name])) and low <= value <= high:
+            return value
+    within = f"a number in [{low:g}, {high:g}]" if math.isfinite(low) else "a finite number"
+    raise ValueError(f"{name} must be {within}; got {quoted(row[name])}")
 
 
 def _plain(defense: str, pose: list[str], identity: bool) -> bool:

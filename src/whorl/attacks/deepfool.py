@@ -43,7 +43,9 @@ class DeepFool(Attack):
         spent = torch.zeros_like(goal.labels)
         for _ in range(self.steps):
             leaf = adv.detach().requires_grad_()
-            logits = forward(model, leaf.to(precision, copy=True)).to(x.dtype)  # it may work in place
+            logits = forward(model, leaf.to(precision, copy=True))  # it may work in place
+            goal.check_classes(logits)
+            logits = logits.to(x.dtype)
             active = ~goal.reached(logits)
             # One wait for the device against ten gradients, and it changes no result: everyone has arrived.
             if not bool(active.any()):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whorl.attacks.contract import Model, loss_terms
+from whorl.attacks.contract import Model, loss_terms, shown_by
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
 from whorl.models.prepared.copies import shares, side_by_side
@@ -244,7 +244,7 @@ class SampledGradient:
         seen = leaf
         if self.transform is not plain:
             draw = torch.arange(first, first + count, device=x.device)
-            seen = self.transform(leaf, substream(keys[None, :], *path, draw[:, None]).flatten())
+            seen = shown_by(self.transform, leaf, substream(keys[None, :], *path, draw[:, None]).flatten())
         goal = self.goal if count == 1 else self.goal.repeat(count)
         objective = torch.zeros_like(goal.labels, dtype=x.dtype)
         logits: Tensor | None = None

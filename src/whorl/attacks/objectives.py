@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whorl.errors import WhorlError, unknown_name
+from whorl.errors import WhorlError, first_line, unknown_name
 
 LossName = Literal["ce", "margin", "logit", "relative"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -73,6 +73,16 @@ def tempered(loss: Loss, temperature: float) -> Loss:
     return lambda logits, labels: loss(logits / temperature, labels)
 
 
+def whole_numbers(labels: Tensor) -> bool:
+    """Whether a tensor holds whole numbers that can be read.
+
+    >>> whole_numbers(torch.tensor([1])), whole_numbers(torch.tensor([True])), whole_numbers(torch.tensor([1.0]))
+    (True, False, False)
+    """
+    counted = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    return counted and not labels.is_meta
+
+
 @dataclass(frozen=True)
 class Goal:
     """The labels to leave (untargeted) or to reach (targeted)."""
@@ -91,16 +101,17 @@ class Goal:
         labels = y if y is not None else target
         assert labels is not None  # noqa: S101 - tells mypy what the test above established
         name = "y" if target is None else "target"
-        if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dtype == torch.bool:
-            kind = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        if not isinstance(labels, Tensor) or not whole_numbers(labels):
+            kind = f"{labels.dtype} on {labels.device}" if isinstance(labels, Tensor) else type(labels).__name__
             raise WhorlError(f"{name} must be an integer tensor of class indices; got {kind}.")
         if labels.shape != x.shape[:1]:
             raise WhorlError(f"{name} must hold one label per image, ({x.shape[0]},); got {tuple(labels.shape)}.")
+        labels = labels.to(torch.int64)  # of the unsigned kinds torch finds no ends
         low, high = (int(v) for v in labels.aminmax()) if labels.numel() else (0, 0)
         if low < 0:
             raise WhorlError(f"{name} must hold class indices from 0; got {low}.")
         # A copy, for labels made in inference mode cannot take part in a gradient.
-        return cls(labels.to(x.device, torch.int64, copy=True), target is not None, high)
+        return cls(labels.to(x.device, copy=True), target is not None, high)
 
     def check_classes(self, logits: Tensor) -> None:
         """Refuse what is no (B, classes) tensor, and labels that the network has no class for."""
@@ -108,17 +119,34 @@ class Goal:
             raise WhorlError(
                 f"the model must return a tensor of logits; got {type(logits).__name__}. Wrap it so that it does."
             )
-        if logits.dim() != 2 or logits.shape[0] != self.labels.shape[0]:
-            raise WhorlError(
-                f"the model must return ({self.labels.shape[0]}, classes) logits; got {tuple(logits.shape)}."
-            )
+        if logits.dim() != 2 or logits.shape[0] != self.labels.shape[0] or logits.is_complex():
+            came = f"{tuple(logits.shape)}" + f", {logits.dtype}" * logits.is_complex()
+            raise WhorlError(f"the model must return ({self.labels.shape[0]}, classes) logits; got {came}.")
         if self.highest >= logits.shape[1]:
             raise WhorlError(f"labels must lie in [0, {logits.shape[1] - 1}], the model's classes; got {self.highest}.")
 
     def objective(self, logits: Tensor, loss: LossName | Loss) -> Tensor:
         """What the attack raises, per image: the loss of the labels to leave, or minus that of the target."""
-        value = find_loss(loss)(logits, self.labels)
+        value = self._measured(find_loss(loss), logits)
         return -value if self.targeted else value
+
+    def _measured(self, loss: Loss, logits: Tensor) -> Tensor:
+        try:
+            value = loss(logits, self.labels)
+        except (WhorlError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a loss may be anyone's code
+            raise WhorlError(
+                f"the loss failed on logits of shape {tuple(logits.shape)}: {first_line(error)}."
+            ) from error
+        # One number for all would let the size of the batch into every image's gradient.
+        if not isinstance(value, Tensor) or value.shape != self.labels.shape:
+            came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise WhorlError(
+                f"a loss must return one number for each image, ({len(self.labels)},); got {came}. "
+                'Leave out its mean, as with reduction="none".'
+            )
+        return value
 
     def reached(self, logits: Tensor) -> Tensor:
         """(B,) bool: the label is left, or the target is hit."""

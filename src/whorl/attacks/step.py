@@ -162,6 +162,13 @@ def estimated_by(estimator: Estimator, gradient: Tensor) -> Tensor:
     if not isinstance(estimated, Tensor) or estimated.shape != gradient.shape:
         came = tuple(estimated.shape) if isinstance(estimated, Tensor) else type(estimated).__name__
         raise WhorlError(f"an estimator must return a gradient of shape {tuple(gradient.shape)}; got {came}.")
+    if not estimated.is_floating_point() or estimated.device != gradient.device:
+        raise WhorlError(
+            f"an estimator must return a floating gradient on {gradient.device}; "
+            f"got {estimated.dtype} on {estimated.device}."
+        )
+    if estimated.dtype != gradient.dtype:  # the step goes on in the images' precision, or better than bfloat16
+        return estimated.to(torch.promote_types(gradient.dtype, torch.float32))
     return estimated
 
 

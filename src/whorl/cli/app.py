@@ -24,6 +24,7 @@ from whorl.errors import WhorlError, printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+_SIGNALLED = 128
 DEBUG = "WHORL_DEBUG"
 """Set, it shows the traceback of an unexpected error."""
 _TYPED = "whorl.typed"
@@ -106,6 +107,13 @@ class Commands(TyperGroup):
         except (KeyboardInterrupt, typer.Abort) as error:
             messages().print(Text(f"interrupted. {error}".rstrip(), style="yellow"))
             raise typer.Exit(INTERRUPTED) from error
+        except SystemExit as error:
+            # A network of one's own may call sys.exit: its 0 would be a passed gate, and its 1 a failed one.
+            if isinstance(error.code, int) and (error.code == BAD_INPUT or error.code >= _SIGNALLED):
+                raise
+            said = f"something that the command called wants to end it, by sys.exit({error.code!r:.80})"
+            messages().print(Text(f"error: {printable(said)}. Take that out of the network's code.", style="red"))
+            raise typer.Exit(BAD_INPUT) from error
         except Exception as error:  # whatever it is, exit code 1 is a failed gate's alone
             if os.environ.get(DEBUG) and not isinstance(error, WhorlError):
                 messages().print(Text("".join(format_exception(error))))

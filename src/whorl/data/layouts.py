@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from whorl.artifacts import Artifact, fetch
 from whorl.data.image_files import SUFFIXES
 from whorl.errors import WhorlError, printable, quoted
+from whorl.files import regular
 
 _EXPECTED = (
     "Expected images.csv (ImageId, TrueLabel) with images/, or one folder per class, "
@@ -128,7 +129,7 @@ def _table_of(folder: Path) -> Path | None:
 def _from_csv(table: Path) -> list[ListedImage]:
     try:
         # utf-8-sig: spreadsheets put a byte order mark before the first column's name.
-        with table.open(newline="", encoding="utf-8-sig") as file:
+        with regular(table).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             columns = set(reader.fieldnames or ())
             if {"ImageId", "TrueLabel"} <= columns:

@@ -45,9 +45,9 @@ class Chain(InOrder[Estimator], _Wraps):
     def __call__(self, gradient: Tensor) -> Tensor:
         """Apply every part in turn."""
         # Parts that are not known to add up in float32 get that.
-        kept = on_gpu(gradient) and gradient.dtype == torch.bfloat16
+        kept = on_gpu(_checked(gradient)) and gradient.dtype == torch.bfloat16
         short = kept and self.all_are("short")
-        g = _checked(gradient) if short else _computable(_checked(gradient))
+        g = gradient if short else _computable(gradient)
         for part in self.parts:
             g = part(g)
         return g.to(gradient.dtype)

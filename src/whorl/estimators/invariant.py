@@ -17,7 +17,18 @@ from torch import Tensor, nn
 from whorl.errors import WhorlError
 from whorl.estimators.fast import average_rotations, average_rotations_by_step, estimate, rotates_by_step
 from whorl.estimators.steps import Estimator
-from whorl.geometry.kernels import Kernel, Kind, Sigma, Size, blur, factor, gaussian_kernel, ring, turn, uniform_kernel
+from whorl.geometry.kernels import (
+    Kernel,
+    Kind,
+    Sigma,
+    Size,
+    blur,
+    factor,
+    gaussian_factors,
+    ring,
+    turn,
+    uniform_factors,
+)
 from whorl.geometry.polar import from_polar, to_polar
 from whorl.records import Limits, Positive, Record, Registry
 
@@ -170,7 +181,9 @@ class AffineInvariant(_Wraps, Record):
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Estimate from ``gradient``, (B, C, H, W)."""
-        fast = estimate(_checked(gradient), self.kernel, self.polar_kernel)
+        if not _checked(gradient).numel():
+            return gradient
+        fast = estimate(gradient, self.kernel, self.polar_kernel)
         if fast is not None:
             return fast
         g = _computable(gradient)
@@ -285,7 +298,8 @@ class Estimated(nn.Module):
         super().__init__()
         self.module = module
         self.estimator = estimator
-        self.train(module.training)
+        # A frozen ScriptModule has its mode compiled into it, and no attribute that says which.
+        self.train(getattr(module, "training", False))
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Run the wrapped network on ``x``."""
@@ -336,17 +350,18 @@ def _kernel(size: Size, sigma: Sigma, kind: Kind, weights: Tensor | None) -> Ker
     if weights is not None:
         return factor(weights)
     if kind == "gaussian":
-        return factor(gaussian_kernel(size, sigma))
+        return gaussian_factors(size, sigma)
     if kind == "uniform":
-        return factor(uniform_kernel(size))
+        return uniform_factors(size)
     raise WhorlError(f"kind must be 'gaussian' or 'uniform'; got {kind!r}. For other weights pass your own kernel.")
 
 
 def _checked(gradient: Tensor) -> Tensor:
-    if gradient.dim() != 4 or not gradient.is_floating_point():
-        raise WhorlError(
-            f"a gradient must be a floating (B, C, H, W) tensor; got {gradient.dtype} of shape {tuple(gradient.shape)}."
-        )
+    if not isinstance(gradient, Tensor):
+        raise WhorlError(f"a gradient must be a floating (B, C, H, W) tensor; got {type(gradient).__name__}.")
+    if gradient.dim() != 4 or not gradient.is_floating_point() or gradient.is_sparse:
+        came = f"{gradient.dtype} of shape {tuple(gradient.shape)}" + ", sparse" * gradient.is_sparse
+        raise WhorlError(f"a gradient must be a floating (B, C, H, W) tensor; got {came}.")
     return gradient
 
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from whorl.attacks.contract import check_images, held_in_eval
-from whorl.attacks.objectives import margin
+from whorl.attacks.objectives import margin, whole_numbers
 from whorl.errors import WhorlError, quoted
 from whorl.geometry.pose import Pose
 from whorl.models.classifier import forward, network_dtype
 from whorl.models.prepared import copies
+from whorl.randomness import check_ids
 
 Network = Callable[[Tensor], Tensor]
 """(B, C, H, W) in [0, 1] to (B, classes) logits: a classifier, an ensemble, a defended one."""
@@ -88,7 +89,8 @@ class Predictor:
                 number of classes than before, or a label that is none of a target's classes.
         """
         found = self.labels(images, poses, y=y, ids=ids)
-        return {cell: row == y.cpu() for cell, row in found.items()}
+        labels = checked_labels(y, images)
+        return {cell: row == labels for cell, row in found.items()}
 
     def labels(
         self, images: Tensor, poses: PosesByTarget, *, y: Tensor | None = None, ids: Sequence[str] | None = None
@@ -139,13 +141,14 @@ class Predictor:
         Raises:
             WhorlError: as of ``recognised``.
         """
+        check_images(images)
+        check_ids(ids, len(images))
         labels = None if y is None else checked_labels(y, images)
         cells: list[tuple[str, Pose]] = []
         rows: list[tuple[Tensor, ...]] = []
         if not len(images):
             nothing = how(torch.empty(0, 1))
             return {(name, pose): nothing for name, own in poses.items() for pose in own}
-        check_images(images)
         for pose in dict.fromkeys(pose for own in poses.values() for pose in own):
             seen = pose.apply(images)
             for name, own in poses.items():
@@ -289,18 +292,15 @@ def _in_precision(target: Network, precision: Precision) -> Network:
 
 
 def checked_labels(y: Tensor, images: Tensor) -> Tensor:
-    """The labels on the CPU.
+    """The labels of (B, C, H, W) images, (B,) int64 on the CPU.
 
     Raises:
-        WhorlError: they are no integer tensor of one for each image.
+        WhorlError: they are no whole numbers, or not one for each image.
     """
-    if not isinstance(y, Tensor):
-        raise WhorlError(f"labels must be an integer tensor, one for each of {len(images)} images; got {quoted(y)}.")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.shape != images.shape[:1]:
-        raise WhorlError(
-            f"labels must be integers, one for each of {len(images)} images; got {y.dtype} of shape {tuple(y.shape)}."
-        )
-    return y.cpu()
+    if not isinstance(y, Tensor) or not whole_numbers(y) or y.shape != images.shape[:1]:
+        came = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else quoted(y)
+        raise WhorlError(f"labels must be integers, one for each of {len(images)} images; got {came}.")
+    return y.cpu().to(torch.int64)  # of the unsigned kinds torch finds no ends
 
 
 def _check_finite(finite: Tensor, cells: Sequence[tuple[str, Pose]], ids: Sequence[str] | None) -> None:

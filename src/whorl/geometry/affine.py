@@ -47,10 +47,11 @@ def affine(
     >>> affine(x, matrix=[[0, 1], [1, 0]]).round()[0, 0].nonzero().tolist()      # mirrors at the diagonal
     [[3, 2]]
     """
-    if not isinstance(x, Tensor) or x.dim() != 4 or not x.is_floating_point():
-        if not isinstance(x, Tensor):
-            raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {type(x).__name__}.")
-        raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {x.dtype} of shape {tuple(x.shape)}.")
+    if not isinstance(x, Tensor):
+        raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {type(x).__name__}.")
+    if x.dim() != 4 or not x.is_floating_point() or x.is_sparse:
+        came = f"{x.dtype} of shape {tuple(x.shape)}" + ", sparse" * x.is_sparse
+        raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {came}.")
     # Half precision places a pixel of a 299-pixel image only to within 0.1 px, so coordinates are at least float32.
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     factor = _per_image(scale, x, dtype, "scale")

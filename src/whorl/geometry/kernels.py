@@ -57,9 +57,18 @@ def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
     >>> [round(w, 3) for w in gaussian_kernel((1, 3), sigma=1.0)[0].tolist()]
     [0.274, 0.452, 0.274]
     """
-    rows, columns = _sides(size)
-    down, right = _sigmas_in_pixels(rows, columns, sigma)
-    return torch.outer(_bell(rows, down), _bell(columns, right))
+    return torch.outer(*_bells(size, sigma))
+
+
+def gaussian_factors(size: Size, sigma: Sigma = "reference") -> Kernel:
+    """What :func:`factor` makes of :func:`gaussian_kernel`, without the matrix, which may have millions of weights.
+
+    >>> gaussian_factors((1, 5), 1.0) == factor(gaussian_kernel((1, 5), 1.0))
+    True
+    """
+    rows, columns = _bells(size, sigma)
+    middle, centre = rows[len(rows) // 2], columns[len(columns) // 2]
+    return _of_cross(rows * centre, middle * columns, float(middle * centre))
 
 
 def uniform_kernel(size: Size) -> Tensor:
@@ -76,6 +85,14 @@ def uniform_kernel(size: Size) -> Tensor:
     """
     rows, columns = _sides(size)
     return torch.full((rows, columns), 1 / (rows * columns), dtype=torch.float64)
+
+
+def uniform_factors(size: Size) -> Kernel:
+    """What :func:`factor` makes of :func:`uniform_kernel`, without the matrix."""
+    weights = [
+        torch.full((side,), 1 / math.prod(sides), dtype=torch.float64) for sides in [_sides(size)] for side in sides
+    ]
+    return _of_cross(weights[0], weights[1], float(weights[0][0]))
 
 
 def ring(sigma: float, count: int, device: torch.device | str = "cpu") -> Tensor:
@@ -155,12 +172,17 @@ def factor(weights: Tensor) -> Kernel:
     if top == 0:
         raise WhorlError("a kernel must have a weight other than 0; got all zeros.")
     # An outer product is the product of its cross through the largest weight.
-    rows, columns = p[:, column], p[row] / top
-    if float((torch.outer(rows, columns) - p).abs().max()) <= 1e-12 * abs(top):
-        # Share the scale so that a normalised kernel has normalised factors.
-        total = float(columns.sum()) or 1.0
-        return Kernel(tuple((rows * total).tolist()), tuple((columns / total).tolist()))
+    if float((torch.outer(p[:, column], p[row] / top) - p).abs().max()) <= 1e-12 * abs(top):
+        return _of_cross(p[:, column], p[row], top)
     return Kernel((), (), tuple(tuple(line) for line in p.tolist()))
+
+
+def _of_cross(column: Tensor, row: Tensor, top: float) -> Kernel:
+    """The kernel whose largest weight is ``top``, by the column and the row through it."""
+    along = row / top
+    # Share the scale so that a normalised kernel has normalised factors.
+    total = float(along.sum()) or 1.0
+    return Kernel(tuple((column * total).tolist()), tuple((along / total).tolist()))
 
 
 def spread(weights: Weights, kind: Kind) -> float:
@@ -213,6 +235,12 @@ def _named_sigma(rows: int, columns: int, name: str) -> float:
         raise WhorlError(f"sigma must be 'reference', 'printed', a number of pixels, or two; got {name!r}.")
     reach = [side // 2 for side in (rows, columns) if side > 1]
     return per_pixel * math.prod(reach) ** (1 / len(reach)) if reach else 1.0
+
+
+def _bells(size: Size, sigma: Sigma) -> tuple[Tensor, Tensor]:
+    rows, columns = _sides(size)
+    down, right = _sigmas_in_pixels(rows, columns, sigma)
+    return _bell(rows, down), _bell(columns, right)
 
 
 def _bell(side: int, sigma: float) -> Tensor:

@@ -64,7 +64,7 @@ def to_polar(x: Tensor, *, angles: int | None = None) -> Tensor:
     >>> to_polar(torch.ones(1, 3, 32, 48)).shape
     torch.Size([1, 3, 48, 48])
     """
-    height, width = x.shape[-2:]
+    height, width = _checked(x).shape[-2:]
     n = max(height, width)
     around = n if angles is None else angles
     if around < 1:
@@ -89,7 +89,7 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
     >>> from_polar(to_polar(x), (32, 48)).shape
     torch.Size([1, 3, 32, 48])
     """
-    n, around = x.shape[-2:]
+    n, around = _checked(x).shape[-2:]
     height, width = (n, n) if size is None else size
     if max(height, width) != n:
         raise WhorlError(
@@ -99,6 +99,16 @@ def from_polar(x: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         image: Tensor = _compiled(x, height, width, around, inverse=True)
         return image
     return resample(x, polar_plan(height, width, x.device, x.dtype, around).inverse, (height, width))
+
+
+def _checked(x: Tensor) -> Tensor:
+    # Weights between whole numbers would all be 0.
+    if not isinstance(x, Tensor):
+        raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {type(x).__name__}.")
+    if not x.is_floating_point() or x.is_sparse or x.dim() < 2 or 0 in x.shape[-2:]:
+        came = f"{x.dtype} of shape {tuple(x.shape)}" + ", sparse" * x.is_sparse
+        raise WhorlError(f"images must be a floating (B, C, H, W) tensor; got {came}.")
+    return x
 
 
 @lru_cache(maxsize=32)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote
 import torch
 
 from whorl.errors import WhorlError, some_of, unknown_name
+from whorl.files import regular
 from whorl.models.architectures import Input
 from whorl.models.classifier import Resize
 
@@ -89,7 +90,7 @@ class Address:
             return None
         file = Path(self.settings["labels"]).expanduser()
         try:
-            lines = file.read_text(encoding="utf-8-sig").rstrip().splitlines()
+            lines = regular(file).read_text(encoding="utf-8-sig").rstrip().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise WhorlError(f"labels in {self.text!r} must be a text file, a class a line ({error}).") from error
         if not lines or not all(line.strip() for line in lines):

@@ -17,6 +17,8 @@ from whorl.records import Limits, Positive, checked
 Resize = Literal["bilinear", "bicubic"]
 Side = Annotated[int, Limits(least=1, most=20_000)]
 """Pixels of an input."""
+Classes = Annotated[int, Limits(least=1, most=1_000_000)]
+"""How many classes a network knows."""
 
 
 class Classifier(nn.Module):
@@ -69,20 +71,18 @@ class Classifier(nn.Module):
         weights_sha256: str | None = None,
     ) -> None:
         super().__init__()
-        self.net = net.eval()
+        self.net = _checked_net(net).eval()
         for parameter in net.parameters():  # not net.requires_grad_(), which a ScriptModule has not
             parameter.requires_grad_(False)
         self.size = _checked_size(size)
         self.mean, self.std = _checked_statistics(mean, std)
-        if num_classes < 1:
-            raise WhorlError(f"num_classes must be at least 1; got {num_classes}.")
-        self.num_classes = num_classes
-        self.labels = tuple(labels) if labels is not None else tuple(str(i) for i in range(num_classes))
-        if len(self.labels) != num_classes:
-            raise WhorlError(f"labels must name every class once; expected {num_classes}, got {len(self.labels)}.")
+        self.num_classes: int = checked("num_classes", num_classes, Classes)
+        self.labels = tuple(map(str, range(self.num_classes))) if labels is None else _checked_labels(labels)
+        if len(self.labels) != self.num_classes:
+            raise WhorlError(f"labels must name every class once; expected {self.num_classes}, got {len(self.labels)}.")
         if resize not in get_args(Resize):
             raise WhorlError(f"resize must be one of {', '.join(get_args(Resize))}; got {resize!r}.")
-        self.name = name or type(net).__name__
+        self.name: str = checked("name", name, str) or type(net).__name__
         self.resize: Resize = resize
         self.weights_sha256 = weights_sha256
         self._tensors_then = None if weights_sha256 is None else state_dict_sha256(net)
@@ -124,7 +124,11 @@ class Classifier(nn.Module):
         """
         if num_classes is None:
             channels = len(_checked_statistics(mean, std)[0])
-            num_classes = len(labels) if labels is not None else count_classes(net, _checked_size(size), channels)
+            num_classes = (
+                len(_checked_labels(labels))
+                if labels is not None
+                else count_classes(net, _checked_size(size), channels)
+            )
         return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
 
     def weights_now(self) -> str:
@@ -171,8 +175,8 @@ class Classifier(nn.Module):
 
     def _logits(self, x: Tensor) -> Tensor:
         logits = self.net(x)
-        if not isinstance(logits, Tensor) or logits.shape != (x.shape[0], self.num_classes):
-            got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if not isinstance(logits, Tensor) or logits.shape != (x.shape[0], self.num_classes) or logits.is_complex():
+            got = f"{tuple(logits.shape)}, {logits.dtype}" if isinstance(logits, Tensor) else type(logits).__name__
             raise WhorlError(
                 f"{self.name} must return logits of shape {(x.shape[0], self.num_classes)}; got {got}. "
                 "Wrap the network so that it returns just them."
@@ -199,6 +203,11 @@ class Classifier(nn.Module):
 
     def _check_images(self, x: Tensor) -> None:
         channels = len(self.mean)
+        if isinstance(x, Tensor) and 0 in x.shape[-2:]:
+            raise WhorlError(f"images must have height and width of at least 1; got shape {tuple(x.shape)}.")
+        if not isinstance(x, Tensor) or x.is_sparse:
+            kind = "a sparse one" if isinstance(x, Tensor) else type(x).__name__
+            raise WhorlError(f"images must be a dense (B, {channels}, H, W) tensor; got {kind}.")
         if x.ndim != 4 or x.shape[1] != channels:
             hint = " Add a batch dimension with x[None]." if x.ndim == 3 else ""
             raise WhorlError(f"images must have shape (B, {channels}, H, W); got {tuple(x.shape)}.{hint}")
@@ -260,6 +269,14 @@ def _dtype(net: nn.Module) -> torch.dtype | None:
     return next((tensor.dtype for tensor in _floating(net)), None)
 
 
+def _checked_net(net: object) -> nn.Module:
+    if not isinstance(net, nn.Module):
+        raise WhorlError(
+            f"a network must be a torch.nn.Module; got {quoted(net)}. Put what calls yours into the forward of one."
+        )
+    return net
+
+
 def _checked_size(size: int | tuple[int, int]) -> tuple[int, int]:
     pair: int | tuple[int, int] = checked("size", size, Side | tuple[Side, Side])
     return (pair, pair) if isinstance(pair, int) else pair
@@ -273,9 +290,15 @@ def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tu
     return means, stds
 
 
+def _checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    # A set has no order, and a text is as many names as it has letters.
+    names: tuple[str, ...] = checked("labels", labels, tuple[str, ...])
+    return names
+
+
 def count_classes(net: nn.Module, size: tuple[int, int], channels: int) -> int:
     """Evaluate a network on one gray image to count its logits. Puts it into eval mode."""
-    like = next(_floating(net), torch.empty(0))
+    like = next(_floating(_checked_net(net)), torch.empty(0))
     with torch.no_grad():
         shown = torch.zeros(1, channels, *size, dtype=like.dtype, device=like.device)
         try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
-from whorl.errors import WhorlError
+from whorl.errors import SettingsError, WhorlError, quoted
 from whorl.models.labels import shared_labels
+from whorl.records import Positive, checked
 
 Fuse = Literal["logits", "probabilities", "losses"]
 
@@ -47,6 +49,10 @@ class Ensemble(nn.Module):
         self, models: Sequence[nn.Module], *, weights: Sequence[float] | None = None, fuse: Fuse = "logits"
     ) -> None:
         super().__init__()
+        if isinstance(models, nn.Module) or not all(isinstance(model, nn.Module) for model in models):
+            raise WhorlError(
+                "an ensemble must be made of a list of classifiers. Load them with whorl.load_model first."
+            )
         if not models:
             raise WhorlError("an ensemble needs at least one model; got none.")
         if fuse not in get_args(Fuse):
@@ -105,10 +111,13 @@ class Ensemble(nn.Module):
 def _normalised(weights: Sequence[float] | None, count: int) -> tuple[float, ...]:
     if weights is None:
         return (1 / count,) * count
-    values = [float(w) for w in weights]
-    if len(values) != count or not all(math.isfinite(w) and w > 0 for w in values):
+    listed = weights.tolist() if isinstance(weights, Tensor) else weights
+    values: tuple[float, ...] = ()
+    with suppress(SettingsError):
+        values = checked("weights", listed, tuple[Positive, ...])  # in order, which a set has not
+    if len(values) != count:
         raise WhorlError(
-            f"weights must be one positive number per model; expected {count}, got {values}. "
+            f"weights must be one positive number per model; expected {count}, got {quoted(listed)}. "
             "Leave a model out instead of giving it no weight."
         )
     total = math.fsum(values)

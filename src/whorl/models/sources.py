@@ -49,13 +49,13 @@ def made_by_factory(text: str, place: str) -> tuple[Any, Any]:
         raise WhorlError(
             f"{text!r} cannot be imported ({error}). Is it installed, in this folder, or on PYTHONPATH?"
         ) from error
-    except Exception as error:  # whatever a module of somebody's own does as it is imported
+    except (Exception, SystemExit) as error:  # whatever a module of somebody's own does; to exit would be an answer
         raise WhorlError(f"{text!r} cannot be imported: {type(error).__name__}: {error}.") from error
     try:
         return factory, factory()
     except WhorlError:
         raise
-    except Exception as error:  # likewise
+    except (Exception, SystemExit) as error:  # likewise
         raise WhorlError(f"{attribute} of {text!r} raised {type(error).__name__}: {error}.") from error
 
 

@@ -241,13 +241,15 @@ def _checked(content: object, path: Path) -> StateDict:
         not isinstance(content, Mapping)
         or not content
         or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items())
+        or any(value.is_meta for value in content.values())  # a shape without values
     ):
         raise WhorlError(f"{path} must hold a state dict, a mapping of names to tensors; got something else.")
     return cast(StateDict, dict(content))
 
 
 def _refused(path: Path, error: Exception) -> WhorlError:
+    said = reason(error).partition(". ")[0]  # torch goes on to advise how to run what is in it
     return WhorlError(
-        f"{path} was not loaded, and nothing in it was run: expected a file of tensors only ({reason(error)}). "
+        f"{path} was not loaded, and nothing in it was run: expected a file of tensors only ({said}). "
         "Save the state dict alone, with torch.save or as safetensors."
     )

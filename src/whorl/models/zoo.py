@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from whorl.errors import WhorlError, unknown_name
+from whorl.errors import WhorlError, quoted, unknown_name
 from whorl.models import networks, sources
 from whorl.models.address import Address
 from whorl.models.classifier import Classifier
@@ -109,7 +109,11 @@ def load_model(name: str, *, device: str | torch.device = "cpu", dtype: torch.dt
     Raises:
         WhorlError: there is no such model, or its weights could not be had; the message says what to do.
     """
-    where = torch.device(device)
+    if not isinstance(name, str):
+        raise WhorlError(
+            f"expected the name or the address of a model, got {quoted(name)}. `whorl models` lists names."
+        )
+    where = device if isinstance(device, torch.device) else find_device(device)
     clf = _load_or_say_where_else(name, where)
     if dtype is not None:
         _check_dtype(dtype, name)

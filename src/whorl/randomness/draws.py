@@ -66,8 +66,17 @@ def check_ids(ids: Ids, count: int) -> None:
     """Refuse ids that are not one per image, in order."""
     if isinstance(ids, str | bytes) or not (ids is None or isinstance(ids, Sequence | Tensor | np.ndarray)):
         raise WhorlError(f"ids must be a list with one id per image; got {type(ids).__name__} {ids!r:.60}.")
-    if ids is not None and len(ids) != count:
-        raise WhorlError(f"ids must hold one id per image; expected {count}, got {len(ids)}.")
+    if ids is None:
+        return
+    shape = tuple(ids.shape) if isinstance(ids, Tensor | np.ndarray) else (len(ids),)
+    if shape != (count,):
+        raise WhorlError(
+            f"ids must hold one id per image; expected {count}, got {', '.join(map(str, shape)) or 'one'}."
+        )
+    for name in ids.tolist() if isinstance(ids, Tensor | np.ndarray) else ids:
+        # Their text is what draws follow from: 1 and 1.0 would be two images, and None one for all.
+        if isinstance(name, bool) or not isinstance(name, str | Integral):
+            raise WhorlError(f"ids must be strings or whole numbers; got {quoted(name)}.")
 
 
 def substream(keys: Tensor, *path: int | Tensor) -> Tensor:

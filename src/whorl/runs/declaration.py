@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 import whorl
 from whorl.attacks import Attack
-from whorl.errors import Fault, SettingsError, quoted
+from whorl.errors import Fault, SettingsError, WhorlError, quoted
 from whorl.evaluation import PAPER_POSES, Pose, poses
 from whorl.evaluation.prediction import Precision
 from whorl.geometry.pose import GRID_AXES, MOST_POSES
@@ -92,6 +92,11 @@ class AttackSpec(TomlTable):
             whorl.attack(name)
         return name
 
+    @field_validator("sources")
+    @classmethod
+    def _of_networks(cls, sources: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if sources is None else _all_networks(sources)
+
     @field_validator("label")
     @classmethod
     def _names_a_folder(cls, label: str) -> str:
@@ -156,6 +161,11 @@ class Declaration(TomlTable):
     @classmethod
     def _by_name(cls, given: Any) -> Any:
         return named_models(given) if isinstance(given, dict) else given
+
+    @field_validator("sources")
+    @classmethod
+    def _of_networks(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        return _all_networks(sources)
 
     @field_validator("targets")
     @classmethod
@@ -223,9 +233,22 @@ def read_declaration(path: str | Path, *, overrides: Sequence[str] = (), sweeps:
     declared = validated(Declaration, content, where, faults=faults)
     here = any(text.partition("=")[0].strip() in ("data", "data.folder") for text in overrides)
     home = place.resolve().parent
-    models = {name: seen_from(home, address) for name, address in declared.models.items()}
+    models = _seen_from(home, declared.models, where)
     data = declared.data.seen_from(Path.cwd() if here else home)
     return _by_own_names(declared.model_copy(update={"data": data, "models": models}))
+
+
+def _seen_from(home: Path, models: Mapping[str, str], where: str) -> dict[str, str]:
+    """Addresses of networks, their paths taken from a folder; what is wrong with them is said all at once."""
+    seen, faults = dict[str, str](), list[Fault]()
+    for name, address in models.items():
+        try:
+            seen[name] = seen_from(home, address)
+        except WhorlError as error:
+            faults.append(Fault(("models", name), str(error).rstrip(".")))
+    if faults:
+        raise SettingsError(faults, where=where)
+    return seen
 
 
 def _by_own_names(declared: Declaration) -> Declaration:
@@ -254,6 +277,12 @@ def _by_own_names(declared: Declaration) -> Declaration:
     )
     changed = {"sources": each(declared.sources), "targets": each(declared.targets)}
     return declared.model_copy(update={**changed, "attacks": attacks, "models": models})
+
+
+def _all_networks(sources: tuple[str, ...]) -> tuple[str, ...]:
+    for source in sources:
+        split_defended(source)  # says what names none
+    return sources
 
 
 def _each_once(what: str, names: list[str] | tuple[str, ...]) -> None:

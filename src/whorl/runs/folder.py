@@ -83,7 +83,8 @@ class RunFolder:
             return {"format": FORMAT, "crafted": {}}
         if not content:
             raise ForeignManifestError(
-                f"{self.manifest} is not a manifest of this version of whorl. Choose another folder."
+                f"{self.manifest} is not a manifest of this version of whorl. Choose another folder, or delete it "
+                f"{_RUN_AGAIN}."
             )
         return content
 

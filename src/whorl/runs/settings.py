@@ -126,6 +126,8 @@ def _value(key: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return _part((key,), value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+        if key not in _PARTS:
+            raise SettingsError([Fault((key,), "one table" if key in _RECORDS else "no list of tables", quoted(value))])
         read = [_tried(_part, (key, place), item) for place, item in enumerate(value)]
         faults = [fault for _, wrong in read for fault in wrong]
         if faults:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from whorl.data import save_image
+from whorl.errors import quoted
 from whorl.evaluation import Distance, Pose
 from whorl.files import has_sha256, held, in_threads, read_back, sha256_of, write_file
 from whorl.geometry.pose import FURTHER_NUMBERS
@@ -301,7 +303,7 @@ class Store(RunFolder):
         A ledger whose work is in a chunk was finished after all. Renaming one is a single step: nothing counts twice.
         """
         folder = self.path / "cells" / place
-        for path in folder.glob("*.queries"):
+        for path in folder.glob("*.*.*.queries"):
             _settle(path)
         return sum(_number(path) for path in folder.glob(f"{variant[:_NAME]}.*.discarded"))
 
@@ -371,7 +373,7 @@ def _written(item: tuple[Path, Tensor | str]) -> str:
 
 
 def _settle(path: Path) -> None:
-    variant, work, key, _ = path.name.split(".")
+    variant, work, key, _ = path.name.rsplit(".", 3)
     chunk = _read_chunk(path.with_name(f"{key}.json"))
     if chunk is not None and chunk.work == work:
         path.unlink()
@@ -380,6 +382,10 @@ def _settle(path: Path) -> None:
 
 
 def _number(path: Path) -> int:
-    with suppress(OSError, ValueError):  # never written whole: nothing had been shown
-        return int(path.read_text())
-    return 0
+    return read_back(path, _count, remedy="to leave the queries that it counts out of all sums") or 0
+
+
+def _count(text: bytes) -> int:
+    if text and not re.fullmatch(rb"[0-9]{%d}" % _DIGITS, text):  # empty: killed before anything was shown
+        raise ValueError(f"expected {_DIGITS} digits, got {quoted(text[:80])}")
+    return int(text or 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import math
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,10 +27,11 @@ _UPLOAD = f"{_API}/upload"
 # The page's calls are a few hundred bytes; an upload is a file and a little around it.
 _MOST_OF_A_CALL = 2**16
 _MOST_OF_AN_UPLOAD = MAX_BYTES + 2**16
-_SECONDS_OF_AN_UPLOAD = 120
+_SECONDS_OF_A_CALL, _SECONDS_OF_AN_UPLOAD = 20, 120
 
 _TOO_LARGE = 413, f"Files have {MAX_BYTES / 2**20:g} MB at most."
 _TOO_SLOW = 408, f"The file took longer than {_SECONDS_OF_AN_UPLOAD} seconds. Send it again, or make it smaller."
+_CALL_TOO_SLOW = 408, f"The call took longer than {_SECONDS_OF_A_CALL} seconds. Send it again."
 _FULL = 503, f"Busy: uploads of {MOST_HELD / 2**20:g} MB are being read. Try again in a minute."
 
 # Gradio's page needs inline scripts and styles, and makes functions of text; what it may not do is call anybody.
@@ -72,9 +74,13 @@ class Guard:
             return
         body, refusal = b"", self._refusal(scope)
         if refusal is None and scope["path"] in _CALL:
-            body = await _read(receive)
-            if not self._may_call(body):
-                refusal = (403, "Calls name uploaded files alone, and are short.")
+            try:
+                async with asyncio.timeout(_SECONDS_OF_A_CALL):
+                    body = await _read(receive)
+                if not self._may_call(body):
+                    refusal = (403, "Calls name uploaded files alone, and are short.")
+            except TimeoutError:
+                refusal = _CALL_TOO_SLOW
             receive = _again(body, receive)
         if refusal is not None:
             await _refuse(refusal, scope, receive, send)
@@ -129,7 +135,8 @@ class Guard:
         if len(body) > _MOST_OF_A_CALL:
             return False
         try:
-            return all(self._is_upload(path) for path in _paths(json.loads(body or b"null")))
+            content = json.loads(body, parse_constant=_finite, parse_float=_finite)
+            return isinstance(content, dict) and all(self._is_upload(path) for path in _paths(content))
         except (ValueError, RecursionError):
             return False
 
@@ -148,6 +155,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _finite(text: str) -> float:
+    # NaN would pass every bound of a control.
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number")
+    return number
 
 
 def _paths(content: object) -> list[object]:
