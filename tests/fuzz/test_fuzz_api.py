@@ -310,7 +310,7 @@ def test_what_is_no_image(given: Any) -> None:
 
 @pytest.mark.parametrize("ids", [n for n, (_, good) in IDS.items() if not good])
 def test_an_evaluation_checks_its_ids(ids: str) -> None:
-    given = iter("abc") if ids == "iterator" else IDS[ids][0]
+    given: Any = iter("abc") if ids == "iterator" else IDS[ids][0]
     judge(lambda: recognised({"net": GOOD["small"]()}, X, Y, ids=given), "error")
 
 
