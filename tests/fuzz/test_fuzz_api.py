@@ -256,7 +256,9 @@ INPUTS: dict[str, tuple[Any, Verdict]] = {
     "as it is": (lambda x, keys: x, "works"),
     "None": (lambda x, keys: None, "error"),
     "raises": (lambda x, keys: x @ torch.ones(1), "error"),
-    "shape": (lambda x, keys: x[:, :, :4], "error"),
+    "another size": (lambda x, keys: torch.nn.functional.pad(x, (2, 1, 0, 3)), "works"),
+    "flat": (lambda x, keys: x.flatten(2), "error"),
+    "channels": (lambda x, keys: x[:, :1], "error"),
     "rows": (lambda x, keys: x[:1], "error"),
     "whole": (lambda x, keys: (x * 255).long(), "error"),
 }

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from whorl.attacks.objectives import Goal
-from whorl.errors import WhorlError, first_line, out_of_range
+from whorl.errors import WhorlError, out_of_range
 from whorl.models.classifier import forward, forward_cast, network_dtype
 from whorl.models.prepared import copies
 from whorl.randomness import Ids, check_ids, check_seed
 from whorl.records import Record
-from whorl.transforms import InputTransform
 
 Model = nn.Module | Callable[[Tensor], Tensor]
 
@@ -232,26 +231,6 @@ def check_finite(finite: Tensor, ids: Ids) -> None:
         f"the gradient must be finite; got NaN or infinity for image {', '.join(bad[:8])}{more}. "
         "Check the model in eval mode and full precision."
     )
-
-
-def shown_by(transform: InputTransform, x: Tensor, keys: Tensor) -> Tensor:
-    """What an input transform makes of (B, C, H, W) images: anyone's code, so what comes of it is checked.
-
-    Raises:
-        WhorlError: it failed, but for want of GPU memory, or returned something else than such images.
-    """
-    try:
-        seen = transform(x, keys)
-    except (WhorlError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # an input transform is anyone's code
-        raise WhorlError(
-            f"the input transform failed on images of shape {tuple(x.shape)}: {first_line(error)}."
-        ) from error
-    if not isinstance(seen, Tensor) or seen.shape != x.shape or not seen.is_floating_point():
-        came = f"{seen.dtype} of shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
-        raise WhorlError(f"an input transform must return floating images of shape {tuple(x.shape)}; got {came}.")
-    return seen
 
 
 def loss_terms(model: Model, x: Tensor) -> list[tuple[float, Tensor]]:

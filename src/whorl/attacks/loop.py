@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whorl.attacks.contract import Model, loss_terms, shown_by
+from whorl.attacks.contract import Model, loss_terms
 from whorl.attacks.objectives import Goal, Loss, LossName
 from whorl.attacks.step import Step, input_gradient, largest
+from whorl.errors import WhorlError, first_line
 from whorl.models.prepared.copies import shares, side_by_side
 from whorl.models.prepared.fold import alias
 from whorl.progress import WORK, count_work
@@ -241,10 +242,8 @@ class SampledGradient:
     ) -> tuple[Tensor, Tensor]:
         here = x.detach().to(self.narrow or x.dtype)
         leaf = (here if count == 1 else here.repeat(count, 1, 1, 1)).requires_grad_()
-        seen = leaf
-        if self.transform is not plain:
-            draw = torch.arange(first, first + count, device=x.device)
-            seen = shown_by(self.transform, leaf, substream(keys[None, :], *path, draw[:, None]).flatten())
+        draws = range(first, first + count)
+        seen = leaf if self.transform is plain else self._shown(leaf, keys, path, draws)
         goal = self.goal if count == 1 else self.goal.repeat(count)
         objective = torch.zeros_like(goal.labels, dtype=x.dtype)
         logits: Tensor | None = None
@@ -257,3 +256,31 @@ class SampledGradient:
         gradient = input_gradient(objective, leaf)
         batch = x.shape[0]
         return gradient.reshape(count, *x.shape), logits[:batch]
+
+    def _shown(self, x: Tensor, keys: Tensor, path: tuple[int | Tensor, ...], draws: range) -> Tensor:
+        """What the input transform makes of images: anyone's code, so what comes of it is checked.
+
+        Args:
+            x: (draws · B, C, H, W).
+            keys: (B,).
+            path: as of calls.
+            draws: their numbers.
+
+        Raises:
+            WhorlError: it failed, but for want of GPU memory, or returned something else than as many images.
+        """
+        place = torch.arange(draws.start, draws.stop, device=x.device)
+        try:
+            seen = self.transform(x, substream(keys[None, :], *path, place[:, None]).flatten())
+        except (WhorlError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # an input transform is anyone's code
+            raise WhorlError(
+                f"the input transform failed on images of shape {tuple(x.shape)}: {first_line(error)}."
+            ) from error
+        images = isinstance(seen, Tensor) and seen.dim() == 4 and seen.is_floating_point()
+        if not images or seen.shape[:2] != x.shape[:2]:
+            came = f"{seen.dtype} of shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
+            expected = f"({x.shape[0]}, {x.shape[1]}, H, W)"
+            raise WhorlError(f"an input transform must return floating images of shape {expected}; got {came}.")
+        return seen

@@ -28,7 +28,7 @@ from whorl.records import Limits, NotNegative, Positive, Record, Registry, Share
 
 @runtime_checkable
 class InputTransform(Protocol):
-    """Anything that maps (B, C, H, W) images and their (B,) keys to images of the same shape, differentiably."""
+    """Anything that maps (B, C, H, W) images and their (B,) keys to (B, C, any, any) images, differentiably."""
 
     def __call__(self, x: Tensor, keys: Tensor, /) -> Tensor:
         """Transform."""
