@@ -5,18 +5,19 @@
 Each attack is crafted on one network and on the mean of the logits of three, on photographs that chose nothing, the
 first of ``held_out.py``'s in its order. Nobody attacks the defences: the images are only shown to a network that is
 neither source, bare and behind each of them, and to hardened networks, in the paper's twelve poses. A pose is first,
-then the defence acts on what the camera would see. Two of the hardened networks' originals are members of the ensemble.
+then the defence acts on what the camera would see. The hardened networks' originals are members of the ensemble.
+RandMix, ten passes an image, is shown the images as they are alone: in all poses it would take longer than the rest.
 
 FOLDER keeps images and answers, a chunk of photographs at a time; run again, it goes on where it stopped, and
 ``--limit`` says how far. The outcome of every image, a bit each, is saved as ``held_out.py`` does in
-``benchmarks/results/behind-defences-DEVICE.json``, for each target the photographs that all attacks have been measured
-on; from it ``verify_docs.py`` recomputes the page's figures.
+``benchmarks/results/behind-defences-DEVICE.json``, of the photographs that everything has been measured on; from it
+``verify_docs.py`` recomputes the page's figures.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from torch import nn
 
 import held_out
 import whorl
-from held_out import POSES, Work, command_line, first, shuffled
+from held_out import POSES, Work, command_line, first, made_before, shuffled
 from judge import Data
 from measure import HERE, metadata, save
 from whorl.defenses import Defended
+from whorl.evaluation import Pose
 from whorl.runs.folder import as_json
 
 SOURCES = {"resnet18": ("resnet18",), "ensemble": ("resnet18", "mobilenet_v2", "efficientnet_lite0")}
@@ -39,9 +41,8 @@ DEFENDED = "efficientnet_lite2"  # neither source has it
 DEFENCES = ("jpeg", "bitdepth", "resize-pad", "randmix")
 HARDENED = ("efficientnet_lite0.alp", "efficientnet_lite0.ai-at", "mobilenet_v2.ens-at")
 TARGETS = (DEFENDED, *(f"{DEFENDED}+{defence}" for defence in DEFENCES), *HARDENED)
-LATE = (f"{DEFENDED}+randmix",)  # takes longer than all others together: ten passes an image
+AS_THEY_ARE = (f"{DEFENDED}+randmix",)  # shown images in no pose alone
 CHUNK = 5  # photographs, so that little is lost where it is stopped
-BLOCK = 8  # chunks: so many are evaluated on all other targets before the late ones
 
 
 @dataclass(frozen=True, order=True)
@@ -78,21 +79,15 @@ class BehindDefences(Work):
             self.networks[name] = whorl.load_defense(defence, self.network(bare))
         return super().network(name)
 
-
-def tasks(chunks: int) -> Iterator[tuple[int, Cell | None, str]]:
-    """What to measure, in an order whose every beginning is of use: block after block, the late targets last."""
-    for start in range(0, chunks, BLOCK):
-        block = range(start, min(start + BLOCK, chunks))
-        for targets in ([name for name in TARGETS if name not in LATE], LATE):
-            for chunk in block:
-                for cell in (None, *CELLS):
-                    for target in targets:
-                        yield chunk, cell, target
+    def poses(self, target: str) -> Sequence[Pose]:
+        """In which a target is evaluated."""
+        return (Pose(),) if target in AS_THEY_ARE else super().poses(target)
 
 
 def collected(work: BehindDefences, about: dict[str, Any]) -> dict[str, Any]:
-    """The chunks that all cells have on a target, the late ones fewer than others: packed outcomes; every setting."""
-    chunks = {target: work.complete(CELLS, target) for target in TARGETS}
+    """The chunks that all cells and targets have: packed outcomes, and every setting."""
+    chunks = min(work.complete(CELLS, target) for target in TARGETS)
+    outcomes = {target: work.outcomes(CELLS, target, chunks) for target in TARGETS}
     shown = {name: net for name in TARGETS if isinstance(net := work.network(name), Defended)}
     return {
         "metadata": about,
@@ -101,8 +96,9 @@ def collected(work: BehindDefences, about: dict[str, Any]) -> dict[str, Any]:
             name: {**as_json(net.defense), "samples": net.samples, "seed": net.seed} for name, net in shown.items()
         },
         "poses": POSES,
-        "ids": work.data.ids[: max(chunks.values()) * work.chunk],
-        "recognised": {target: work.outcomes(CELLS, target, chunks[target]) for target in TARGETS},
+        "ids": work.data.ids[: chunks * work.chunk],
+        "recognised": {target: found for target, found in outcomes.items() if target not in AS_THEY_ARE},
+        "recognised_as_they_are": {target: outcomes[target] for target in AS_THEY_ARE},
     }
 
 
@@ -131,14 +127,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=options.seed,
         weights_sha256={name: net.weights_sha256 for name, net in networks.items()},
     )
-    at = None
-    for chunk, cell, target in tasks(len(data.ids) // work.chunk):
-        if (chunk, target in LATE) != at:
-            at = (chunk, target in LATE)
-            save(collected(work, about), path)
-            print(f"{'late targets' if at[1] else 'targets'}, photographs from {chunk * CHUNK}", file=sys.stderr)
-        work.recognised(cell, chunk, target)
-    save(collected(work, about), path)
+    about.update(made_before(path, about["commit"]))
+    for chunk in range(len(data.ids) // work.chunk):
+        for cell in (None, *CELLS):
+            print(f"{cell.label if cell else 'clean'}, chunk {chunk}", file=sys.stderr, flush=True)
+            for target in TARGETS:
+                work.recognised(cell, chunk, target)
+        save(collected(work, about), path)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ import whorl
 from judge import Data, packed, unpacked
 from measure import HERE, metadata, save
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
+from whorl.evaluation import PAPER_POSES, Pose, Predictor, to_8_bits
 from whorl.files import atomic_write
 from whorl.runs.folder import as_json
 
@@ -110,6 +110,10 @@ class Work:
         """What a cell's images are crafted on."""
         return self.source
 
+    def poses(self, target: str) -> Sequence[Pose]:  # noqa: ARG002 - as above
+        """In which a target is evaluated."""
+        return PAPER_POSES
+
     def images(self, cell: Cell | None, chunk: int) -> torch.Tensor:
         """The chunk's images, (chunk, C, H, W): adversarial ones, crafted if they are not there; None: clean ones."""
         part = slice(chunk * self.chunk, (chunk + 1) * self.chunk)
@@ -142,12 +146,12 @@ class Work:
     def answers(self, images: torch.Tensor, places: np.ndarray, target: str) -> np.ndarray:
         """(poses, n) bool: whether a target recognises images, given with their places among the photographs."""
         net, rows = self.network(target), torch.from_numpy(places)
-        predictor, poses = Predictor({target: net}), {target: PAPER_POSES}
-        found = [torch.empty(len(PAPER_POSES), 0, dtype=torch.bool)]
+        predictor, poses = Predictor({target: net}), {target: self.poses(target)}
+        found = [torch.empty(len(poses[target]), 0, dtype=torch.bool)]
         for part in self._batches(slice(0, len(images))):
             y, ids = self.data.y[rows[part].to(self.device)], [self.data.ids[place] for place in places[part]]
             cells = predictor.recognised(images[part], y, poses, ids=ids)
-            found.append(torch.stack([cells[target, pose] for pose in PAPER_POSES]).cpu())
+            found.append(torch.stack([cells[target, pose] for pose in poses[target]]).cpu())
         return torch.cat(found, 1).numpy()
 
     def complete(self, cells: Sequence[Cell], target: str) -> int:
@@ -268,6 +272,15 @@ def command_line(description: str | None, *, limit: int, saved: str) -> argparse
     return parser
 
 
+def made_before(path: Path, commit: str | None) -> dict[str, Any]:
+    """What made the photographs of a file so far: other commits may have, on other days."""
+    if not path.exists():
+        return {}
+    before = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+    every = [*before.pop("earlier", []), before]
+    return {"earlier": [one for one in every if one["commit"] != commit]}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not measured yet, and save after each chunk."""
     parser = command_line(__doc__, limit=500, saved="held-out-SOURCE-DEVICE")
@@ -293,10 +306,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=options.seed,
         weights_sha256={name: work.network(name).weights_sha256 for name in TARGETS},
     )
-    if path.exists():  # other photographs may have been measured by other commits, on other days
-        before = json.loads(path.read_text(encoding="utf-8"))["metadata"]
-        earlier = [*before.pop("earlier", []), before]
-        about["earlier"] = [one for one in earlier if one["commit"] != about["commit"]]
+    about.update(made_before(path, about["commit"]))
     at = None
     for cell, chunk, target in tasks(work, options.limit, options.attacks.split(",")):
         if (cell, chunk) != at:
