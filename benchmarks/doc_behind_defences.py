@@ -1,0 +1,163 @@
+"""Tables of docs/results/behind-defences.md, from the outcome of each image (``behind_defences.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from doc_data import HeldOut, read
+from doc_tables import Cell, Printed, marked, table
+from whorl.evaluation.image_counts import ImageCounts
+from whorl.evaluation.statistics import Comparison, compare, holm, rate
+
+ATTACKS = ("dim", "ai-dim", "ai-best")
+GAINS = (("ai-best", "dim"), ("ai-best", "ai-dim"), ("ai-dim", "dim"))
+ONE, SEVERAL = SOURCES = ("resnet18", "ensemble")
+BARE = "efficientnet_lite2"
+PLACES = {"poses": False, "as they are": True}
+
+
+@cache
+def _in_poses() -> HeldOut:
+    return HeldOut(read("behind-defences-cpu.json"))
+
+
+@cache
+def _as_they_are() -> HeldOut:
+    """Of the targets that were shown images in no pose alone."""
+    data = _in_poses().data
+    alone = [{"angle": 0, "scale": 1, "shift": [0, 0]}]
+    return HeldOut({**data, "poses": alone, "recognised": data["recognised_as_they_are"]})
+
+
+def targets(images: str) -> tuple[str, ...]:
+    """Those that were evaluated over the poses; as they are, all."""
+    more = _as_they_are().data["recognised"] if PLACES[images] else ()
+    return (*_in_poses().data["recognised"], *more)
+
+
+def photographs() -> int:
+    """How many were measured."""
+    return len(_in_poses().data["ids"])
+
+
+def _target(column: str) -> str:
+    """As the data has it.
+
+    >>> _target("bare"), _target("jpeg"), _target("mobilenet_v2.ens-at")
+    ('efficientnet_lite2', 'efficientnet_lite2+jpeg', 'mobilenet_v2.ens-at')
+    """
+    if column == "bare":
+        return BARE
+    return column if "." in column else f"{BARE}+{column}"
+
+
+@cache
+def _counts(images: str, target: str, source: str, attack: str) -> ImageCounts:
+    found = _in_poses() if target in targets("poses") else _as_they_are()
+    return found.counts(target, f"{source}-{attack}-16", photographs(), identity=PLACES[images])
+
+
+def success(images: str, target: str, source: str, attack: str) -> list[float]:
+    """In percent, with its interval."""
+    found = rate(_counts(images, target, source, attack))
+    return [100 * value for value in (found.value, *found.interval)]
+
+
+def recognised(images: str, target: str) -> int:
+    """Clean images, in all poses together or as they are."""
+    return int(_counts(images, target, ONE, ATTACKS[0]).eligible.sum())
+
+
+@table("behind-defences")
+def _(*words: str) -> Cell:
+    """Success over the ``poses``, or ``as they are``."""
+    images = " ".join(words)
+
+    def cell(row: Mapping[str, str], column: str) -> Sequence[float] | None:
+        if column in ("source", "attack"):
+            return None
+        if row["source"] == "recognised clean":
+            return [recognised(images, _target(column))]
+        return success(images, _target(column), row["source"], row["attack"].partition(",")[0])
+
+    return cell
+
+
+Differences = Mapping[tuple[str, str, str], Comparison]
+"""Of one table, corrected together: by what its first two columns say, and the target."""
+
+
+@cache
+def gains(images: str) -> Differences:
+    """One attack over another from the same source: by gain ("this over that"), source and target."""
+    found = {}
+    for first, second in GAINS:
+        for source in SOURCES:
+            for target in targets(images):
+                sides = (_counts(images, target, source, attack) for attack in (first, second))
+                found[f"{first} over {second}", source, target] = compare(*sides)
+    return holm(found)
+
+
+@cache
+def several(images: str) -> Differences:
+    """An attack from the ensemble over the same from one network: by "ensemble over resnet18", attack and target."""
+    found = {}
+    for attack in ATTACKS:
+        for target in targets(images):
+            sides = (_counts(images, target, source, attack) for source in (SEVERAL, ONE))
+            found[f"{SEVERAL} over {ONE}", attack, target] = compare(*sides)
+    return holm(found)
+
+
+@cache
+def behind(images: str) -> Differences:
+    """An attack on the network behind a defence, less the same on the bare one: by source, attack and target.
+
+    Each counts the clean images that it recognises itself.
+    """
+    found = {}
+    for source in SOURCES:
+        for attack in ATTACKS:
+            for target in targets(images):
+                if "+" in target:
+                    sides = (_counts(images, name, source, attack) for name in (target, BARE))
+                    found[source, attack, target] = compare(*sides)
+    return holm(found)
+
+
+KINDS = {"gains": gains, "ensemble": several, "cost": behind}
+
+
+@table("behind-defences-differences")
+def _(kind: str, *words: str) -> Cell:
+    """Of a kind, over the ``poses`` or ``as they are``; the columns that are no target say of what."""
+    found = KINDS[kind](" ".join(words))
+
+    def cell(row: Mapping[str, str], column: str) -> Printed | None:
+        labels = [name for name in row if name in ("gain", "source", "attack")]
+        if column in labels:
+            return None
+        first, second = (row[name].partition(",")[0] for name in labels)
+        return marked(found[first, second, _target(column)])
+
+    return cell
+
+
+def verdicts(kind: str, images: str, first: str = "", second: str = "", which: str = "") -> list[int]:
+    """In how many cells a difference is significantly above 0, in how many below, and of how many.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        images: over the ``poses`` or ``as they are``.
+        first: what the first column says, or any.
+        second: what the second says, or any.
+        which: of targets, those with ``+`` (behind a defence) or ``.`` (hardened) in their name; or any.
+    """
+    kept = [
+        one.ahead
+        for (what, other, target), one in KINDS[kind](images).items()
+        if first in ("", what) and second in ("", other) and which in target
+    ]
+    return [kept.count(1), kept.count(-1), len(kept)]
