@@ -4,20 +4,20 @@
 
 Each attack is crafted on one network and on the mean of the logits of three, on photographs that chose nothing, the
 first of ``held_out.py``'s in its order. Nobody attacks the defences: the images are only shown to a network that is
-neither source, bare and behind each of them, and to hardened networks, in the paper's twelve poses. A pose is first,
-then the defence acts on what the camera would see. The hardened networks' originals are members of the ensemble.
-RandMix, ten passes an image, is shown the images as they are alone: in all poses it would take longer than the rest.
+neither source, bare and behind each of them, and to hardened networks, whose originals are members of the ensemble: as
+they are, and in the paper's twelve poses. A pose is first, then the defence acts on what the camera would see. Poses
+behind defences take long, and come after all else of a block of photographs; RandMix, ten passes an image, has none.
 
 FOLDER keeps images and answers, a chunk of photographs at a time; run again, it goes on where it stopped, and
 ``--limit`` says how far. The outcome of every image, a bit each, is saved as ``held_out.py`` does in
-``benchmarks/results/behind-defences-DEVICE.json``, of the photographs that everything has been measured on; from it
-``verify_docs.py`` recomputes the page's figures.
+``benchmarks/results/behind-defences-DEVICE.json``, of the photographs that all but those poses has been measured on, and
+of these as many as there are; from it ``verify_docs.py`` recomputes the page's figures.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,11 @@ EPS = 16  # of 255
 DEFENDED = "efficientnet_lite2"  # neither source has it
 DEFENCES = ("jpeg", "bitdepth", "resize-pad", "randmix")
 HARDENED = ("efficientnet_lite0.alp", "efficientnet_lite0.ai-at", "mobilenet_v2.ens-at")
-TARGETS = (DEFENDED, *(f"{DEFENDED}+{defence}" for defence in DEFENCES), *HARDENED)
-AS_THEY_ARE = (f"{DEFENDED}+randmix",)  # shown images in no pose alone
+ALONE = "@as-they-are"  # behind a target's name: shown images in no pose alone
+TARGETS = (DEFENDED, *HARDENED, *(f"{DEFENDED}+{defence}{ALONE}" for defence in DEFENCES))
+LATER = tuple(f"{DEFENDED}+{defence}" for defence in DEFENCES if defence != "randmix")
 CHUNK = 5  # photographs, so that little is lost where it is stopped
+BLOCK = 8  # chunks
 
 
 @dataclass(frozen=True, order=True)
@@ -74,6 +76,7 @@ class BehindDefences(Work):
 
     def network(self, name: str) -> nn.Module:
         """A target, behind a defence if its name says so."""
+        name = name.removesuffix(ALONE)
         if name not in self.networks and "+" in name:
             bare, _, defence = name.partition("+")
             self.networks[name] = whorl.load_defense(defence, self.network(bare))
@@ -81,14 +84,24 @@ class BehindDefences(Work):
 
     def poses(self, target: str) -> Sequence[Pose]:
         """In which a target is evaluated."""
-        return (Pose(),) if target in AS_THEY_ARE else super().poses(target)
+        return (Pose(),) if target.endswith(ALONE) else super().poses(target)
+
+
+def tasks(chunks: int) -> Iterator[tuple[int, Sequence[str]]]:
+    """Chunks and targets, in an order whose every beginning is of use."""
+    for start in range(0, chunks, BLOCK):
+        for targets in (TARGETS, LATER):
+            for chunk in range(start, min(start + BLOCK, chunks)):
+                yield chunk, targets
 
 
 def collected(work: BehindDefences, about: dict[str, Any]) -> dict[str, Any]:
-    """The chunks that all cells and targets have: packed outcomes, and every setting."""
+    """The chunks that all cells have on all targets, on later ones fewer: packed outcomes, and every setting."""
     chunks = min(work.complete(CELLS, target) for target in TARGETS)
-    outcomes = {target: work.outcomes(CELLS, target, chunks) for target in TARGETS}
-    shown = {name: net for name in TARGETS if isinstance(net := work.network(name), Defended)}
+    outcomes = {
+        target: work.outcomes(CELLS, target, min(chunks, work.complete(CELLS, target))) for target in (*TARGETS, *LATER)
+    }
+    shown = {net.name: net for name in TARGETS if isinstance(net := work.network(name), Defended)}
     return {
         "metadata": about,
         "settings": {cell.label: as_json(cell.made) for cell in CELLS},
@@ -97,8 +110,10 @@ def collected(work: BehindDefences, about: dict[str, Any]) -> dict[str, Any]:
         },
         "poses": POSES,
         "ids": work.data.ids[: chunks * work.chunk],
-        "recognised": {target: found for target, found in outcomes.items() if target not in AS_THEY_ARE},
-        "recognised_as_they_are": {target: outcomes[target] for target in AS_THEY_ARE},
+        "recognised": {target: found for target, found in outcomes.items() if not target.endswith(ALONE)},
+        "recognised_as_they_are": {
+            target.removesuffix(ALONE): found for target, found in outcomes.items() if target.endswith(ALONE)
+        },
     }
 
 
@@ -118,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     data = first(shuffled(options.data, options.size, options.seed, device), options.limit)
     work = BehindDefences(options.work, data, sources, options.seed)
-    networks = {**loaded, **{name: work.network(name) for name in TARGETS if "+" not in name}}
+    networks = {**loaded, **{name: work.network(name) for name in (DEFENDED, *HARDENED)}}
     about = metadata(
         device,
         data=Path(options.data).resolve().name,
@@ -128,10 +143,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         weights_sha256={name: net.weights_sha256 for name, net in networks.items()},
     )
     about.update(made_before(path, about["commit"]))
-    for chunk in range(len(data.ids) // work.chunk):
+    for chunk, targets in tasks(len(data.ids) // work.chunk):
         for cell in (None, *CELLS):
             print(f"{cell.label if cell else 'clean'}, chunk {chunk}", file=sys.stderr, flush=True)
-            for target in TARGETS:
+            for target in targets:
                 work.recognised(cell, chunk, target)
         save(collected(work, about), path)
 
