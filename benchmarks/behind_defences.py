@@ -10,8 +10,8 @@ behind defences take long, and come after all else of a block of photographs; Ra
 
 FOLDER keeps images and answers, a chunk of photographs at a time; run again, it goes on where it stopped, and
 ``--limit`` says how far. The outcome of every image, a bit each, is saved as ``held_out.py`` does in
-``benchmarks/results/behind-defences-DEVICE.json``, of the photographs that all but those poses has been measured on, and
-of these as many as there are; from it ``verify_docs.py`` recomputes the page's figures.
+``benchmarks/results/behind-defences-DEVICE.json``, of the photographs that all but those poses has been measured
+on, and of these as many as there are; from it ``verify_docs.py`` recomputes the page's figures.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
 Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_sources``, ``doc_rivals``, ``doc_strength``,
-``doc_analysis``, ``doc_poses``, ``doc_visibility`` and ``doc_hardening``.
+``doc_analysis``, ``doc_poses``, ``doc_visibility``, ``doc_behind_defences`` and ``doc_hardening``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import doc_behind_defences
 import doc_evidence
 import doc_hardening
 import doc_poses
@@ -339,6 +340,47 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
         (
             "the first {} images behind `jpeg` ({} count) and `resize-pad` ({}), the first {} behind `bitdepth` ({})",
             lambda: [n for i, n in enumerate(queried_again()) if i != 2],  # likewise
+        ),
+    ),
+    "docs/results/behind-defences.md": (
+        ("Measured on the first {} of the [held-out photographs]", lambda: [doc_behind_defences.photographs()]),
+        (
+            "over the poses it is significantly ahead of `dim` in {} of {} cells and behind in {}, and of `ai-dim` in "
+            "{} of {} and behind in {}; as they are ahead of `dim` in {} of {} and behind in {}, and of `ai-dim` in {} "
+            "of {} and behind in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for other in ("dim", "ai-dim")
+                for count in doc_behind_defences.verdicts("gains", images, f"ai-best over {other}")
+            ],
+        ),
+        (
+            "over the poses, behind the defences, it is significantly ahead of `dim` in {} of {} cells and behind in "
+            "{}; on hardened networks ahead in {} of {} and behind in {}.",
+            lambda: [
+                count
+                for which in "+."
+                for count in doc_behind_defences.verdicts("gains", "poses", "ai-dim over dim", which=which)
+            ],
+        ),
+        (
+            "Over the poses the ensemble is significantly ahead in {} of {} cells and behind in {}; as they are ahead "
+            "in {} of {} and behind in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for count in doc_behind_defences.verdicts("ensemble", images)
+            ],
+        ),
+        (
+            "Over the poses success is significantly below that on the bare network in {} of {} cells, and above it in "
+            "{}; as they are below it in {} of {} and above it in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for count in doc_behind_defences.verdicts("cost", images)[::-1]
+            ],
         ),
     ),
     "docs/results/visibility.md": (

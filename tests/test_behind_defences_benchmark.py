@@ -40,13 +40,15 @@ def benchmark(networks: dict[str, whorl.Classifier], monkeypatch: pytest.MonkeyP
     made = importlib.import_module("behind_defences")
     monkeypatch.setattr(whorl, "load_model", lambda name, device: networks[name])
     monkeypatch.setattr(made, "SOURCES", {"resnet18": ("resnet18",), "ensemble": ("resnet18", "other")})
-    monkeypatch.setattr(
-        made, "TARGETS", ("target", "target+bitdepth", "target+resize-pad", "target+randmix", "hardened")
-    )
-    monkeypatch.setattr(made, "AS_THEY_ARE", ("target+randmix",))
+    alone = (f"target+bitdepth{made.ALONE}", f"target+randmix{made.ALONE}")
+    monkeypatch.setattr(made, "DEFENDED", "target")
+    monkeypatch.setattr(made, "HARDENED", ("hardened",))
+    monkeypatch.setattr(made, "TARGETS", ("target", "hardened", *alone))
+    monkeypatch.setattr(made, "LATER", ("target+bitdepth", "target+resize-pad"))
     cells = tuple(made.Cell(attack, 16, source) for source in ("resnet18", "ensemble") for attack in ("dim", "ai-best"))
     monkeypatch.setattr(made, "CELLS", cells)
     monkeypatch.setattr(made, "CHUNK", 2)
+    monkeypatch.setattr(made, "BLOCK", 1)
     yield made
     for name in ("behind_defences", "doc_data"):
         sys.modules.pop(name, None)
@@ -90,10 +92,12 @@ def test_outcomes_are_those_of_the_library(
             for one in ("bitdepth", "resize-pad", "randmix")
         },
     }
-    held_out = importlib.import_module("doc_data").HeldOut
+    held_out, unpacked = importlib.import_module("doc_data").HeldOut, importlib.import_module("judge").unpacked
     alone = {**made, "poses": [{}], "recognised": made["recognised_as_they_are"]}
     assert made["ids"] == data.ids
-    assert [*made["recognised_as_they_are"]] == ["target+randmix"]
+    assert [*made["recognised_as_they_are"]] == ["target+bitdepth", "target+randmix"]
+    every = [bit for kept in made["recognised"].values() for bit in unpacked(kept["clean"], len(PAPER_POSES)).flat]
+    assert 0 < sum(every) < len(every)
     for found, poses in ((held_out(made), PAPER_POSES), (held_out(alone), (Pose(),))):
         for target in found.data["recognised"]:
             images = AttackedImages(data.x, shown, data.y, data.ids)
@@ -135,3 +139,22 @@ def test_it_goes_on_where_it_stopped(
     benchmark.main(["--limit", "4", *arguments])
     assert len(saved(arguments)["ids"]) == 4
     assert crafted == [cell.label for cell in benchmark.CELLS]
+
+
+def test_poses_behind_defences_come_last_and_may_be_fewer(
+    benchmark: ModuleType, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "BLOCK", 2)
+    first = [(chunk, targets is benchmark.LATER) for chunk, targets in benchmark.tasks(3)]
+    assert first == [(0, False), (1, False), (0, True), (1, True), (2, False), (2, True)]
+    monkeypatch.setattr(
+        benchmark, "tasks", lambda chunks: [(0, benchmark.TARGETS), (1, benchmark.TARGETS), (0, benchmark.LATER)]
+    )
+    benchmark.main(["--limit", "4", *arguments])
+    kept = saved(arguments)["recognised"]
+    assert {name: cells["clean"]["n"] for name, cells in kept.items()} == {
+        "target": 4,
+        "hardened": 4,
+        "target+bitdepth": 2,
+        "target+resize-pad": 2,
+    }
