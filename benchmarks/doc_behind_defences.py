@@ -163,6 +163,32 @@ def _(kind: str, *words: str) -> Cell:
     return cell
 
 
+def significant(kind: str, images: str) -> set[tuple[str, str, str]]:
+    """Where a difference is significant, either way."""
+    return {cell for cell, one in KINDS[kind](images).items() if one.ahead}
+
+
+def held_off() -> bool:
+    """Whether a defence holds off ``dim`` from resnet18 behind ``bitdepth``, and nothing else significantly."""
+    return all(significant("cost", images) == {(ONE, "dim", f"{BARE}+bitdepth")} for images in PLACES)
+
+
+def ensemble_helps_the_weaker() -> bool:
+    """Whether the ensemble's leads are on hardened networks or behind ``bitdepth``, and none is ``ai-best``'s."""
+    found = [cell for images in PLACES for cell in significant("ensemble", images)]
+    return all("." in target or "bitdepth" in target for _, _, target in found) and not any(
+        attack == "ai-best" for _, attack, _ in found
+    )
+
+
+def lowest_gain() -> float:
+    """The paper's ``ai-dim`` less ``dim`` from resnet18 behind ``resize-pad``, as they are: the largest loss of all."""
+    worst = min((one.difference, cell) for cell, one in gains("as they are").items())
+    assert worst[1] == ("ai-dim over dim", ONE, f"{BARE}+resize-pad"), worst
+    assert all(one.difference >= worst[0] for one in gains("poses").values())
+    return 100 * worst[0]
+
+
 def verdicts(kind: str, images: str, first: str = "", second: str = "", which: str = "") -> list[int]:
     """In how many cells a difference is significantly above 0, of how many, and in how many below.
 
