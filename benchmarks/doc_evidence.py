@@ -13,6 +13,7 @@ _AGAINST = "[training against `ai-best`](../hardening/frontier.md)"
 # By the beginning of a file's name: the page that has its figures, and what it keeps.
 _FILES: Mapping[str, tuple[str, str]] = {
     "accuracy": ("[clean accuracy](transfer.md#accuracy-on-clean-images)", COUNTS),
+    "behind-defences": ("[behind defences](behind-defences.md)", EACH),
     "bench": ("none", TIMES),
     "calibration": ("[calibration](../analysis/calibration.md), as what chose", RATES),
     "cpu-loops": ("[on a CPU](../speed.md#on-a-cpu)", TIMES),

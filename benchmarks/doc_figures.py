@@ -1,7 +1,7 @@
 """Which figures of the pages come from which data; what looks measured and is a setting.
 
 Tables are in ``doc_counts``, ``doc_paper``, ``doc_outcomes``, ``doc_sources``, ``doc_rivals``, ``doc_strength``,
-``doc_analysis``, ``doc_poses``, ``doc_visibility`` and ``doc_hardening``.
+``doc_analysis``, ``doc_poses``, ``doc_visibility``, ``doc_behind_defences`` and ``doc_hardening``.
 Here are the pages, the sentences that state figures (``{}`` stands for each) and those that claim something without
 one.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import doc_behind_defences
 import doc_evidence
 import doc_hardening
 import doc_poses
@@ -343,6 +344,52 @@ SENTENCES: dict[str, Sequence[tuple[str, Callable[[], Sequence[float]]]]] = {
             lambda: [n for i, n in enumerate(queried_again()) if i != 2],  # likewise
         ),
     ),
+    "docs/results/behind-defences.md": (
+        ("Measured on the first {} of the [held-out photographs]", lambda: [doc_behind_defences.photographs()]),
+        (
+            "over the poses it is significantly ahead of `dim` in {} of {} cells and behind in {}, and of `ai-dim` in "
+            "{} of {} and behind in {}; as they are ahead of `dim` in {} of {} and behind in {}, and of `ai-dim` in {} "
+            "of {} and behind in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for other in ("dim", "ai-dim")
+                for count in doc_behind_defences.verdicts("gains", images, f"ai-best over {other}")
+            ],
+        ),
+        (
+            "over the poses, behind the defences, it is significantly ahead of `dim` in {} of {} cells and behind in "
+            "{}; on hardened networks ahead in {} of {} and behind in {}.",
+            lambda: [
+                count
+                for which in "+."
+                for count in doc_behind_defences.verdicts("gains", "poses", "ai-dim over dim", which=which)
+            ],
+        ),
+        (
+            "The largest loss, not significant, is of `ai-dim` from resnet18 behind `resize-pad`, as they are: {} "
+            "points.",
+            lambda: [doc_behind_defences.lowest_gain()],
+        ),
+        (
+            "Over the poses the ensemble is significantly ahead in {} of {} cells and behind in {}; as they are ahead "
+            "in {} of {} and behind in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for count in doc_behind_defences.verdicts("ensemble", images)
+            ],
+        ),
+        (
+            "Over the poses success is significantly below that on the bare network in {} of {} cells, and above it in "
+            "{}; as they are below it in {} of {} and above it in {}.",
+            lambda: [
+                count
+                for images in doc_behind_defences.PLACES
+                for count in doc_behind_defences.verdicts("cost", images)[::-1]
+            ],
+        ),
+    ),
     "docs/results/visibility.md": (
         ("Measured on the first {} of the [held-out photographs]", lambda: [doc_visibility.photographs()]),
         (
@@ -527,6 +574,20 @@ def kernels_are_as_said() -> bool:
 _FROM_ONE = {(f"s={scale}", "ai-dim", "eot") for scale in ("1.0", "1.3", "1.5")}
 _HERO = "dim and the paper's ai-dim each fool a hardened network in one pose of eight, ai-best in six poses of eight"
 CLAIMS: dict[str, Sequence[tuple[str, Callable[[], bool]]]] = {
+    "docs/results/behind-defences.md": (
+        (
+            "Each significant lead is on a hardened network or behind `bitdepth`; none is of `ai-best`.",
+            doc_behind_defences.ensemble_helps_the_weaker,
+        ),
+        ("Both are of `dim` from resnet18 behind `bitdepth`.", doc_behind_defences.held_off),
+        (
+            "The largest loss, not significant, is of",
+            lambda: (
+                ("ai-dim over dim", "resnet18", "efficientnet_lite2+resize-pad")
+                not in doc_behind_defences.significant("gains", "as they are")
+            ),
+        ),
+    ),
     "docs/index.md": ((_HERO, hero_is_as_said),),
     "docs/results/evidence.md": (
         *((line, lambda: True) for line in doc_evidence.lines()),  # the table itself

@@ -38,7 +38,7 @@ import whorl
 from judge import Data, packed, unpacked
 from measure import HERE, metadata, save
 from whorl.errors import WhorlError
-from whorl.evaluation import PAPER_POSES, Predictor, to_8_bits
+from whorl.evaluation import PAPER_POSES, Pose, Predictor, to_8_bits
 from whorl.files import atomic_write
 from whorl.runs.folder import as_json
 
@@ -68,6 +68,7 @@ ATTACKS = {  # name here: preset, and what is changed of it
 EPS = (16, 8)  # of 255
 # Photographs in a chunk, and in a batch. On one thread small batches are fastest: what a layer makes stays in cache.
 SIZES = {"cpu": (25, 5), "cuda": (125, 125)}
+POSES = [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES]  # as they are saved
 
 
 @dataclass(frozen=True, order=True)
@@ -105,6 +106,14 @@ class Work:
             self.networks[name] = convert_conv2d_weight_memory_format(net, torch.channels_last)
         return self.networks[name]
 
+    def attacked(self, cell: Cell) -> nn.Module:  # noqa: ARG002 - where there are several sources, the cell says which
+        """What a cell's images are crafted on."""
+        return self.source
+
+    def poses(self, target: str) -> Sequence[Pose]:  # noqa: ARG002 - as above
+        """In which a target is evaluated."""
+        return PAPER_POSES
+
     def images(self, cell: Cell | None, chunk: int) -> torch.Tensor:
         """The chunk's images, (chunk, C, H, W): adversarial ones, crafted if they are not there; None: clean ones."""
         part = slice(chunk * self.chunk, (chunk + 1) * self.chunk)
@@ -113,7 +122,7 @@ class Work:
         path = self.folder / "adv" / cell.label / f"{chunk:02d}.npy"
         if not path.exists():
             made = [
-                cell.made(self.source, self.data.x[p], self.data.y[p], seed=self.seed, ids=self.data.ids[p])
+                cell.made(self.attacked(cell), self.data.x[p], self.data.y[p], seed=self.seed, ids=self.data.ids[p])
                 for p in self._batches(part)
             ]
             _write(path, (to_8_bits(torch.cat(made)) * 255).round().to(torch.uint8).cpu().numpy())
@@ -137,13 +146,28 @@ class Work:
     def answers(self, images: torch.Tensor, places: np.ndarray, target: str) -> np.ndarray:
         """(poses, n) bool: whether a target recognises images, given with their places among the photographs."""
         net, rows = self.network(target), torch.from_numpy(places)
-        predictor, poses = Predictor({target: net}), {target: PAPER_POSES}
-        found = [torch.empty(len(PAPER_POSES), 0, dtype=torch.bool)]
+        predictor, poses = Predictor({target: net}), {target: self.poses(target)}
+        found = [torch.empty(len(poses[target]), 0, dtype=torch.bool)]
         for part in self._batches(slice(0, len(images))):
             y, ids = self.data.y[rows[part].to(self.device)], [self.data.ids[place] for place in places[part]]
             cells = predictor.recognised(images[part], y, poses, ids=ids)
-            found.append(torch.stack([cells[target, pose] for pose in PAPER_POSES]).cpu())
+            found.append(torch.stack([cells[target, pose] for pose in poses[target]]).cpu())
         return torch.cat(found, 1).numpy()
+
+    def complete(self, cells: Sequence[Cell], target: str) -> int:
+        """How many chunks have been evaluated on a target, of all cells and of the clean images."""
+        chunks = 0
+        while all(self.recognised(cell, chunks, target, make=False) is not None for cell in (None, *cells)):
+            chunks += 1
+        return chunks
+
+    def outcomes(self, cells: Sequence[Cell], target: str, chunks: int) -> dict[str, Any]:
+        """The first chunks' outcomes on a target, packed: of the clean images and of each cell."""
+        found = {}
+        for cell in (None, *cells) if chunks else ():
+            bits = np.concatenate([self.recognised(cell, chunk, target) for chunk in range(chunks)], 1)
+            found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
+        return found
 
     def _batches(self, part: slice) -> list[slice]:
         return [slice(start, min(start + self.batch, part.stop)) for start in range(part.start, part.stop, self.batch)]
@@ -184,8 +208,7 @@ def collected(work: Work, about: dict[str, Any]) -> dict[str, Any]:
                 found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
         targets[target] = found
     settings = {cell.label: as_json(cell.made) for cell in cells}
-    poses = [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES]
-    return {"metadata": about, "settings": settings, "poses": poses, "ids": work.data.ids, "recognised": targets}
+    return {"metadata": about, "settings": settings, "poses": POSES, "ids": work.data.ids, "recognised": targets}
 
 
 def merged(into: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,20 +253,40 @@ def shuffled(folder: str, size: int, seed: int, device: torch.device) -> Data:
     return Data(x=data.x[order], y=data.y[order], ids=[data.ids[i] for i in order])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure what is not measured yet, and save after each chunk."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def first(data: Data, n: int) -> Data:
+    """The first ``n`` photographs."""
+    return Data(x=data.x[:n], y=data.y[:n], ids=data.ids[:n])
+
+
+def command_line(description: str | None, *, limit: int, saved: str) -> argparse.ArgumentParser:
+    """The options of every measurement on these photographs; ``saved``: where, unless another file is named."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="class folders of photographs that chose nothing")
     parser.add_argument("--work", type=Path, help="folder for images and answers; goes on from it")
-    parser.add_argument("--merge", type=Path, help="put the attacks of this file in place of those in --json; no more")
-    parser.add_argument("--limit", type=int, default=500, help="first so many of the shuffled photographs")
-    parser.add_argument("--source", default="resnet18")
-    parser.add_argument("--attacks", default="dim,ti-dim,ai-dim,ri-dim,ai-best", help=f"of {', '.join(ATTACKS)}")
+    parser.add_argument("--limit", type=int, default=limit, help="first so many of the shuffled photographs")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
     parser.add_argument("--seed", type=int, default=0, help="of the order and of the attacks")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/held-out-SOURCE-DEVICE.json")
+    parser.add_argument("--json", type=Path, help=f"default: benchmarks/results/{saved}.json")
+    return parser
+
+
+def made_before(path: Path, commit: str | None) -> dict[str, Any]:
+    """What made the photographs of a file so far: other commits may have, on other days."""
+    if not path.exists():
+        return {}
+    before = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+    every = [*before.pop("earlier", []), before]
+    return {"earlier": [one for one in every if one["commit"] != commit]}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is not measured yet, and save after each chunk."""
+    parser = command_line(__doc__, limit=500, saved="held-out-SOURCE-DEVICE")
+    parser.add_argument("--merge", type=Path, help="put the attacks of this file in place of those in --json; no more")
+    parser.add_argument("--source", default="resnet18")
+    parser.add_argument("--attacks", default="dim,ti-dim,ai-dim,ri-dim,ai-best", help=f"of {', '.join(ATTACKS)}")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     path = options.json or HERE / "results" / f"held-out-{options.source}-{device.type}.json"
@@ -263,10 +306,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         seed=options.seed,
         weights_sha256={name: work.network(name).weights_sha256 for name in TARGETS},
     )
-    if path.exists():  # other photographs may have been measured by other commits, on other days
-        before = json.loads(path.read_text(encoding="utf-8"))["metadata"]
-        earlier = [*before.pop("earlier", []), before]
-        about["earlier"] = [one for one in earlier if one["commit"] != about["commit"]]
+    about.update(made_before(path, about["commit"]))
     at = None
     for cell, chunk, target in tasks(work, options.limit, options.attacks.split(",")):
         if (cell, chunk) != at:

@@ -18,7 +18,6 @@ After each chunk the outcome of every image, a bit each, is saved as ``held_out.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +29,9 @@ import torch
 
 import held_out
 import whorl
-from held_out import EPS, Work, shuffled
-from judge import Data, packed
+from held_out import EPS, POSES, Work, command_line, first, shuffled
 from measure import HERE, metadata, save
-from whorl.evaluation import PAPER_POSES, Distance, bounded_by_ssim, ssim
+from whorl.evaluation import Distance, bounded_by_ssim, ssim
 from whorl.runs.folder import as_json
 
 ATTACKS = ("fgsm", "mim", "dim", "ti-dim", "ai-dim", "ri-dim", "ram", "ai-best")
@@ -95,22 +93,10 @@ class Visibility(Work):
         found = {"ssim": [one.ssim_mean for one in each], "ssim_quarter": quarter.tolist()}
         return {**found, "l2": [one.l2_mean for one in each]}
 
-    def answered(self, cell: Cell | None, target: str) -> int:
-        """How many chunks have been evaluated."""
-        chunk = 0
-        while self.recognised(cell, chunk, target, make=False) is not None:
-            chunk += 1
-        return chunk
-
 
 def collected(work: Visibility, about: dict[str, Any]) -> dict[str, Any]:
     """The chunks that all cells and targets have: packed outcomes, SSIM (also at a quarter of the size) and L2."""
-    chunks = min(work.answered(cell, target) for cell in (None, *CELLS) for target in TARGETS)
-    recognised: dict[str, Any] = {target: {} for target in TARGETS}
-    for target, found in recognised.items():
-        for cell in (None, *CELLS) if chunks else ():
-            bits = np.concatenate([work.recognised(cell, chunk, target) for chunk in range(chunks)], 1)
-            found[cell.label if cell else "clean"] = {"n": bits.shape[1], "bits": packed(bits)}
+    chunks = min(work.complete(CELLS, target) for target in TARGETS)
     measured = {cell.label: [work.distances(cell, chunk) for chunk in range(chunks)] for cell in CELLS}
     distances = {
         what: {label: [round(one, DIGITS) for part in parts for one in part[what]] for label, parts in measured.items()}
@@ -119,32 +105,25 @@ def collected(work: Visibility, about: dict[str, Any]) -> dict[str, Any]:
     return {
         "metadata": about,
         "settings": {cell.label: as_json(cell.made) for cell in CELLS if not cell.scaled},
-        "poses": [{"angle": p.angle, "scale": p.scale, "shift": list(p.shift)} for p in PAPER_POSES],
+        "poses": POSES,
         "ids": work.data.ids[: chunks * work.chunk],
-        "recognised": recognised,
+        "recognised": {target: work.outcomes(CELLS, target, chunks) for target in TARGETS},
         **distances,
     }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not measured yet, and save after each chunk."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="class folders of photographs that chose nothing")
-    parser.add_argument("--work", type=Path, required=True, help="folder for images and answers; goes on from it")
-    parser.add_argument("--limit", type=int, default=100, help="first so many of the shuffled photographs")
+    parser = command_line(__doc__, limit=100, saved="visibility-SOURCE-DEVICE")
     parser.add_argument("--source", default="resnet18")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--size", type=int, default=224, help="side of the images, in pixels")
-    parser.add_argument("--seed", type=int, default=0, help="of the order and of the attacks")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/visibility-SOURCE-DEVICE.json")
     options = parser.parse_args(argv)
+    if not (options.data and options.work):
+        parser.error("--data and --work are needed")
     device = torch.device(options.device)
     path = options.json or HERE / "results" / f"visibility-{options.source}-{device.type}.json"
     torch.set_num_threads(options.threads)
     source = whorl.load_model(options.source, device=device)
-    whole = shuffled(options.data, options.size, options.seed, device)
-    data = Data(x=whole.x[: options.limit], y=whole.y[: options.limit], ids=whole.ids[: options.limit])
+    data = first(shuffled(options.data, options.size, options.seed, device), options.limit)
     work = Visibility(options.work, data, source, options.seed)
     networks = {options.source: source, **{name: work.network(name) for name in TARGETS}}
     about = metadata(

@@ -125,6 +125,17 @@ PLANTED = {
     "what a rival spends": ("docs/frontier/rivals.md", "| `OPS` | 9,010 |", "| `OPS` | 2,010 |"),
     "a rival's lead": ("docs/frontier/rivals-leads.md", "| `OPS` | +15.5", "| `OPS` | +51.5"),
     "a hit rate": ("docs/results/targeted.md", "| `CFM` | 299 | 33.8", "| `CFM` | 299 | 38.8"),
+    "clean images behind a defence": (
+        "docs/results/behind-defences.md",
+        "| recognised clean | – | ",
+        "| recognised clean | – | 1",
+    ),
+    "what the ensemble gains": (
+        "docs/results/behind-defences.md",
+        "the ensemble is significantly ahead in ",
+        "the ensemble is significantly ahead in 9",
+    ),
+    "behind a defence, in no more poses": ("docs/results/behind-defences.md", " behind in ", " behind in 2"),
     "how often an interval holds": ("docs/evaluation.md", "94 to 95% of cases", "95 to 96% of cases"),
     "a loop's time": ("docs/speed.md", "takes 0.60 times", "takes 0.50 times"),
     "a file's size": ("docs/data.md", "(1.7 MB)", "(1.5 MB)"),
