@@ -104,6 +104,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "no header": (csv_file(""), "expected the columns"),
     "no rows": (csv_file("ImageId,TrueLabel\n"), "lists no images"),
     "no name": (csv_file("ImageId,TrueLabel\n,5\n"), "line 2: expected the name of an image in column 'ImageId'"),
+    "no file's length": (csv_file(f"ImageId,TrueLabel\n{'1' * 5000},5\n"), "name can be .5,000 characters"),
+    "no path's length": (csv_file(f"path,label\n{'a/' * 2000}b.png,5\n"), "name can be .4,005 characters"),
     "no file name": (csv_file("path,label\n..,5\n"), "line 2: expected the name of an image"),
     "listed twice": (csv_file("path,label\na.png,5\na.png,6\n"), "lists 'a.png' more than once"),
     "not text": (csv_file("path,label\nä.png,0\n", encoding="latin-1"), "cannot be read as a CSV file"),

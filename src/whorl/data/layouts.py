@@ -26,7 +26,8 @@ _EXPECTED = (
 )
 _SYNSET = re.compile(r"n\d{8}")
 _NIPS17_CLASSES = 1000
-_LONGEST_PART = 250  # bytes of a part of a path, which file systems let have 255, and ".png" may be added
+_LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes of a part of a path, which file systems let have no more; characters
+_LONGEST_PART = 250  # bytes of a part of an id, to which ".png" may be added
 
 SAMPLES = Path("samples")
 """Stands for the bundled photographs where a folder is expected."""
@@ -163,9 +164,12 @@ def _path_rows(reader: csv.DictReader[str], table: Path) -> Iterator[ListedImage
 
 def _named(row: dict[str, str], column: str, table: Path, line: int) -> str:
     name = (row[column] or "").strip()
-    if "\0" in name or PurePath(name).name in ("", ".."):
+    long = any(len(part.encode()) > _LONGEST_NAME for part in PurePath(name).parts) or len(name) > _LONGEST_PATH
+    if "\0" in name or PurePath(name).name in ("", "..") or long:
         raise WhorlError(
-            f"{table}, line {line}: expected the name of an image in column {column!r}, got {quoted(name)}."
+            f"{table}, line {line}: expected the name of an image in column {column!r}, got {quoted(name)}"
+            + f", longer than a file's name can be ({len(name):,} characters)" * long
+            + "."
         )
     return name
 

@@ -12,7 +12,7 @@ from whorl.attacks.contract import check_images
 from whorl.errors import WhorlError
 from whorl.evaluation.distance import Distance
 from whorl.evaluation.outcomes import Outcomes
-from whorl.evaluation.prediction import Precision, Predictor, Targets, slices
+from whorl.evaluation.prediction import Precision, Predictor, Targets, checked_labels, slices
 from whorl.evaluation.success import SuccessRate
 from whorl.geometry.pose import PAPER_POSES, Pose
 from whorl.records import Count, checked
@@ -132,7 +132,8 @@ class BatchEvaluator:
         """
         self._attacks = tuple(batch.adversarial) if self._attacks is None else self._attacks
         _check(batch, self._attacks)
-        y, wanted = batch.y.cpu(), None if batch.wanted is None else batch.wanted.cpu()
+        y = checked_labels(batch.y, batch.x)
+        wanted = None if batch.wanted is None else checked_labels(batch.wanted, batch.x)
         clean, made, distances = self._labels(batch.x, y, batch.ids) == y, [], {}
         for name, images in batch.adversarial.items():
             rounded = to_8_bits(check_images(images))  # rounding would make anything an image
