@@ -223,6 +223,16 @@ def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
     write_file(path, text.getvalue())
 
 
+def hashed(value: object) -> str:
+    """Hash a JSON value; the order of keys does not matter.
+
+    >>> hashed({"a": 1, "b": 2}) == hashed({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def json_text(content: object) -> str:
     """Write a value as JSON for a file that people open too: indented, every letter as it is."""
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -248,7 +248,7 @@ def test_the_preset_says_what_it_is() -> None:
     assert longest.cost.most == 200
     assert best.input is not plain
     assert "TransferAttack(steps=50" in repr(best)
-    assert "networks that are not attacked" in whorl.attacks.describe("ai-best")
+    assert "ours, for transfer" in whorl.attacks.describe("ai-best")
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from conftest import small_net
 from runs.declaring import OTHER, SMALL
 from whorl import WhorlError
 from whorl.models import Ensemble
+from whorl.models.classifier import name_of
 from whorl.models.weights import state_dict_sha256
-from whorl.runs.networks import Networks, behind, device_of, identify, load_source, load_targets, name_of
+from whorl.runs.networks import Networks, behind, device_of, identify, load_source, load_targets
 
 CPU = torch.device("cpu")
 

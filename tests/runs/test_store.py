@@ -16,9 +16,9 @@ from runs.declaring import COUNT, SMALL, save_toy_images
 from whorl import WhorlError
 from whorl.data import save_image
 from whorl.evaluation import Distance, Pose
-from whorl.files import has_sha256
+from whorl.files import has_sha256, hashed
 from whorl.runs import store as module
-from whorl.runs.store import CLEAN, Chunk, Ledger, Store, hashed, image_facts
+from whorl.runs.store import CLEAN, Chunk, Ledger, Store, image_facts
 
 PLACE, PHOTOGRAPHS = Path("nes", "small"), Path("_photographs")
 KEY, VARIANT = hashed("key"), hashed("variant")

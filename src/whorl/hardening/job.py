@@ -15,7 +15,7 @@ import torch
 import whorl
 from whorl.data import ImageData
 from whorl.errors import WhorlError
-from whorl.files import held, json_text, sha256_of, write_file
+from whorl.files import hashed, held, json_text, sha256_of, write_file
 from whorl.hardening.checkpoint import FILE, load_checkpoint
 from whorl.hardening.examples import STUDENT
 from whorl.hardening.images import TrainingImages, load_training_images
@@ -25,12 +25,10 @@ from whorl.hardening.recipes import recipe as find_recipe
 from whorl.hardening.settings import Setup, Training
 from whorl.hardening.student import make_student, put
 from whorl.hardening.trainer import Trainer
-from whorl.models.classifier import Classifier
+from whorl.models.classifier import Classifier, by_name
 from whorl.models.weights import StateDict, state_dict_sha256
 from whorl.models.zoo import find_device, load_model
 from whorl.progress import Progress, Tracker, duration, listening, piece_of_work, silent
-from whorl.runs.networks import by_name, identify
-from whorl.runs.store import hashed
 
 Clock = Callable[[], float]
 """Seconds since any moment, such as ``time.perf_counter``."""
@@ -328,8 +326,7 @@ def _classifier(model: str | Classifier, device: torch.device) -> Classifier:
 
 def _identity(net: Classifier) -> str:
     """Weights, input and code of a network, and what it is called."""
-    [exactly] = identify(net)
-    return f"{net.name} {state_dict_sha256(net.net)} {hashed({**exactly, 'weights_sha256': None})[:12]}"
+    return f"{net.name} {state_dict_sha256(net.net)} {hashed({**net.identity(), 'weights_sha256': None})[:12]}"
 
 
 def _pool(pool: Sequence[str | Classifier] | None, original: Classifier, device: torch.device) -> dict[str, Classifier]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from whorl.models.weights import state_dict_sha256
 from whorl.records import Limits, Positive, checked
 
 Resize = Literal["bilinear", "bicubic"]
+M = TypeVar("M")
 Side = Annotated[int, Limits(least=1, most=20_000)]
 """Pixels of an input."""
 Classes = Annotated[int, Limits(least=1, most=1_000_000)]
@@ -136,6 +137,15 @@ class Classifier(nn.Module):
         now = state_dict_sha256(self.net)
         return self.weights_sha256 if self.weights_sha256 and now == self._tensors_then else now
 
+    def identity(self) -> dict[str, Any]:
+        """Say exactly which network it is, as JSON: name, weights, input, and the user's code if that made it."""
+        return {
+            "name": self.name,
+            "weights_sha256": self.weights_now(),
+            **({} if self.code_sha256 is None else {"code_sha256": self.code_sha256}),
+            "input": [list(self.size), list(self.mean), list(self.std), self.resize],
+        }
+
     def forward(self, x: Tensor) -> Tensor:
         """Classify images.
 
@@ -232,6 +242,27 @@ class Classifier(nn.Module):
 
 def _floating(net: nn.Module) -> Iterator[Tensor]:
     return (tensor for tensor in chain(net.parameters(), net.buffers()) if tensor.is_floating_point())
+
+
+def name_of(model: object) -> str:
+    """What to call a network: its own name, or its function's."""
+    name = getattr(model, "name", None) or getattr(model, "__name__", None)
+    return name if isinstance(name, str) else type(model).__name__
+
+
+def by_name(models: Iterable[M]) -> dict[str, M]:
+    """Networks by what they are called.
+
+    Raises:
+        WhorlError: two of them have one name, so that a table would have one row for both.
+    """
+    found: dict[str, M] = {}
+    for model in models:
+        if found.setdefault(name := name_of(model), model) is not model:
+            raise WhorlError(
+                f"two networks are called {name!r}. Give each a name of its own: name= in its address, or .name."
+            )
+    return found
 
 
 def network_dtype(model: object, x: Tensor) -> torch.dtype:

@@ -17,7 +17,7 @@ from whorl.data.image_files import Pixels, to_tensor
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose, Predictor
 from whorl.evaluation.prediction import slices
-from whorl.files import sha256_of
+from whorl.files import hashed, sha256_of
 from whorl.models.labels import named, shared_labels
 from whorl.physical.captures import SHOWN, Capture, Photographed, Scored, View, ViewSettings
 from whorl.physical.detection import Findings, by_page, find_cells
@@ -29,7 +29,7 @@ from whorl.physical.simulation import simulated
 from whorl.progress import Progress, silent
 from whorl.runs.folder import as_json
 from whorl.runs.networks import Target, device_of, identify
-from whorl.runs.store import Store, hashed
+from whorl.runs.store import Store
 
 Views = dict[View, Pixels]
 """One image as it was cut out, (h, w, 3) uint8, by the way of cutting it out."""

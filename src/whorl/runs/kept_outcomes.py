@@ -15,12 +15,13 @@ from torch import Tensor
 
 from whorl.data import BadImage
 from whorl.evaluation import AttackedImages, BatchEvaluator, Distance, Outcomes, Pose, WorstPoses, to_8_bits, worst_pose
+from whorl.files import hashed
 from whorl.progress import Progress
 from whorl.runs.folder import as_json, folder_name
 from whorl.runs.networks import Target, identify
 from whorl.runs.pairs import PairedImages
 from whorl.runs.plan import surroundings
-from whorl.runs.store import Store, hashed, pose_key
+from whorl.runs.store import Store, pose_key
 from whorl.transforms import RandomAffine
 
 _PLACE = Path("_evaluated")

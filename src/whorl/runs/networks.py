@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,13 +13,12 @@ from whorl.attacks.contract import Model
 from whorl.defenses import Defended, defense_names, load_defense
 from whorl.errors import WhorlError, unknown_name
 from whorl.models import Classifier, Ensemble, load_model
+from whorl.models.classifier import name_of
 from whorl.models.labels import named
 from whorl.models.weights import state_dict_sha256
 from whorl.runs.folder import Json, as_json
 
 UNDEFENDED = "none"
-
-M = TypeVar("M", bound=Model)
 
 
 def device_of(model: Model) -> torch.device:
@@ -194,27 +193,6 @@ def members(model: Model) -> list[Any]:
     return list(model.models) if isinstance(model, Ensemble) else [model]
 
 
-def name_of(model: Model) -> str:
-    """What to call a network: its own name, or its function's."""
-    name = getattr(model, "name", None) or getattr(model, "__name__", None)
-    return name if isinstance(name, str) else type(model).__name__
-
-
-def by_name(models: Iterable[M]) -> dict[str, M]:
-    """Networks by what they are called.
-
-    Raises:
-        WhorlError: two of them have one name, so that a table would have one row for both.
-    """
-    found: dict[str, M] = {}
-    for model in models:
-        if found.setdefault(name := name_of(model), model) is not model:
-            raise WhorlError(
-                f"two networks are called {name!r}. Give each a name of its own: name= in its address, or .name."
-            )
-    return found
-
-
 def identify(model: Model) -> list[Json]:
     """Say exactly which network it is, as JSON: each member, then each defence before it.
 
@@ -228,14 +206,7 @@ def identify(model: Model) -> list[Json]:
         plain = model.fuse == "logits" and len(set(model.weights)) == 1
         return parts if plain else [*parts, {"name": model.name, "fuse": model.fuse, "weights": list(model.weights)}]
     if isinstance(model, Classifier):
-        return [
-            {
-                "name": model.name,
-                "weights_sha256": model.weights_now(),
-                **({} if model.code_sha256 is None else {"code_sha256": model.code_sha256}),
-                "input": [list(model.size), list(model.mean), list(model.std), model.resize],
-            }
-        ]
+        return [model.identity()]
     weights = state_dict_sha256(model) if isinstance(model, nn.Module) else None
     return [{"name": name_of(model), "weights_sha256": weights}]
 

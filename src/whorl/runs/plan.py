@@ -18,11 +18,11 @@ from whorl.attacks import Attack
 from whorl.data import StartFolder
 from whorl.errors import WhorlError
 from whorl.evaluation import Outcomes, Pose
-from whorl.files import sha256_of
+from whorl.files import hashed, sha256_of
 from whorl.records import Count, checked
 from whorl.runs.folder import Json, folder_name
 from whorl.runs.images import HashedImage
-from whorl.runs.store import CLEAN, Chunk, Store, hashed
+from whorl.runs.store import CLEAN, Chunk, Store
 
 
 @dataclass(frozen=True, kw_only=True)

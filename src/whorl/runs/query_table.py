@@ -23,7 +23,7 @@ from whorl.attacks.blackbox.score.noise import NoiseSearch
 from whorl.data import Images, StartFolder
 from whorl.errors import WhorlError
 from whorl.evaluation import Pose
-from whorl.files import write_file
+from whorl.files import hashed, write_file
 from whorl.models import Classifier, Ensemble, model_names
 from whorl.progress import Progress, silent
 from whorl.runs.engines import carry_out
@@ -32,7 +32,7 @@ from whorl.runs.images import Loaded
 from whorl.runs.networks import Networks, identify, load_source
 from whorl.runs.plan import Plan, Variant, make_tasks, surroundings
 from whorl.runs.query_rows import Facts, Key, Table7, count, write
-from whorl.runs.store import Chunk, Store, hashed
+from whorl.runs.store import Chunk, Store
 from whorl.runs.white_box import craft
 from whorl.runs.worker import Orders, OutOfTime
 

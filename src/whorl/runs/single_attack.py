@@ -19,12 +19,13 @@ from whorl.errors import WhorlError
 from whorl.evaluation import Pose, SuccessRate, check_recognised
 from whorl.evaluation.data_frame import data_frame
 from whorl.evaluation.rate_table import percent
+from whorl.models.classifier import name_of
 from whorl.progress import Progress, duration, silent
 from whorl.records import Plotted, html_table
 from whorl.runs.engines import Interrupted, carry_out, check_sources
 from whorl.runs.folder import Json, environment
 from whorl.runs.images import ImageSource, with_classes
-from whorl.runs.networks import Networks, device_of, identify, name_of
+from whorl.runs.networks import Networks, device_of, identify
 from whorl.runs.plan import Plan, Task, Variant, chunk_size, known_to_source, make_tasks, surroundings
 from whorl.runs.query_rows import QueryRow, summarise
 from whorl.runs.store import Store

@@ -13,7 +13,6 @@ the plan's and its files are what was written.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -30,7 +29,7 @@ from torch import Tensor
 from whorl.data import save_image
 from whorl.errors import quoted
 from whorl.evaluation import Distance, Pose
-from whorl.files import has_sha256, held, in_threads, read_back, sha256_of, write_file
+from whorl.files import has_sha256, hashed, held, in_threads, read_back, sha256_of, write_file
 from whorl.geometry.pose import FURTHER_NUMBERS
 from whorl.runs.folder import Json, RunFolder, checked
 
@@ -139,16 +138,6 @@ def pose_key(pose: Pose) -> str:
     changed = pose.changed
     names = (number.name for number in FURTHER_NUMBERS)
     return " ".join([*four, *(f"{name}={changed[name]:.12g}" for name in names if name in changed)])
-
-
-def hashed(value: Any) -> str:
-    """Hash a JSON value; the order of keys does not matter.
-
-    >>> hashed({"a": 1, "b": 2}) == hashed({"b": 2, "a": 1})
-    True
-    """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Ledger:

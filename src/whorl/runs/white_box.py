@@ -8,9 +8,10 @@ from typing import Any, Unpack
 
 import whorl
 from whorl.models import Classifier, Ensemble
+from whorl.models.classifier import by_name
 from whorl.runs.folder import as_json, attack_label
 from whorl.runs.images import GivenImages, images_of
-from whorl.runs.networks import by_name, members
+from whorl.runs.networks import members
 from whorl.runs.single_attack import AttackResult, RunOptions, SingleAttack, run_single
 
 
