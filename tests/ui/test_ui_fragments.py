@@ -112,4 +112,4 @@ def test_progress_is_told_in_numbers() -> None:
 
 def test_magnification_is_named(tmp_path: Path) -> None:
     made = crafted(tmp_path, attack="fgsm", eps=8 / 255)
-    assert "magnified 15.9 times" in fragments.perturbations(whorls(made), made.settings)
+    assert "magnified 16 times" in fragments.perturbations(whorls(made), made.settings)
