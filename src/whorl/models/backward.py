@@ -22,7 +22,7 @@ from whorl.errors import WhorlError
 from whorl.models.branches import Structure, structure
 from whorl.models.prepared.fold import alias
 from whorl.models.prepared.versions import version_of
-from whorl.models.spreads import first, probe, rectifier_spreads
+from whorl.models.spreads import only_input, probe, rectifier_spreads
 from whorl.records import Part, Positive, Record, Share
 
 _RECTIFIERS = (nn.ReLU.forward, nn.ReLU6.forward)
@@ -294,7 +294,9 @@ def _smooth(rectifier: nn.ReLU | nn.ReLU6, sharpness: float) -> Callable[[Tensor
 
     def forward(input: Tensor) -> Tensor:  # noqa: A002 - torch's name: callers may use it
         # In place as before: a network may go on with the tensor that it gave.
-        out: Tensor = _SmoothRectifier.apply(input, sharpness, ceiling, rectifier.inplace)  # type: ignore[no-untyped-call]
+        out: Tensor = _SmoothRectifier.apply(  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+            input, sharpness, ceiling, rectifier.inplace
+        )
         return out
 
     return forward
@@ -302,7 +304,7 @@ def _smooth(rectifier: nn.ReLU | nn.ReLU6, sharpness: float) -> Callable[[Tensor
 
 def _on_pool(pool: nn.MaxPool2d, share: float) -> Callable[[nn.Module, Any, Any, Tensor], Tensor]:
     def change(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Tensor) -> Tensor:
-        x = first(given, named)
+        x = only_input(given, named)
         return shared_pool(x, out, share, pool.kernel_size, pool.stride, pool.padding, pool.ceil_mode)
 
     return change

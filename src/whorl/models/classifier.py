@@ -78,7 +78,7 @@ class Classifier(nn.Module):
         self.size = _checked_size(size)
         self.mean, self.std = _checked_statistics(mean, std)
         self.num_classes: int = checked("num_classes", num_classes, Classes)
-        self.labels = tuple(map(str, range(self.num_classes))) if labels is None else _checked_labels(labels)
+        self.labels = tuple(map(str, range(self.num_classes))) if labels is None else _class_names(labels)
         if len(self.labels) != self.num_classes:
             raise WhorlError(f"labels must name every class once; expected {self.num_classes}, got {len(self.labels)}.")
         if resize not in get_args(Resize):
@@ -126,9 +126,7 @@ class Classifier(nn.Module):
         if num_classes is None:
             channels = len(_checked_statistics(mean, std)[0])
             num_classes = (
-                len(_checked_labels(labels))
-                if labels is not None
-                else count_classes(net, _checked_size(size), channels)
+                len(_class_names(labels)) if labels is not None else count_classes(net, _checked_size(size), channels)
             )
         return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
 
@@ -321,7 +319,7 @@ def _checked_statistics(mean: Sequence[float], std: Sequence[float]) -> tuple[tu
     return means, stds
 
 
-def _checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
+def _class_names(labels: Sequence[str]) -> tuple[str, ...]:
     # A set has no order, and a text is as many names as it has letters.
     names: tuple[str, ...] = checked("labels", labels, tuple[str, ...])
     return names

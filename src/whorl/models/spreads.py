@@ -51,7 +51,7 @@ def coloured(channels: int, size: Sequence[int], power: float) -> Tensor:
     return images
 
 
-def first(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+def only_input(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
     """The one input of a module that takes one, whether it was given by its place or by its name."""
     only: Tensor = given[0] if given else next(iter(named.values()))
     return only
@@ -71,7 +71,7 @@ def rectifier_spreads(model: nn.Module, rectifiers: Sequence[nn.Module], x: Tens
     variances: dict[nn.Module, list[Tensor]] = {}
 
     def see(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        variances.setdefault(module, []).append(first(given, named).double().var(correction=0))
+        variances.setdefault(module, []).append(only_input(given, named).double().var(correction=0))
 
     handles = [module.register_forward_pre_hook(see, with_kwargs=True) for module in rectifiers]
     try:
