@@ -124,16 +124,11 @@ def several(images: str) -> Differences:
     return _differences(images, pairs)
 
 
-def _of_both(own: ImageCounts, other: ImageCounts) -> ImageCounts:
-    """Own counts of what both count."""
-    return ImageCounts(own.eligible * other.eligible, own.success * other.eligible)
-
-
 @cache
 def behind(images: str) -> Differences:
     """An attack on the network behind a defence, less the same on the bare one: by source, attack and target.
 
-    Of the clean images that both recognise: a test of two sets of few images that differ would say too much.
+    Of the clean images that both recognise, so that a difference is of the defence and not of the images.
     """
     found = {}
     for source in SOURCES:
@@ -141,7 +136,7 @@ def behind(images: str) -> Differences:
             for target in targets(images):
                 if "+" in target:
                     one, other = (_counts(images, name, source, attack) for name in (target, BARE))
-                    found[source, attack, target] = compare(_of_both(one, other), _of_both(other, one))
+                    found[source, attack, target] = compare(one.shared_with(other), other.shared_with(one))
     return holm(found)
 
 

@@ -206,6 +206,29 @@ def ahead_in(network: str, attacks: Sequence[str], sign: int) -> bool:
     )
 
 
+def all_behind_but(network: str, but: tuple[str, str, str]) -> bool:
+    """Whether ``dim``, ``ai-dim`` and ``ri-dim`` fool it significantly more often than ``ai-at``, but for one cell."""
+    cells = {
+        (attack, eps, place): one.ahead for (attack, eps, name, place), one in _beside().items() if name == network
+    }
+    met = {cell: ahead for cell, ahead in cells.items() if cell[0] in ("dim", "ai-dim", "ri-dim")}
+    return met.pop(but) == 0 and set(met.values()) == {-1}
+
+
+def plain_gain(*, shared: bool) -> list[float]:
+    """How much less often ``dim`` and ``ai-dim`` fool the whole training than ``ai-at``: least and most, in points.
+
+    On the clean images that each recognises, or that both do.
+    """
+    found = []
+    for cell in (f"{attack}-{eps}" for attack in ("dim", "ai-dim") for eps in EPS):
+        for identity in PLACES.values():
+            own, other = (_fooled(judged(), name, cell, identity=identity) for name in (WHOLE, "ai-at"))
+            pair = (other.shared_with(own), own.shared_with(other)) if shared else (other, own)
+            found.append(100 * (pair[0].value() - pair[1].value()))
+    return [min(found), max(found)]
+
+
 def clean_beside(network: str, place: str) -> int:
     """1 where it recognises significantly more clean images than ``ai-at``, -1 fewer, 0 neither."""
     return _beside()[_CLEAN, "", network, place].ahead

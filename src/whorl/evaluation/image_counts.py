@@ -119,6 +119,17 @@ class ImageCounts:
         eligible, success = (np.any(part > 0, axis=0)[None] for part in (self.eligible, self.success))
         return type(self)(eligible, success)
 
+    def shared_with(self, other: ImageCounts) -> Self:
+        """Keep, pose by pose, the images that other counts count too, and of each no more often than they do.
+
+        >>> own, other = ImageCounts(np.array([[2, 1]]), np.array([[1, 1]])), ImageCounts(np.eye(1, 2), np.eye(1, 2))
+        >>> own.shared_with(other).eligible.tolist(), own.shared_with(other).success.tolist()
+        ([[1.0, 0.0]], [[0.5, 0.0]])
+        """
+        shared = np.minimum(self.eligible, other.eligible).astype(np.float32)
+        part = np.divide(shared, self.eligible, out=np.zeros_like(shared), where=self.eligible > 0)
+        return type(self)(shared, self.success * part)
+
     @property
     def images(self) -> int:
         """Images that count in some pose."""
