@@ -116,7 +116,7 @@ PLANTED = {
     ),
     "another library's gain": ("docs/interop/art.md", "15.8 points", "18.8 points"),
     "that a network has met an attack": ("docs/hardening/frontier.md", ", met", ""),
-    "a claim beside another network": ("docs/hardening/frontier.md", "in 15 of 20 cells", "in 16 of 20 cells"),
+    "a claim beside another network": ("docs/hardening/frontier.md", "in 12 of 20 cells", "in 13 of 20 cells"),
     "a training": ("docs/hardening/weights.md", "| 0.05 | 203 | 506 |", "| 0.05 | 203 | 560 |"),
     "an interval's end": ("docs/results/gains.md", "(+", "(+9"),
     "n below a table": ("docs/models.md", "n = 500; [behind", "n = 600; [behind"),
