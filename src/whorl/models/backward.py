@@ -315,20 +315,28 @@ class _SmoothRectifier(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, sharpness: float, ceiling: float, inplace: bool) -> Tensor:
+        # What is kept is a copy anyway where x is overwritten, so it can be what the backward pass would make of it.
+        ctx.scaled = inplace and ceiling == torch.inf and x.dtype == _wide(x)
         ctx.sharpness, ctx.ceiling = sharpness, ceiling
         if not inplace:
             ctx.save_for_backward(x)
             return x.clamp(0, ceiling)
-        ctx.save_for_backward(x.clone())
+        ctx.save_for_backward(x * sharpness if ctx.scaled else x.clone())
         ctx.mark_dirty(x)
         return x.clamp_(0, ceiling)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        (x,), (gradient,) = ctx.saved_tensors, gradients
-        wide = torch.promote_types(x.dtype, torch.float32)  # sharpness times a half's x may be beyond a half's range
-        stepped = soft_step(gradient.to(wide), x.to(wide), ctx.sharpness, ctx.ceiling)
+        (kept,), (gradient,) = ctx.saved_tensors, gradients
+        if ctx.scaled:
+            return _scaled_step(gradient, kept), None, None, None
+        stepped = soft_step(gradient.to(_wide(kept)), kept.to(_wide(kept)), ctx.sharpness, ctx.ceiling)
         return stepped.to(gradient.dtype), None, None, None
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """In which sharpness times x has a place: it may be beyond a half's range."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def soft_step(gradient: Tensor, x: Tensor, sharpness: float, ceiling: float = torch.inf) -> Tensor:
@@ -343,9 +351,14 @@ def soft_step(gradient: Tensor, x: Tensor, sharpness: float, ceiling: float = to
     >>> soft_step(torch.ones(3), torch.tensor([-50.0, 0.0, 50.0]), 1.0).round(decimals=6).abs().tolist()
     [0.0, 0.5, 1.0]
     """
-    # x·sigmoid(βx) is SiLU(βx) / β, whose derivative torch multiplies with in one pass over memory.
-    stepped: Tensor = torch.ops.aten.silu_backward(gradient, x * sharpness)
+    stepped = _scaled_step(gradient, x * sharpness)
     return stepped if ceiling == torch.inf else soft_step(stepped, ceiling - x, sharpness)
+
+
+def _scaled_step(gradient: Tensor, scaled: Tensor) -> Tensor:
+    """The same of βx: x·sigmoid(βx) is SiLU(βx) / β, whose derivative torch multiplies with in one pass over memory."""
+    stepped: Tensor = torch.ops.aten.silu_backward(gradient, scaled)
+    return stepped
 
 
 def shared_pool(
