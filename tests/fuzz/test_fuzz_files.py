@@ -21,8 +21,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import whorl
+from cli.commands_at_work import WORK, prepare
 from conftest import random_images
-from fuzz.harness import Verdict, fuzz, judge
+from fuzz.harness import Verdict, fuzz, hold, judge
 from runs.declaring import declared, made, save_toy_images, table
 from whorl import runs
 from whorl.data import load_image, save_image
@@ -422,3 +423,64 @@ def test_an_adversarial_image_replaced_by_another(finished: tuple[Path, runs.Dec
         save_image(path, 1 - load_image(path))
 
     tampered(finished, change)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folders of other commands
+
+WITH_FOLDERS = ("attack", "query", "gate", "harden")
+Done = tuple[str, Path, Path, int]
+"""The command, what it was given, the folder that it filled, and its exit code."""
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("given"))
+
+
+@pytest.fixture(scope="module", params=WITH_FOLDERS)
+def worked(request: pytest.FixtureRequest, given: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    out = tmp_path_factory.mktemp(request.param) / "out"
+    result = hold(WORK[request.param].typed(given, out), "works", gate=request.param == "gate")
+    return request.param, given, out, result.exit_code
+
+
+def spoiled(path: Path, others: list[Path], how: str, places: list[int], put: bytes, value: Any) -> None:
+    """Change a file in one of some ways."""
+    whole = path.read_bytes()
+    if how == "value" and path.suffix == ".json":
+        path.write_text(json.dumps(replaced_value(json.loads(whole), places, value)))
+    elif how == "swapped":
+        alike = [other for other in others if other.suffix == path.suffix]
+        path.write_bytes(alike[places[0] % len(alike)].read_bytes())
+    elif how in ("gone", "folder"):
+        path.unlink()
+        if how == "folder":
+            path.mkdir()
+    else:
+        at = places[0] * len(whole) // 21
+        path.write_bytes(whole[:at] + put + whole[at + places[-1] :])
+
+
+@fuzz(
+    0.02,
+    which=st.integers(0, 50),
+    how=st.sampled_from(["value", "value", "bytes", "swapped", "gone", "folder"]),
+    places=st.lists(st.integers(0, 20), min_size=1, max_size=6),
+    put=st.binary(max_size=8),
+    value=json_values,
+)
+def test_a_file_of_a_folder_changed(
+    worked: Done, which: int, how: str, places: list[int], put: bytes, value: Any
+) -> None:
+    """The same command again: the same results, or a refusal that can be read."""
+    name, given, out, code = worked
+    copy = out.with_name("copy")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(out, copy)
+    every = sorted(path for path in copy.rglob("*") if path.is_file())
+    spoiled(every[which % len(every)], every, how, places, put, value)
+    result = hold(WORK[name].typed(given, copy), "either", gate=name == "gate")
+    if result.exit_code != 2:
+        assert result.exit_code == code
+        assert WORK[name].result(copy) == WORK[name].result(out)
