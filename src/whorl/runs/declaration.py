@@ -201,6 +201,9 @@ class Declaration(TomlTable):
 def declare(**settings: Any) -> Declaration:
     """Make a declaration, with errors that name the setting.
 
+    Args:
+        settings: the fields of :class:`Declaration`; ``name``, ``sources``, ``attacks`` and ``targets`` at least.
+
     Raises:
         WhorlError: an unknown setting, a missing one, or a bad value.
 
