@@ -1,4 +1,4 @@
-"""Makes Markdown of docstrings, shows the range and default of a setting, leaves out what nobody can import."""
+"""Makes Markdown of docstrings, shows ranges and defaults of settings, leaves out what nobody can import."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import griffe
 _ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
 _HIDDEN = re.compile(r"_|(?:Record|TomlTable|ABC|CellTable|InBall|InOrder|Plotted)$")
 _FIELDS = re.compile(r"^Attributes:$", re.MULTILINE)
+_SHORT = 26  # characters of a default
 _RESULT = re.compile(r"^(Returns|Yields):\n(?:(?:[ ]+.*)?\n?)*", re.MULTILINE)
 
 
@@ -56,6 +57,14 @@ def ranged(annotation: Any) -> Any:
     return [ranged(part) for part in annotation] if isinstance(annotation, list) else annotation
 
 
+def valued(default: Any) -> Any:
+    """A default that is a constant as its value, where that is short: 2000 for ``RESAMPLES``."""
+    if not isinstance(default, griffe.ExprName) or not default.name.isupper():
+        return default
+    value = _value(default)
+    return default if value is None or len(str(value)) > _SHORT else value
+
+
 def _annotated(annotation: Any) -> bool:
     return isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Annotated"
 
@@ -66,7 +75,9 @@ def _value(name: griffe.ExprName) -> Any:
         known = name.parent.modules_collection[name.canonical_path]  # type: ignore[union-attr]
     except (AttributeError, KeyError):
         return None
-    return known.value if known.is_attribute else None
+    # Of several names in one assignment, each would have the values of all.
+    several = known.is_attribute and known.annotation is None and isinstance(known.value, griffe.ExprTuple)
+    return known.value if known.is_attribute and not several else None
 
 
 def _within(limits: griffe.ExprCall) -> str:
@@ -96,12 +107,14 @@ class Docstrings(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Put ranges in words, and note which classes are settings, before bases are left out."""
-        for cls in _classes(pkg):
-            if any(base.path == "whorl.records.Record" for base in cls.mro()):
-                self._settings.add(cls.path)
-            for member in cls.members.values():
-                if member.is_attribute and not member.is_alias:
-                    member.annotation = ranged(member.annotation)
+        for one in _objects(pkg):
+            if isinstance(one, griffe.Class) and any(base.path == "whorl.records.Record" for base in one.mro()):
+                self._settings.add(one.path)
+            elif isinstance(one, griffe.Function):
+                for parameter in one.parameters:
+                    parameter.default = valued(parameter.default)
+            elif isinstance(one, griffe.Attribute) and isinstance(one.parent, griffe.Class):
+                one.annotation, one.value = ranged(one.annotation), valued(one.value)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Show no base that is private or only shares code: nobody imports it."""
@@ -118,10 +131,8 @@ def _name(base: Any) -> str:
     return str(base).partition("[")[0].rpartition(".")[2]
 
 
-def _classes(within: griffe.Object) -> Iterator[griffe.Class]:
+def _objects(within: griffe.Object) -> Iterator[griffe.Object]:
     for member in within.members.values():
         if not member.is_alias:
-            if isinstance(member, griffe.Class):
-                yield member
-            if member.is_module or member.is_class:
-                yield from _classes(member)  # type: ignore[arg-type]
+            yield member  # type: ignore[misc]
+            yield from _objects(member)  # type: ignore[arg-type]

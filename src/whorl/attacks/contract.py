@@ -71,14 +71,18 @@ class AttackInfo:
 
 @dataclass(frozen=True)
 class Crafted:
-    """What ``Attack.craft`` returns: (B, C, H, W) images, and what was spent on each, as in ``AttackInfo``."""
+    """What ``Attack.craft`` returns: images, and what was spent on each."""
 
     images: Tensor
+    """(B, C, H, W) adversarial images in [0, 1]."""
     grad_evals: Tensor | None = None
+    """(B,) int64: input gradients spent."""
     queries: Tensor | None = None
+    """(B,) int64: queries spent."""
     success: Tensor | None = None
     """(B,) bool; None lets the caller evaluate it. A black-box attack knows, and must not spend a query on it."""
     trace: Trace | None = None
+    """Queries, loss and distance after each step, where the attack keeps them."""
 
 
 class Attack(Record, ABC):

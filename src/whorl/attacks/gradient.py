@@ -43,7 +43,9 @@ class GradientAttack(InBall, Attack):
         cooling: size of the last step as a share of the first; from step to step the size falls by a constant factor. 1
             keeps it.
         norm: ``"linf"`` or ``"l2"``.
-        loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
+        loss: ``"ce"`` (cross entropy), ``"margin"`` (the highest other logit less the label's), ``"logit"`` (the
+            label's, negated), ``"relative"`` (the mean logit less the label's), or a function of logits, (B, classes),
+            and labels, (B,), to (B,).
         input: random transform of the images before each gradient, such as :class:`whorl.DiverseInput`. One that plans
             its draws, such as :class:`whorl.transforms.SpreadAffine`, gets all draws of the attack at once.
         samples: draws of ``input`` whose gradients are averaged in each step.

@@ -53,7 +53,7 @@ class _Wraps:
     """Whether it takes a gradient in bfloat16 as it comes: it adds up in float32, and rounds once or a few times."""
 
     def wrap(self: Any, module: nn.Module) -> Estimated:
-        """Put this estimator behind a network's input.
+        """Put this estimator behind a network's input; every estimator of ``whorl.estimators`` has this method.
 
         The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
         reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
@@ -90,7 +90,7 @@ class TranslationInvariant(_Wraps, Record):
 
     Attributes:
         kernel_size: odd number of pixels, or (rows, columns).
-        sigma: standard deviation in pixels, 7/3 by default, ``"reference"`` or ``"printed"``; see
+        sigma: standard deviation in pixels, ``"reference"`` or ``"printed"``; see
             :func:`whorl.geometry.gaussian_kernel`.
         kind: ``"gaussian"`` or ``"uniform"``.
         weights: your own (rows, columns) kernel in place of the three above.

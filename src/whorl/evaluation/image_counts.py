@@ -25,7 +25,9 @@ mean of the poses' rates, as in the paper's tables."""
 
 FEWEST = 10
 """A pose in which a target recognises fewer clean images is marked, and has no part in a headline."""
-RESAMPLES, SEED, LEVEL = 2000, 0, 0.95
+RESAMPLES = 2000
+SEED = 0
+LEVEL = 0.95
 ENDS = (0.025, 0.975)
 """Where a 95% interval ends, as shares."""
 UNKNOWN: Interval = (math.nan, math.nan)

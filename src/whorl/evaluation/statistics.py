@@ -78,7 +78,7 @@ def rate(counts: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPL
     Args:
         counts: what is counted of each image.
         over: "pooled" (all successes by all eligible images) or "mean" (the mean of the poses' rates).
-        resamples: how many bootstrap resamples of the images; 2,000 by default.
+        resamples: how many bootstrap resamples of the images.
         seed: of the resamples.
 
     >>> once = ImageCounts(np.ones((1, 100)), np.arange(100)[None] < 90)
@@ -207,7 +207,7 @@ def compare(
         first: counts of the one attack, or network.
         second: counts of the other; poses and images in the same order.
         over: "pooled" (all successes by all eligible images) or "mean" (the mean of the poses' rates).
-        resamples: how many bootstrap resamples of the images, for the interval; 2,000 by default.
+        resamples: how many bootstrap resamples of the images, for the interval.
         seed: of the resamples.
 
     Raises:

@@ -72,8 +72,8 @@ class PageLayout(Record):
     """How pages are laid out. All lengths are in millimetres, and rounded to whole dots where they are used.
 
     Args:
-        width: of the page.
-        height: of the page.
+        width: of the page; A4's 210 by default.
+        height: of the page; A4's 297 by default.
         image: side of the square that each image fills or fits into.
         marker: side of a marker, its dark border included.
         gap: white space between a marker and its image; at least one square of the marker's pattern, or it is hard to

@@ -42,19 +42,19 @@ class ScoreAttack(InBall, Attack):
     Attributes:
         eps: radius of the ball, in units of the [0, 1] range.
         norm: ``"linf"`` or ``"l2"``.
-        loss: ``"margin"``, ``"ce"`` or ``"logit"``.
+        loss: ``"margin"``, ``"ce"``, ``"logit"`` or ``"relative"``, as of :class:`whorl.attacks.GradientAttack`.
         budget: queries (images shown to the target) for each attacked image at most.
         samples: random queries in a step.
         sigma: standard deviation, or size, of the random directions in each pixel: in units of the [0, 1] range, or of
             tanh space.
-        gradient: how queries become a gradient: ``FiniteDifferences``, ``GaussianSearch`` or ``PriorGuided``, of
-            ``whorl.attacks.blackbox.score``.
+        gradient: how queries become a gradient: ``FiniteDifferences()``, the default, ``GaussianSearch()`` or
+            ``PriorGuided()``, of ``whorl.attacks.blackbox.score``.
         space: what the attack moves: pixels, ``Pixels()``, or a point in tanh space, ``Tanh()``; of the same package.
         optimizer: ``"sign"`` takes the steepest step of the norm (the sign of the gradient, or in L2 the gradient
             scaled to length 1), ``"adam"`` Adam's, ``"ascent"`` the gradient itself.
         learning_rate: size of the first step, in units of the [0, 1] range, or of tanh space; None is eps/10.
-        plateau: an image's learning rate is halved when its loss is lower than so many checks before; None never halves
-            it.
+        plateau: an image's learning rate is halved when its loss, over so many checks in a row, ends lower than it
+            began; None never halves it.
         least_rate: share of the learning rate, in (0, 1], at which halving ends.
         init: where to start: an attack, crafted on ``surrogate``; a tensor of start images;
             :class:`whorl.data.StartFolder` for a folder of them, named by id; ``"random"``, anywhere in the ball; None,
