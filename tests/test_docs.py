@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -213,6 +215,23 @@ def test_scripts_and_make_targets_exist() -> None:
 def test_every_name_is_documented(page: str, names: list[str]) -> None:
     spans = SPAN.findall(prose(ROOT / page))
     assert [name for name in names if name not in spans] == []
+
+
+DIRECTIVE = re.compile(r"^::: (\S+)(?:\n    options: \{heading: ([\w.]+))?", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("reference/*.md")), ids=lambda page: page.stem)
+def test_the_reference_shows_what_its_heading_names(page: Path) -> None:
+    """A function whose module has its name is hidden by the module where the source is read without being run."""
+    for path, heading in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+        assert not (ROOT / "src" / path.replace(".", "/")).with_suffix(".py").exists(), f"{path} is a module"
+        first, *names = (heading or path).split(".")
+        found = importlib.import_module(first)
+        for place, name in enumerate(names, start=2):
+            if not hasattr(found, name):
+                importlib.import_module(".".join([first, *names][:place]))
+            found = getattr(found, name)
+        assert not isinstance(found, ModuleType), heading or path
 
 
 def test_as_many_attacks_are_claimed_as_there_are() -> None:

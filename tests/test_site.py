@@ -102,6 +102,11 @@ def test_docstrings_are_shown_as_markdown(site: Path) -> None:
     words = re.sub(r"<[^>]+>", "", reference)
     assert not re.findall(r":(?:func|class|meth|mod|attr):.{20}", words)
     assert "=====" not in words
+    assert not re.search(r"\bAnnotated\b|\bLimits\b", words)
+    assert "int ≥ 1" in words  # whorl.records.Count
+    (eps,) = re.findall(r"<td>\s*<code[^>]*>eps</code>\s*</td>(?:(?!</tr>).)*one per image", reference, re.DOTALL)
+    _, _, rest = reference.partition(eps)
+    assert "16 / 255" in re.sub(r"<[^>]+>", "", rest.partition("</tr>")[0])  # a setting's default
     assert "&amp;#58;" not in reference
     # The declared type, not what stands before a colon in the text.
     typed = r"Tensor</span></code>\s*</td>\s*<td>\s*<div[^>]*>\s*<p>\(B, C, n, angles\)(?:&#58;|:) rows"
@@ -222,11 +227,12 @@ def test_an_interval_and_a_name_stay_in_one_line_and_a_figure_opens() -> None:
     command = (
         '<div class="language-sh highlight"><code>whorl gate<span> </span>--fail-above <span>60</span></code></div>'
     )
-    whole = command.replace("--fail-above", '<span class="whole">--fail-above</span>')
+    whole = command.replace("--fail-above", '<span class="whole option">--fail-above</span>')
     assert shown(command) == whole
     assert shown("<code>whorl evaluate photos/ mine/ --worst-case</code>") == (
-        '<code>whorl evaluate photos/ mine/ <span class="whole">--worst-case</span></code>'
+        '<code>whorl evaluate photos/ mine/ <span class="whole option">--worst-case</span></code>'
     )
+    assert shown("<td><code>16 / 255</code></td>") == '<td><code class="name">16 / 255</code></td>'
     heading = '<span class="doc doc-object-name doc-class-name">whorl.report.{}Rate</span>'
     assert shown(heading.format("")) == heading.replace(".", ".<wbr>").format("")
     image, link = '<img alt="A map" src="../map.png" />', '<a href="b/"><img alt="A map" src="c.png" /></a>'

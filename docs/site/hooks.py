@@ -16,6 +16,7 @@ _SUMMARY = re.compile(r"^# [^\n]+\n+([^\n]+(?:\n[^\n]+)*)")
 _CELL = re.compile(r"(?<=<td)[^>]*>.*?</td>", re.DOTALL)
 # 1.2 (0.9 to 1.4) / 1.5, p 0.012 ✓: the interval, what it is beside, and p with its mark.
 _WHOLE = re.compile(r"\(?[+-]?\d[\d.,]* to [+-]?\d[\d.,]*[);]?(?: [✓✗])?|/ \d[\d.]*|p (?:= )?\d[\d.e-]*(?: [✓✗])?")
+_CODE = re.compile(r"(<code\b.*?</code>)", re.DOTALL)
 _RANGE = re.compile(r"(?<=\d)–(?=\d)")
 _NAME = re.compile(r"<code>(?=(?:[^<\s]{1,26}|[^<]{1,16})</code>)")
 _HEADING = re.compile(r'(?<=doc-object-name )(doc-\w+-name">)([\w.]+)(?=</span>)')
@@ -64,14 +65,23 @@ def on_page_content(content: str, **_: Any) -> str:
     content = _TABLE.sub(lambda table: _fitted(table[0]), content)
     content = _CELL.sub(lambda cell: _kept(cell[0]), content)
     content = _NAME.sub('<code class="name">', content)
-    content = _COMMANDS.sub(lambda block: _HYPHENATED.sub(r'<span class="whole">\g<0></span>', block[0]), content)
+    content = _COMMANDS.sub(lambda block: _HYPHENATED.sub(_whole, block[0]), content)
     content = _HEADING.sub(lambda name: name[1] + name[2].replace(".", ".<wbr>"), content)
     return _IMAGE.sub(_opening, content)
 
 
 def _kept(cell: str) -> str:
-    """A table's cell, in which no interval is broken in two."""
-    return _RANGE.sub("–&#8288;", _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), cell))
+    """A table's cell, in which no interval is broken in two; code stays as it is, for it is copied."""
+
+    def kept(text: str) -> str:
+        return _RANGE.sub("–&#8288;", _WHOLE.sub(lambda found: found[0].replace(" ", "&nbsp;"), text))
+
+    return "".join(part if part.startswith("<code") else kept(part) for part in _CODE.split(cell))
+
+
+def _whole(word: re.Match[str]) -> str:
+    """A word with hyphens in one piece; an option, which is short, in a table's cell too."""
+    return f'<span class="{"whole option" if word[0].startswith("--") else "whole"}">{word[0]}</span>'
 
 
 def _fitted(table: str) -> str:

@@ -48,11 +48,11 @@ class Trace:
     """The course of a black-box attack. Each field is (steps, B); an image that is done keeps its last values."""
 
     queries: Tensor
-    """int64: images the target had seen by then."""
+    """int64: queries spent by then."""
     loss: Tensor
     """What the attack raises, such as the margin, at the current image; NaN where the target gives labels alone."""
     distance: Tensor
-    """Norm of the current perturbation."""
+    """Norm of the current perturbation, in the attack's norm and in units of the [0, 1] range."""
 
 
 @dataclass(frozen=True)
@@ -64,37 +64,41 @@ class AttackInfo:
     grad_evals: Tensor | None = None
     """int64: input gradients spent."""
     queries: Tensor | None = None
-    """int64: images the target saw."""
+    """int64: queries, which are images shown to the target."""
     trace: Trace | None = None
-    """Step by step, where the attack keeps a trace."""
+    """Queries, loss and distance after each step, where the attack keeps them (``trace=True``)."""
 
 
 @dataclass(frozen=True)
 class Crafted:
-    """What :meth:`Attack.craft` hands back: (B, C, H, W) images, and what they cost."""
+    """What ``Attack.craft`` returns: images, and what was spent on each."""
 
     images: Tensor
+    """(B, C, H, W) adversarial images in [0, 1]."""
     grad_evals: Tensor | None = None
+    """(B,) int64: input gradients spent."""
     queries: Tensor | None = None
+    """(B,) int64: queries spent."""
     success: Tensor | None = None
     """(B,) bool; None lets the caller evaluate it. A black-box attack knows, and must not spend a query on it."""
     trace: Trace | None = None
+    """Queries, loss and distance after each step, where the attack keeps them."""
 
 
 class Attack(Record, ABC):
-    """A frozen record of settings, callable on a model and a batch. Subclasses say how to craft."""
+    """A frozen record of settings, callable on a model and a batch of images. Subclasses implement ``craft``."""
 
     black_box: ClassVar[bool] = False
-    """Whether the attack sees its model's answers alone, and counts them."""
+    """Whether the attack only queries its model, without gradients, and counts the queries."""
 
     @property
     def cost(self) -> AttackCost | None:
-        """The most that is spent on an image: a black-box attack's budget; None where nobody knows."""
+        """Gradients or queries spent on an image at most, such as a black-box attack's budget; None where unknown."""
         budget = getattr(self, "budget", None)
         return AttackCost(budget, "queries") if self.black_box and budget is not None else None
 
     def taste(self) -> Attack | None:
-        """The same attack with few gradients, to be timed; None where a network may not be shown images for that."""
+        """The same attack cut down to a few gradients, to be timed; None for black-box attacks and others without."""
         return None
 
     @abstractmethod
@@ -104,7 +108,7 @@ class Attack(Record, ABC):
         Args:
             model: in eval mode, on the device of ``x``.
             x: (B, C, H, W), float32 or float64, within [0, 1].
-            goal: labels to leave or reach.
+            goal: the true labels, which the attack is to leave, or the target labels, which it is to reach.
             seed: of all randomness.
             ids: one per image, or None.
 
@@ -162,7 +166,8 @@ class Attack(Record, ABC):
             return_info: whether to return an :class:`AttackInfo` too.
 
         Returns:
-            (B, C, H, W) adversarial images in [0, 1], dtype of ``x``; with ``return_info`` a pair.
+            (B, C, H, W) adversarial images in [0, 1], dtype of ``x``; with ``return_info`` a pair of them and an
+            :class:`AttackInfo`.
         """
         with held_in_eval(model), torch.inference_mode(False), torch.enable_grad():
             checked = check_images(x)

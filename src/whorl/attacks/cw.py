@@ -25,10 +25,10 @@ class CarliniWagner(Attack):
 
     Attributes:
         search_steps: rounds of the binary search over c.
-        steps: Adam steps in each round. An image rests when ten percent of them bring it no gain.
+        steps: Adam steps in each round. An image leaves its round early when a tenth of the steps bring it no gain.
         learning_rate: Adam's, in tanh space.
-        initial_c: first trade-off; tenfold while an image resists, bisected once it gave way.
-        confidence: margin, in logits, by which the answer must be wrong.
+        initial_c: first value of c; multiplied by ten until the attack succeeds on the image, bisected from then on.
+        confidence: margin in logits, from 0, by which the answer must be wrong.
         estimator: gradient to invariant gradient, applied to the margin's part of the gradient.
     """
 
@@ -49,7 +49,7 @@ class CarliniWagner(Attack):
         return self.with_(search_steps=1, steps=1)
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
-        """Search over c. The nearest image found comes back; where none was found, the image itself."""
+        """Search over c. Returns the nearest adversarial image that was found, or the image itself where none was."""
         c = torch.full_like(goal.labels, self.initial_c, dtype=x.dtype)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
         best = Nearest(x)

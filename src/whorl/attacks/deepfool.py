@@ -19,10 +19,10 @@ from whorl.records import Count, NotNegative
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeepFool(Attack):
-    """A small L2 perturbation that crosses the boundary; no ε bounds it.
+    """A small L2 perturbation that crosses the decision boundary; no ε bounds it.
 
     Attributes:
-        steps: most linearisations.
+        steps: how many times to linearise the network at most.
         candidates: how many of the likeliest other classes compete to be the nearest.
         overshoot: how far past the boundary to go, as a share of the way.
         estimator: gradient to invariant gradient, applied to each boundary's normal.
@@ -34,7 +34,7 @@ class DeepFool(Attack):
     estimator: Estimator = identity
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:  # noqa: ARG002 - draws nothing
-        """Walk. What is as wanted already comes back unchanged; what never gets there comes back as far as it came."""
+        """Step to the nearest boundary until it is crossed. An image that is as wanted already comes back unchanged."""
         precision = network_dtype(model, x)
         way = torch.zeros_like(x)
         adv = x

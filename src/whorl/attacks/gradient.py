@@ -37,28 +37,32 @@ class GradientAttack(InBall, Attack):
     Attributes:
         eps: radius of the ball, in units of the [0, 1] range; one number, or one per image.
         steps: gradient steps.
-        alpha: step size; None is pace·eps/steps, or eps for a single step.
-        pace: how many times eps all steps together reach, where ``alpha`` is None; None is 10 + 100/steps: few steps
-            are larger strides.
-        cooling: the last step's size as a share of the first's; those between shrink by one factor each. ``alpha`` and
-            ``pace`` are about the first.
+        alpha: size of the first step, in units of the [0, 1] range; None is pace·eps/steps, or eps for a single step.
+        pace: where ``alpha`` is None, the length of all steps together, as a multiple of eps (without ``cooling``);
+            None is 10 + 100/steps, so that few steps are larger.
+        cooling: size of the last step as a share of the first; from step to step the size falls by a constant factor. 1
+            keeps it.
         norm: ``"linf"`` or ``"l2"``.
-        loss: ``"ce"`` (cross entropy), ``"margin"``, ``"logit"``, ``"relative"``, or a function of logits and labels.
-        input: random transform of what the network sees, such as :class:`whorl.DiverseInput`. One that plans its draws,
-            such as :class:`whorl.transforms.SpreadAffine`, is told of all of them at once.
+        loss: ``"ce"`` (cross entropy), ``"margin"`` (the highest other logit less the label's), ``"logit"`` (the
+            label's, negated), ``"relative"`` (the mean logit less the label's), or a function of logits, (B, classes),
+            and labels, (B,), to (B,).
+        input: random transform of the images before each gradient, such as :class:`whorl.DiverseInput`. One that plans
+            its draws, such as :class:`whorl.transforms.SpreadAffine`, gets all draws of the attack at once.
         samples: draws of ``input`` whose gradients are averaged in each step.
-        estimator: gradient to invariant gradient, such as :class:`whorl.AffineInvariant`; where it has
-            ``at(step, steps)``, which gives the estimator of each step.
-        momentum: decay μ of the accumulated gradient, each normalised by its mean absolute value; 0 is none.
-        optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's.
+        estimator: what makes an invariant gradient of each input gradient, such as :class:`whorl.AffineInvariant`. One
+            that has a method ``at(step, steps)``, which returns the estimator of a step, changes from step to step.
+        momentum: decay μ of the accumulated gradient; each step's gradient is divided by its mean absolute value before
+            it is added. 0: no momentum.
+        optimizer: ``"sign"`` takes the steepest step of the norm (the sign of the gradient, or in L2 the gradient
+            scaled to length 1), ``"adam"`` that of Adam.
         random_start: whether to start anywhere in the ball instead of at the image.
-        early_stop: whether an image rests once the model, as seen in the loop, answers as wanted; it then leaves the
-            batch, and the others go on without it.
+        early_stop: whether an image leaves the batch as soon as the model, in the attack's own forward pass (so behind
+            ``input``), answers as wanted; the others go on without it.
         chunk: draws per forward pass, None for as many as fit; the result does not depend on it.
-        fast: None attacks a frozen ``whorl.Classifier`` with its batch norms folded; on a GPU also an ensemble of them,
-            in bfloat16, with the step replayed as one recorded graph. False computes step by step with the network as
-            it is. True also lets cuDNN search for its fastest kernels, which the first batch waits for, and which may
-            round differently in another process. Other models are attacked as they are.
+        fast: None attacks a frozen ``whorl.Classifier`` with its batch norms folded into the convolutions; on a GPU
+            also an ensemble of them, in bfloat16, with the step replayed as one CUDA graph. False computes step by step
+            with the network as it is. True also lets cuDNN search for its fastest kernels, which the first batch waits
+            for, and which may round differently in another process. Other models are attacked as they are.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(75, 4))
     >>> x, y = torch.rand(2, 3, 5, 5), torch.tensor([0, 3])
@@ -93,7 +97,7 @@ class GradientAttack(InBall, Attack):
     def craft(
         self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids, on_step: OnStep | None = None
     ) -> Crafted:
-        """Run the loop. Nothing in it waits for the device, unless images are to stop early."""
+        """Run all steps on a checked batch. The CPU never waits for a GPU between them, except with ``early_stop``."""
         random = self.random_start or self.input is not plain
         keys = image_keys(x, seed, ids) if random else torch.zeros_like(goal.labels)
         eps = self.radius(x)
@@ -108,23 +112,24 @@ class GradientAttack(InBall, Attack):
 
     @property
     def cost(self) -> AttackCost:
-        """Each step's draws."""
+        """Gradients spent on an image: ``steps`` times ``samples``."""
         return AttackCost(self.steps * self.samples, "gradients")
 
     def taste(self) -> Attack:
-        """A step of a few draws, or two of one: with a single gradient a network is not folded."""
+        """The attack cut down to two gradients, or to one step of at most eight draws, to be timed."""
+        # Two, since a single gradient would be taken without folding the network.
         return self.with_(steps=2 if self.samples == 1 else 1, samples=min(self.samples, 8))
 
     @property
     def bound_estimator(self) -> Estimator:
-        """The estimator as it is for this attack's ε, where that is one number in L∞."""
+        """The estimator, adapted to this attack's ε where that is one number in L∞; see ``for_eps`` of an estimator."""
         if self.estimator is not identity and isinstance(self.eps, float) and self.norm == "linf":
             return for_eps(self.estimator, self.eps)
         return self.estimator
 
     @property
     def pure(self) -> bool:
-        """Whether estimator and input transform are functions of tensors alone: threads may call them at once."""
+        """Whether estimator and input transform depend on tensors alone, so that threads may call them at once."""
         return all(getattr(part, "pure", False) for part in (self.estimator, self.input))
 
     @property
@@ -137,15 +142,15 @@ class GradientAttack(InBall, Attack):
 
     @property
     def source_backward(self) -> BackwardRule:
-        """How the source's backward pass is changed while it is attacked."""
+        """How the backward pass of the attacked network is changed: here not at all; subclasses may."""
         return _UNCHANGED
 
     def changed(self, model: Model, x: Tensor) -> AbstractContextManager[Model]:  # noqa: ARG002 - others need the images
-        """A source with that change: the model itself where there is none."""
+        """The network with that change, as a context; the model itself where there is none."""
         return nullcontext(model)
 
     def radius(self, x: Tensor) -> Tensor:
-        """Eps for a batch, (B or 1, 1, 1, 1), in its dtype and on its device."""
+        """``eps`` as a (B or 1, 1, 1, 1) tensor of the dtype and device of ``x``."""
         if isinstance(self.eps, tuple) and len(self.eps) != x.shape[0]:
             raise WhorlError(f"eps must be one number or one per image, {x.shape[0]}; got {len(self.eps)}.")
         eps = torch.tensor(self.eps, dtype=x.dtype, device=x.device)

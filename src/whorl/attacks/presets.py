@@ -100,7 +100,7 @@ def attack(name: str, /, **settings: Any) -> Attack:
     Args:
         name: one of :func:`attack_names`, in any case; or another library's, such as ``"torchattacks:VMIFGSM"``, see
             :func:`whorl.interop.peer`.
-        settings: fields of the attack's record, such as ``eps``, ``steps``, ``norm`` or ``estimator``.
+        settings: its settings to change, such as ``eps``, ``steps``, ``norm`` or ``estimator``.
 
     Returns:
         A frozen attack: ``adv = attack(...)(model, x, y)``.

@@ -57,7 +57,8 @@ def load_image(path: str | Path, *, size: Size = None, max_pixels: int = MAX_PIX
         path: BMP, GIF (first frame), JPEG, PNG, PPM, TIFF or WebP. The EXIF orientation is honoured; gray, palette and
             CMYK become RGB (without colour profiles); transparent parts are laid over white; 16 bits are scaled to 8.
         size: side, or (height, width), to resize the whole image to (bilinear, antialiased, no crop).
-        max_pixels: the file's header may promise no more; decoding takes up to 16 bytes for each.
+        max_pixels: width times height at most, by the file's header, so that nothing larger is decoded, which takes up
+            to 16 bytes a pixel.
 
     Returns:
         (3, H, W) float32 in [0, 1], whole multiples of 1/255.

@@ -107,7 +107,7 @@ def open_images(data: ImageData) -> ImageSet:
             ``Dataset`` or ``DataLoader`` whose items are ``(image, label)`` or ``(image, label, id)``.
 
     Raises:
-        WhorlError: an address that is none, or something that is no data set.
+        WhorlError: an address of no known kind, or something that is no data set.
 
     >>> open_images("wds:shards-{000..009}.tar").pattern
     'shards-{000..009}.tar'

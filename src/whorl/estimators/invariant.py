@@ -53,7 +53,7 @@ class _Wraps:
     """Whether it takes a gradient in bfloat16 as it comes: it adds up in float32, and rounds once or a few times."""
 
     def wrap(self: Any, module: nn.Module) -> Estimated:
-        """Put this estimator behind a network's input.
+        """Put this estimator behind a network's input; every estimator of ``whorl.estimators`` has this method.
 
         The forward pass and the gradients of the network's own parameters stay as they are; only the gradient that
         reaches the input is the estimated one. Any third-party attack on the result is thereby made invariant.
@@ -77,6 +77,7 @@ class Identity(_Wraps, Record):
 
 
 identity = Identity()
+"""The estimator that leaves the gradient as it is, ``Identity()``."""
 
 ESTIMATORS: Registry[Callable[..., Estimator]] = Registry("estimator")
 """Every estimator by the name of its class."""
@@ -85,11 +86,12 @@ ESTIMATORS: Registry[Callable[..., Estimator]] = Registry("estimator")
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TranslationInvariant(_Wraps, Record):
-    """Average the gradient over small translations: one blur (Dong et al., 2019; the paper's Λ_t).
+    """Average the gradient over small translations: one blur (TI; Dong et al., 2019; the paper's Λ_t).
 
     Attributes:
-        kernel_size: odd pixels, or (rows, columns).
-        sigma: pixels, ``"reference"`` or ``"printed"``; see :func:`whorl.geometry.gaussian_kernel`.
+        kernel_size: odd number of pixels, or (rows, columns).
+        sigma: standard deviation in pixels, ``"reference"`` or ``"printed"``; see
+            :func:`whorl.geometry.gaussian_kernel`.
         kind: ``"gaussian"`` or ``"uniform"``.
         weights: your own (rows, columns) kernel in place of the three above.
 
@@ -108,7 +110,7 @@ class TranslationInvariant(_Wraps, Record):
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The blur, built once."""
+        """The kernel, built once."""
         return _kernel(self.kernel_size, self.sigma, self.kind, self.weights)
 
     def __call__(self, gradient: Tensor) -> Tensor:
@@ -122,19 +124,21 @@ class TranslationInvariant(_Wraps, Record):
 class AffineInvariant(_Wraps, Record):
     """Average the gradient over small translations, rotations and scalings: ``P⁻¹(Λ_q * P(Λ_t * g))``.
 
-    The default is the paper's, with the kernel of the authors' code (Wenzhao-Xiang/Affine-Invariant-Attacks):
-    ``"reference"``. ``"printed"`` is the paper's text. Narrow kernels pay against plain networks, wide ones against
-    hardened networks.
+    g is the gradient, Λ_t the kernel of translations, P the resampling to a polar grid and Λ_q the kernel on it, of
+    rotations and scalings. The default is the paper's estimator with the kernel widths of the authors' code
+    (Wenzhao-Xiang/Affine-Invariant-Attacks), ``"reference"``; ``"printed"`` are those of the paper's text. Narrow
+    kernels do better against plain networks, wide ones against hardened networks. A polar setting that is None is that
+    of the translation kernel.
 
     Attributes:
-        kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, or (rows, columns); ``"reference"`` (the authors' code, l/6) or ``"printed"`` (the paper's text,
-            l/√3), where 2l+1 is the kernel's size.
-        kind: ``"gaussian"`` or ``"uniform"``.
-        polar_kernel_size: as ``kernel_size``, for the polar kernel, whose rows are radii and columns are angles.
-        polar_sigma: as ``sigma``, for the polar kernel.
+        kernel_size: odd number of pixels, or (rows, columns), of the translation kernel.
+        sigma: standard deviation in pixels, or (along rows, along columns); ``"reference"`` (the authors' code, l/6) or
+            ``"printed"`` (the paper's text, l/√3), where 2l+1 is the kernel's size.
+        kind: ``"gaussian"`` or ``"uniform"``, of both kernels.
+        polar_kernel_size: as ``kernel_size``, in cells of the polar grid: (radii, angles).
+        polar_sigma: as ``sigma``, in cells of the polar grid.
         weights: your own (rows, columns) translation kernel.
-        polar_weights: your own (radii, angles) polar kernel. What is not said of the polar kernel is as for the other.
+        polar_weights: your own (radii, angles) polar kernel.
         translation: whether to average over translations.
         rotation: whether to average over rotations. Switched off, the polar kernel is summed over its angles.
         scaling: whether to average over scalings. Switched off, the polar kernel is summed over its radii.
@@ -200,17 +204,17 @@ class AffineInvariant(_Wraps, Record):
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RotationInvariant(_Wraps, Record):
-    """Average the gradient over rotations alone, whose width may fall from step to step of an attack: ours.
+    """Average the gradient over rotations alone, whose width may fall from step to step of an attack; not of the paper.
 
-    Wide averages in the first steps find what all poses share, narrow ones in the last fit the image. The polar grid
-    has at least twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
+    Wide averages in the first steps find what all poses have in common, narrow ones in the last fit the image. The
+    polar grid has at least twice the angles of :class:`AffineInvariant`'s, so that less is lost at the rim.
 
     Attributes:
-        degrees: σ of the rotations, above 0 and at most 180; or a pair, of the first step and of the last, between
-            which it changes by the same factor from step to step. Who knows of no steps, such as :meth:`wrap`, has the
-            geometric mean.
-        at_eps: the ε that ``degrees`` are for, in L∞. An attack with a smaller one has them smaller in proportion; one
-            with a larger one, in L2, or with an ε for each image has them as they are. None: whatever the ε.
+        degrees: standard deviation of the rotations in degrees, above 0 and at most 180; or a pair, of the first step
+            and of the last, between which it changes by a constant factor from step to step. Where there are no steps,
+            as with :meth:`wrap`, it is the geometric mean of the pair.
+        at_eps: the ε in L∞ that ``degrees`` are for. With a smaller ε they are smaller in proportion; with a larger
+            one, in L2, or with an ε for each image they are as given. None: as given, whatever the ε.
 
     >>> RotationInvariant(degrees=2.7)(torch.rand(2, 3, 32, 48)).shape
     torch.Size([2, 3, 32, 48])
@@ -225,17 +229,17 @@ class RotationInvariant(_Wraps, Record):
     at_eps: Positive | None = None
 
     def for_eps(self, eps: float) -> RotationInvariant:
-        """The estimator of an attack with an ε in L∞; the same object every time, so that a recorded loop knows it."""
+        """The estimator of an attack with an ε in L∞; the same object each time, so a CUDA graph is recorded once."""
         return self if self.at_eps is None else _for_eps(self, eps)
 
     def at(self, step: int, steps: int) -> RotationInvariant:
-        """The estimator of a step, counted from 0, of so many; itself, where it never changes."""
+        """The estimator in a step, counted from 0, of an attack of ``steps`` steps; itself, where it never changes."""
         if isinstance(self.degrees, float):
             return self
         return RotationInvariant(degrees=self._width(step / (steps - 1) if steps > 1 else 0.5))
 
     def following(self, step: Tensor, steps: int, like: Tensor) -> Estimator | None:
-        """The estimator in the step that a tensor holds: see :func:`whorl.estimators.steps.following`."""
+        """The estimator in the step whose number a tensor holds; see :func:`whorl.estimators.following`."""
         # On a CPU the step can be looked at; elsewhere a kernel has to.
         found, angles = _RotationByStep(self, step, steps), _angles(like)
         fits = like.device.type == "cpu" or rotates_by_step(like, found.sigmas(angles), angles)
@@ -261,7 +265,7 @@ class RotationInvariant(_Wraps, Record):
         return from_polar(polar, (gradient.shape[-2], gradient.shape[-1])).to(gradient.dtype)
 
     def sigma(self, angles: int) -> float:
-        """σ in cells around a circle of so many."""
+        """σ of the rotations in cells of a polar grid with so many ``angles``."""
         # Below that nothing moves: the nearest cell has no weight that a float could hold.
         return max(self._width(0.5) / 360 * angles, _LEAST_WIDTH)
 

@@ -44,22 +44,22 @@ _INNERMOST = 0.5  # pixels: within that of the centre a logarithmic grid has no 
 class PolarGridInvariant(_Wraps, Record):
     """:class:`whorl.AffineInvariant` with a choice of polar grid. On the default grid the two are the same.
 
-    Kernels are given as for the estimator's own grid, so that settings which differ in the grid alone average over the
-    same rotations and scalings. On a logarithmic grid the radial kernel becomes one over factors, with the same mean
-    square displacement over the image.
+    Kernels are given as for the default grid, so that settings which differ in the grid alone average over the same
+    rotations and scalings. On a logarithmic grid, whose rows are scale factors, the radial kernel has the width that
+    displaces the image's pixels by as much in the mean square.
 
     Attributes:
-        kernel_size: odd pixels, or (rows, columns), of the translation kernel.
-        sigma: pixels, ``"reference"`` or ``"printed"``.
+        kernel_size: odd number of pixels, or (rows, columns), of the translation kernel.
+        sigma: standard deviation in pixels, ``"reference"`` or ``"printed"``.
         kind: ``"gaussian"`` or ``"uniform"``.
-        polar_kernel_size: as ``kernel_size``, for the polar kernel, (radii, angles), in cells of the estimator's grid.
+        polar_kernel_size: as ``kernel_size``, for the polar kernel, (radii, angles), in cells of the default grid.
         polar_sigma: as ``sigma``, likewise.
         translation: whether to average over translations.
         rotation: whether to average over rotations.
         scaling: whether to average over scalings.
         spacing: of the radii, ``"linear"`` or ``"log"``.
-        finer: how many times as many radii and angles as the estimator's grid has, or a pair. A logarithmic grid is as
-            fine as the linear one at the rim, and finer inside.
+        finer: how many times as many radii and angles as the default grid has; a pair is (radii, angles). A logarithmic
+            grid is as fine as the linear one at the rim, and finer inside.
 
     >>> PolarGridInvariant(spacing="log", kernel_size=7)(torch.rand(2, 3, 32, 48)).shape
     torch.Size([2, 3, 32, 48])
@@ -87,7 +87,7 @@ class PolarGridInvariant(_Wraps, Record):
 
     @cached_property
     def plain(self) -> AffineInvariant:
-        """The same kernels on the estimator's own grid, built once."""
+        """The same kernels on the default grid, built once."""
         return AffineInvariant(**{name: getattr(self, name) for name in _KERNEL})
 
     def __call__(self, gradient: Tensor) -> Tensor:

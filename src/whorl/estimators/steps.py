@@ -15,7 +15,7 @@ class Estimator(Protocol):
     """Anything that maps a (B, C, H, W) gradient to another of the same shape."""
 
     def __call__(self, gradient: Tensor, /) -> Tensor:
-        """Estimate."""
+        """Make the invariant gradient of ``gradient``, (B, C, H, W), in its shape and dtype."""
         ...
 
 

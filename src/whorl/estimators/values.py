@@ -20,7 +20,7 @@ kernels = partial(kernel_module, "whorl.estimators.values_kernels")
 @ESTIMATORS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompressedGradient(_Wraps, Record):
-    """Raise every value's size to a power, sign kept, so that few large ones do not outvote the rest.
+    """Raise every value's size to a power and keep its sign, so that few large values do not outweigh the rest.
 
     Attributes:
         power: in (0, 1]; 1 leaves the gradient, towards 0 it becomes its sign.

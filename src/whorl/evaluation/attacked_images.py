@@ -77,8 +77,8 @@ def outcomes(
 ) -> Outcomes:
     """Evaluate several attacks on several targets over several poses, batch by batch.
 
-    One pass over the images: each is warped once a pose for all targets, the clean side is shared by all attacks, and
-    no batch is held once it is evaluated. So a data set of any size needs the memory of one batch, and a byte for each
+    In one pass: each image is warped once a pose for all targets, clean predictions are shared by all attacks, and no
+    batch is kept once it is evaluated. So a data set of any size needs the memory of one batch, and a byte for each
     image, attack, target and pose.
 
     Args:
@@ -86,8 +86,9 @@ def outcomes(
             :class:`AttackedImages`, on the targets' device; or ``(x, adversarial, y)``, where the only attack is called
             "adversarial" and images go by their place. All batches have the same attacks, and no image comes twice.
         targets: name to network, (B, C, H, W) in [0, 1] to logits.
-        poses: transforms to apply, each counted once.
-        precision: see :class:`whorl.evaluation.Predictor`.
+        poses: transforms to apply, each counted once; the paper's twelve by default.
+        precision: ``"full"`` evaluates every network as it is; ``"bf16"`` computes in bfloat16, which is faster on a
+            GPU and changes a few predictions that were close.
 
     Raises:
         WhorlError: an unknown precision, there are no batches, the parts of one do not fit together, or a target
@@ -177,7 +178,7 @@ def success_rates(
         y: (N,) true labels.
         poses: transforms to apply.
         batch_size: images per forward pass.
-        precision: see ``outcomes``.
+        precision: ``"full"`` or ``"bf16"``; see :func:`outcomes`.
 
     Returns:
         Counts by (attack, target, pose).

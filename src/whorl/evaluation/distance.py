@@ -19,8 +19,8 @@ class Distance:
     """Distances of many images, in units of the [0, 1] range; ``a + b`` pools two of them.
 
     L∞ is an image's largest change of any channel of any pixel, L2 the root of the sum of all squared changes, SSIM the
-    structural similarity of ``whorl.evaluation.ssim``. It is not defined for images with a side below 11 pixels, and
-    not known of what was stored before it was measured: one such image, and it is not known of all of them together.
+    structural similarity of ``whorl.evaluation.ssim``. SSIM is not defined for images with a side below 11 pixels; one
+    such image, or one that was stored before SSIM was measured, leaves that of all of them unknown.
 
     >>> clean = torch.zeros(2, 3, 2, 2)
     >>> adversarial = torch.stack((torch.full((3, 2, 2), 0.25), torch.zeros(3, 2, 2)))

@@ -25,7 +25,9 @@ mean of the poses' rates, as in the paper's tables."""
 
 FEWEST = 10
 """A pose in which a target recognises fewer clean images is marked, and has no part in a headline."""
-RESAMPLES, SEED, LEVEL = 2000, 0, 0.95
+RESAMPLES = 2000
+SEED = 0
+LEVEL = 0.95
 ENDS = (0.025, 0.975)
 """Where a 95% interval ends, as shares."""
 UNKNOWN: Interval = (math.nan, math.nan)
@@ -42,7 +44,7 @@ class ImageCounts:
         success: (P, N), how often of those the attack succeeds.
 
     Raises:
-        WhorlError: the two have not the same (P, N), or more succeeds than is eligible.
+        WhorlError: the two differ in shape, or more succeed than are eligible.
 
     >>> counts = ImageCounts(np.array([[1, 1, 0], [1, 1, 1]]), np.array([[1, 0, 0], [1, 1, 1]]))
     >>> counts.value("pooled"), counts.value("mean")
@@ -106,12 +108,12 @@ class ImageCounts:
 
     @property
     def enough(self) -> Array:
-        """(P,) bool: the poses in which ``FEWEST`` images at least are eligible."""
+        """(P,) bool: the poses in which at least ``FEWEST`` (10) images are eligible."""
         found: Array = (self.eligible > 0).sum(1) >= FEWEST
         return found
 
     def at(self, poses: Array) -> Self:
-        """Keep some of the poses."""
+        """Keep some of the poses, given as (P,) bool."""
         return self if poses.all() else type(self)(self.eligible[poses], self.success[poses])
 
     def any_pose(self) -> Self:
@@ -173,12 +175,12 @@ class ImageCounts:
 
 
 def weighted_rates(eligible: Array, success: Array, weights: Array) -> Array:
-    """Rates in [0, 1], each pose counting the same, if images count several times or not at all.
+    """Mean of the poses' rates, in [0, 1], with a weight for each image: how often it is in a bootstrap resample.
 
     Args:
-        eligible: (..., P, N); leading dimensions that it lacks are those of ``success``.
-        success: (..., P, N).
-        weights: (B, N), how often each image counts.
+        eligible: (..., P, N), how often each image counts in each pose; broadcast to ``success``.
+        success: (..., P, N), how often of those it succeeds.
+        weights: (B, N) resamples: how often each image is drawn.
 
     Returns:
         (B, ...). NaN where nothing counts in any pose.

@@ -89,7 +89,7 @@ class Outcomes(Plotted):
 
     @cached_property
     def counts(self) -> dict[tuple[str, str, Pose], SuccessRate]:
-        """By (attack, target, pose)."""
+        """Counts of images, by (attack, target, pose)."""
         columns = (self.clean.expand_as(self.adversarial), self.success, self.adversarial)
         rows = torch.stack([column.sum(-1) for column in columns], dim=-1).flatten(0, 2).tolist()
         cells = [(a, t, p) for a in self.attacks for t in self.targets for p in self.poses]
@@ -143,7 +143,7 @@ class Outcomes(Plotted):
         return rate(self._defined(attack, target, of), poses)
 
     def headline(self, attack: str, target: str, *, of: Measure = "success") -> Rate:
-        """Give the rate that a headline states: pooled, without poses of too few images; see ``whorl.evaluation``.
+        """Give the rate that a headline states: pooled over the poses in which 10 clean images or more are recognised.
 
         Raises:
             WhorlError: as of ``rate``.

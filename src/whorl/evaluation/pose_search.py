@@ -91,7 +91,7 @@ def worst_pose(
         ids: B names; their places by default.
         box: within which to search. By default EOT's: 30° either way, scales from 0.5 to 1.5, shifts by 20 pixels of
             299 either way. It may have the other parts of a pose.
-        budget: poses of each image at most, the image as it is included.
+        budget: poses to try for each image at most, the image as it is included.
         batch_size: images per forward pass.
 
     Raises:

@@ -222,7 +222,24 @@ def predictions(
     ids: Sequence[str] | None = None,
     precision: Precision = "full",
 ) -> Predictions:
-    """Predict labels, with their probabilities; arguments and errors as of :class:`Predictor` and its ``read``.
+    """Predict labels, with their probabilities.
+
+    Args:
+        targets: name to network, (B, C, H, W) in [0, 1] to logits, on the images' device.
+        images: (B, C, H, W) in [0, 1].
+        poses: transforms to apply before the networks see the images; by default they see them as they are.
+        y: (B,) true labels, only to check that they are among the classes.
+        ids: B names, for error messages.
+        precision: ``"full"`` evaluates every network as it is; ``"bf16"`` computes in bfloat16, which is faster on a
+            GPU and changes a few predictions that were close.
+
+    Returns:
+        ``labels``, (targets, poses, B) int64, and ``probabilities`` of those labels, the same shape, in [0, 1]; on the
+        CPU.
+
+    Raises:
+        WhorlError: images that do not lie in [0, 1], labels that are none of a target's classes, or an answer with NaN,
+            infinity or the wrong shape.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
     >>> predictions({"mine": net}, torch.rand(5, 3, 8, 8), [Pose(), Pose(scale=0.7)]).labels.shape
@@ -253,7 +270,18 @@ def recognised(
 ) -> Tensor:
     """Whether each target predicts the true label of each image in each pose: (targets, poses, B) bool, on the CPU.
 
-    Arguments and errors as of :class:`Predictor` and its ``recognised``.
+    Args:
+        targets: name to network, (B, C, H, W) in [0, 1] to logits, on the images' device.
+        images: (B, C, H, W) in [0, 1].
+        y: (B,) true labels.
+        poses: transforms to apply before the networks see the images; by default they see them as they are.
+        ids: B names, for error messages.
+        precision: ``"full"`` evaluates every network as it is; ``"bf16"`` computes in bfloat16, which is faster on a
+            GPU and changes a few predictions that were close.
+
+    Raises:
+        WhorlError: images that do not lie in [0, 1], labels that are none of a target's classes, or an answer with NaN,
+            infinity or the wrong shape.
 
     >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
     >>> x = torch.rand(5, 3, 8, 8)

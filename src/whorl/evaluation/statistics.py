@@ -41,14 +41,14 @@ class Rate:
     Attributes:
         value: in [0, 1]; NaN where no image counts.
         interval: 95%; NaN likewise.
-        images: that count in some pose.
-        n: that count, over all poses: the denominator of a pooled rate.
-        successes: of those.
-        poses: in which some image counts.
-        over: how poses are put together.
-        method: of the interval.
-        few: whether no pose has ``FEWEST`` eligible images, so that it is no figure for a headline.
-        left_out: poses that were left out because they have fewer, while others have more.
+        images: how many images count in some pose.
+        n: how many count, summed over the poses: the denominator of a pooled rate.
+        successes: how many of those succeed.
+        poses: number of poses in which some image counts.
+        over: how poses are put together, "pooled" or "mean".
+        method: how the interval was computed: the bootstrap, or Wilson's formula.
+        few: whether no pose has ``FEWEST`` (10) eligible images, too few for a headline.
+        left_out: number of poses left out because they have fewer, while others have enough.
     """
 
     value: float
@@ -76,9 +76,9 @@ def rate(counts: ImageCounts, over: Over = "pooled", *, resamples: int = RESAMPL
     Wilson's of the images.
 
     Args:
-        counts: of each image.
-        over: how poses are put together.
-        resamples: of the images.
+        counts: what is counted of each image.
+        over: "pooled" (all successes by all eligible images) or "mean" (the mean of the poses' rates).
+        resamples: how many bootstrap resamples of the images.
         seed: of the resamples.
 
     >>> once = ImageCounts(np.ones((1, 100)), np.arange(100)[None] < 90)
@@ -145,11 +145,11 @@ class Comparison:
 
     Attributes:
         n: images compared: they count in at least one pose.
-        b: of those, the first did better on: it succeeded where the second did not, or in more poses.
-        c: of those, the second did better on.
-        difference: the first's rate less the second's, in [-1, 1]; NaN where there is none, as of votes.
+        b: images of those on which the first did better: it succeeded where the second did not, or in more poses.
+        c: images of those on which the second did better.
+        difference: the first's rate less the second's, in [-1, 1]; NaN where there are counts b and c alone.
         interval: of the difference, 95%, BCa over resampled images; it holds 0 where ``p`` is not below 5%.
-        p: of the test; None takes the exact sign test of ``b`` against ``c``, which for one pose is McNemar's.
+        p: p-value of the test; None takes the exact sign test of ``b`` against ``c``, which for one pose is McNemar's.
         adjusted: the same, corrected for the other comparisons of its table; None if it stands alone. See ``holm``.
 
     >>> clear = Comparison(n=100, b=9, c=1)
@@ -167,13 +167,13 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; corrected, if it is one of many."""
+        """Two-sided p-value: ``adjusted`` where there is one."""
         if self.adjusted is not None:
             return self.adjusted
         return sign_test(self.b, self.c) if self.p is None else self.p
 
     def differs(self, alpha: float = 0.05) -> bool:
-        """Whether the difference is significant at a level."""
+        """Whether the difference is significant: ``p_value`` is below ``alpha``, in (0, 1)."""
         return self.p_value < alpha
 
     @property
@@ -183,11 +183,11 @@ class Comparison:
 
     @property
     def leads(self) -> bool:
-        """Whether the first has the higher rate, significantly or not; of votes, the more of them."""
+        """Whether the first has the higher rate, significantly or not; where ``difference`` is NaN, whether b > c."""
         return self.b > self.c if math.isnan(self.difference) else self.difference > 0
 
     def swapped(self) -> Comparison:
-        """The same from the other side."""
+        """The same comparison with first and second exchanged."""
         low, high = self.interval
         # Not -x, which makes of 0 a -0.0 that is printed with its sign.
         return replace(self, b=self.c, c=self.b, difference=0.0 - self.difference, interval=(0.0 - high, 0.0 - low))
@@ -206,10 +206,10 @@ def compare(
     the test does not exclude it.
 
     Args:
-        first: counts of one.
-        second: of the other; poses and images in the same order.
-        over: how poses are put together.
-        resamples: of the images, for the interval.
+        first: counts of the one attack, or network.
+        second: counts of the other; poses and images in the same order.
+        over: "pooled" (all successes by all eligible images) or "mean" (the mean of the poses' rates).
+        resamples: how many bootstrap resamples of the images, for the interval.
         seed: of the resamples.
 
     Raises:
@@ -271,7 +271,7 @@ def mean_interval(values: Array, *, resamples: int = RESAMPLES, seed: int = SEED
 
 
 def holm(comparisons: Mapping[Name, Comparison]) -> dict[Name, Comparison]:
-    """Correct the p-values of all comparisons of a table, after Holm: the chance of any false "ahead" is 5%.
+    """Correct the p-values of all comparisons of a table, after Holm: the chance of any false "ahead" is at most 5%.
 
     >>> found = holm({"x": Comparison(n=20, b=9, c=0), "y": Comparison(n=20, b=9, c=1)})
     >>> [round(one.p_value, 4) for one in found.values()]

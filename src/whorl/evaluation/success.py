@@ -30,11 +30,11 @@ class SuccessRate:
     n: int = 0
     """Images seen."""
     n_clean_correct: int = 0
-    """Of those, transformed clean version classified correctly."""
+    """Of those, images whose transformed clean version is classified correctly."""
     n_success: int = 0
-    """Of those in turn, transformed adversarial version classified wrongly."""
+    """Of those in turn, images whose transformed adversarial version is classified wrongly."""
     n_adversarial_correct: int = 0
-    """Of all images, transformed adversarial version classified correctly."""
+    """Of all ``n``, images whose transformed adversarial version is classified correctly."""
 
     @classmethod
     def of(cls, *, clean: Tensor, adversarial: Tensor, y: Tensor) -> SuccessRate:
@@ -100,7 +100,7 @@ class SuccessRate:
 
     @property
     def few(self) -> bool:
-        """Whether too few images count for a headline."""
+        """Whether fewer than ``FEWEST`` (10) clean images were classified correctly, too few for a headline."""
         return self.n_clean_correct < FEWEST
 
     def interval(self) -> Interval:

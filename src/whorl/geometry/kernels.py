@@ -49,7 +49,8 @@ def gaussian_kernel(size: Size, sigma: Sigma = "reference") -> Tensor:
     Args:
         size: odd number of pixels 2l+1, or (rows, columns).
         sigma: standard deviation in pixels, or (along rows, along columns); ``"reference"`` is l/6 (the authors' code),
-            ``"printed"`` l/√3 (the paper's text). With two sizes both take σ² = σ₁σ₂; a side of one pixel has no say.
+            ``"printed"`` l/√3 (the paper's text). With two sizes both take σ² = σ₁σ₂; a side of one pixel does not
+            count.
 
     Returns:
         (rows, columns) float64.

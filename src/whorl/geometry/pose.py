@@ -90,7 +90,7 @@ class Pose(Record):
     shift: tuple[float, float] = (0.0, 0.0)
     """(right, down) in pixels of a 299-pixel image; scales with the image."""
     shear: float = 0.0
-    """Degrees; the bottom goes right: what is d pixels below the centre moves by tan(shear) · d."""
+    """Degrees; the bottom goes to the right: what is d pixels below the centre moves by tan(shear) · d."""
     stretch: tuple[float, float] = (1.0, 1.0)
     """Factors of (width, height), beside the scale and before the shear and the rotation."""
     tilt: tuple[float, float] = (0.0, 0.0)
@@ -114,13 +114,13 @@ class Pose(Record):
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All numbers in the order of ``NUMBERS``."""
+        """The twelve numbers, in the order of the fields above; of a pair first (right), then (down)."""
         tones = (self.brightness, self.contrast, self.blur)
         return (self.angle, self.scale, *self.shift, self.shear, *self.stretch, *self.tilt, *tones)
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> Pose:
-        """The pose that has these numbers, in the order of ``NUMBERS``.
+        """The pose that has these twelve numbers, in the order of ``numbers``.
 
         >>> Pose.of(Pose(angle=10, blur=2).numbers) == Pose(angle=10, blur=2)
         True
@@ -130,7 +130,7 @@ class Pose(Record):
         return cls(**plane, shift=(right, down), brightness=brightness, contrast=contrast, blur=blur)  # type: ignore[arg-type]  # a plain table
 
     def values(self, shown: Iterable[PoseNumber]) -> tuple[float, ...]:
-        """Some of the numbers, in their order."""
+        """Those of its numbers that are listed, as a table of poses shows them."""
         return tuple(self.numbers[_PLACE[number.name]] for number in shown)
 
     @property
@@ -261,16 +261,16 @@ def poses(**values: Iterable[float | tuple[float, float]]) -> tuple[Pose, ...]:
     """Build every combination of some values of what a pose is made of.
 
     Args:
-        values: by the names of ``GRID_AXES``: ``angles`` (degrees, clockwise on screen), ``scales`` (factors above 0),
-            ``shifts`` (in pixels of a 299-pixel image), ``shears``, ``stretches``, ``tilts``, ``brightnesses``,
-            ``contrasts``, ``blurs``; units as in :class:`Pose`. Of a shift, a stretch and a tilt, a number stands for
-            both directions, or a pair says (right, down).
+        values: lists by name: ``angles`` (degrees, clockwise on screen), ``scales`` (factors above 0), ``shifts`` (in
+            pixels of a 299-pixel image), ``shears``, ``stretches``, ``tilts``, ``brightnesses``, ``contrasts``,
+            ``blurs``; units as in :class:`Pose`. Of a shift, a stretch and a tilt, a number stands for both directions,
+            or a pair says (right, down).
 
     Returns:
-        The product, each pose once; the last of these vary fastest, angles slowest.
+        Every combination once; in the order above, the last of them vary fastest and angles slowest.
 
     Raises:
-        WhorlError: an unknown name, an empty list, or one that holds what is no pose.
+        WhorlError: an unknown name, an empty list, or a value out of range.
 
     >>> [str(pose) for pose in poses(angles=(-30, 30), scales=(0.5, 1))]
     ['-30° ×0.5', '-30°', '30° ×0.5', '30°']

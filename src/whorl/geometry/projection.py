@@ -19,8 +19,8 @@ def project(x: Tensor, matrix: Tensor, shift: Tensor, tilt: Tensor | None = None
     What stands at p, (right, down) from the centre in pixels, comes to ``shift + view(matrix · p)``. ``view`` rotates
     the plane about its vertical axis by the first tilt, which moves the right edge away, then about the horizontal one
     by the second, which moves the bottom edge away, and divides by the distance: a camera straight before the centre,
-    :data:`VIEWING_DISTANCE` away. Bilinear, zeros outside. Differentiable in the images and in every parameter; never
-    waits for a device.
+    twice the longer side of the image away. Bilinear, zeros outside. Differentiable in the images and in every
+    parameter; never waits for a device.
 
     Args:
         x: (B, C, H, W), any floating dtype.

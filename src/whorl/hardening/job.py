@@ -87,13 +87,16 @@ def harden(
         model: the classifier, or its name; it stays as it is.
         data: anything that ``whorl.load_images`` takes, or images that are loaded already.
         recipe: name of a recipe (:func:`recipe_names`), or one of your own.
-        setup: folder, other networks, time and device at once; by default those of :class:`Setup`.
+        setup: output folder, other networks, time limit and device as one record; by default those of :class:`Setup`.
         training: all settings of the training at once; by default those of :class:`Training`.
         progress: called while images are decoded and steps taken; of several processes, the first one's alone.
-        track: told of each measurement, likewise: steps, seconds, loss, lr and held-out accuracies.
-        clock: seconds since any moment, for ``seconds`` and what is noted of the time.
+        track: called with each measurement, likewise: steps, seconds, loss, lr and held-out accuracies.
+        clock: returns seconds since some moment; used to train for ``seconds`` and to note how long it took.
         settings: single fields of :class:`Setup` and :class:`Training`, such as ``out``, ``pool``, ``steps``,
             ``batch``, ``lr`` and ``seed``.
+
+    Returns:
+        The hardened classifier, and what was measured on the way.
 
     Raises:
         WhorlError: bad images or settings, fewer images than a batch, a checkpoint of another run in ``out``, or a

@@ -37,7 +37,8 @@ class Training(Record):
             wise where images are smaller than that input: enlarged, they are smoother than what it will meet.
         mix: share of the images that are blended with another one, which shows through by up to a half. The teacher
             answers for the blend, so that few images become many.
-        norm: what BatchNorm may learn; see :func:`whorl.hardening.student.make_student`.
+        norm: what BatchNorm may learn: ``"frozen"``, nothing; ``"affine"``, scale and shift; ``"batch"``, these, and
+            with the statistics of each batch instead of those that the network has.
         head: whether the last linear layer learns.
         held_out: images to watch the training with, never trained on; at most a fifth of them all.
         seed: all randomness follows from it.

@@ -297,7 +297,7 @@ LIBRARIES: Mapping[str, Library] = {
 
 
 def library_names() -> list[str]:
-    """What names of peers' attacks start with.
+    """The libraries whose attacks can be called: what ``peer``'s names start with, before the colon.
 
     >>> library_names()
     ['torchattacks', 'torchattack', 'foolbox', 'art', 'pyautoattack', 'transferattack']

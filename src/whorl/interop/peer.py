@@ -49,11 +49,11 @@ class Peer(Attack):
     Attributes:
         name: library and attack, as in ``"torchattacks:VMIFGSM"``.
         eps: radius of the ball, in units of the [0, 1] range; None if the attack has none.
-        estimator: gradient to invariant gradient, put behind the network's input.
-        settings: pairs, in the library's words, sorted; whatever is not there is the library's default.
-        batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make an
-            image depend on the batch that it is in: by one draw for all, or by generators that run on. An attack that
-            takes one image at a time gets one all the same.
+        estimator: what makes an invariant gradient of every input gradient that the library computes.
+        settings: pairs of name and value, as the library names them, sorted; others are the library's defaults.
+        batched: whether a batch is attacked in one call. That is faster on a GPU, but most libraries then make an image
+            depend on the batch that it is in: by one draw for all, or by generators that run on. An attack that can
+            only take one image at a time gets one in any case.
         version: of the library, which the images depend on.
         path: folder of a library that is not installed; where it lies changes nothing.
     """
@@ -68,7 +68,7 @@ class Peer(Attack):
 
     @property
     def library(self) -> Library:
-        """Where it comes from."""
+        """The library that it comes from."""
         return find_library(self.name.partition(":")[0], self.path)
 
     @property
@@ -180,8 +180,8 @@ def peer(
         estimator: such as :class:`whorl.AffineInvariant`, or ``"ai"`` or ``"ti"`` for one with default settings.
         batched: whether to attack a batch in one call; see :class:`Peer`.
         settings: as the library calls them. ``eps``, ``steps``, ``alpha`` and ``norm`` ("linf" or "l2") are understood
-            for every attack that has such a thing. An L∞ ball is 16/255 wide unless ``eps`` says otherwise; whatever
-            else is not given is the library's default. ``path`` is the folder of TransferAttack's clone.
+            for every attack that has such a thing. An L∞ ball has the radius 16/255 unless ``eps`` says otherwise;
+            whatever else is not given is the library's default. ``path`` is the folder of TransferAttack's clone.
 
     Returns:
         A frozen attack, called like any of ours. Randomness follows from the seed and each image's id.

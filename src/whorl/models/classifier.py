@@ -131,12 +131,12 @@ class Classifier(nn.Module):
         return cls(net, size=size, mean=mean, std=std, num_classes=num_classes, labels=labels, name=name, resize=resize)
 
     def weights_now(self) -> str:
-        """SHA-256 of the weights: as given while the network holds what it held then, otherwise of its tensors."""
+        """SHA-256 of the weights: ``weights_sha256`` while they are unchanged, otherwise that of the tensors."""
         now = state_dict_sha256(self.net)
         return self.weights_sha256 if self.weights_sha256 and now == self._tensors_then else now
 
     def identity(self) -> dict[str, Any]:
-        """Say exactly which network it is, as JSON: name, weights, input, and the user's code if that made it."""
+        """Say exactly which network it is, as JSON: its name, hashes of weights and of your own code, and its input."""
         return {
             "name": self.name,
             "weights_sha256": self.weights_now(),
@@ -165,7 +165,7 @@ class Classifier(nn.Module):
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def normalised(self, x: Tensor) -> Tensor:
-        """What the bare network is shown of images: resized, normalised, in its dtype; differentiable.
+        """Images as the bare network gets them: resized, normalised, in its dtype; differentiable.
 
         >>> clf = Classifier(nn.Flatten(), size=2, mean=(0.5,), std=(0.25,), num_classes=4)
         >>> clf.normalised(torch.ones(1, 1, 8, 8)).round(decimals=3)

@@ -38,29 +38,31 @@ class Camera(Record):
     (directions, which way a colour is off, noise) follows from the seed and the photograph's name.
 
     Args:
-        width: of the photograph, if the page is upright.
-        height: likewise. A page that is wider than high is photographed with a camera that is, too.
-        field_of_view: degrees along the diagonal; the narrower, the weaker the perspective.
+        width: of the photograph in pixels, if the page is upright.
+        height: likewise. Of a page that is wider than high, the photograph is too: width and height change places.
+        field_of_view: degrees along the diagonal of the photograph; the narrower, the weaker the perspective.
         angle: degrees that the page is rotated, clockwise on screen.
-        scale: 1 where the page just fills the photograph.
-        offset: the page is off the middle by up to so many pixels of a 299-pixel image, right and down.
+        scale: size of the page in the photograph; at 1 it just fills it.
+        offset: how far the page is off the middle at most, right and down, in pixels of a 299-pixel image; drawn at
+            random.
         tilt: degrees between the paper and the sensor.
         tilt_direction: degrees, clockwise from the right: which side of the page is farther away. None: any.
         covered: share of the page that something lies on, from a random side.
-        dot_gain: how much ink that should cover half the paper spreads.
-        saturation: of the printer's colours, 1 for those of sRGB.
+        dot_gain: share of the paper by which ink that should cover half of it spreads.
+        saturation: of the printer's colours; 1 is that of sRGB, 0 is grey.
         black: reflectance of full ink.
-        paper: reflectance of the paper in red, green and blue.
+        paper: reflectance of the paper in red, green and blue, in [0, 1].
         ink_blur: how far ink runs, as the standard deviation of a Gaussian, in millimetres.
         uneven_light: share by which the light drops from one side of the photograph to the other.
         vignetting: share of light that is lost in the corners.
-        exposure: stops; at 0 white paper is just below the largest value.
+        exposure: in stops; at 0, white paper is just below the largest value.
         colour_cast: share by which red and blue may be off after the camera's own white balance.
         defocus: radius of the circle that a point becomes, in pixels.
         motion: length of the streak that a point becomes, in pixels.
-        electrons: that a sensor's pixel holds; photon noise falls with their square root. 0: no noise at all.
-        read_noise: electrons.
-        mosaic: whether each sensor pixel sees one colour, and the others are interpolated.
+        electrons: how many a pixel of the sensor holds; relative photon noise falls with their square root. 0: no noise
+            at all.
+        read_noise: standard deviation of the noise of reading the sensor, in electrons.
+        mosaic: whether each pixel of the sensor records one colour (Bayer) and the others are interpolated.
         sharpening: amount of the camera's own unsharp mask.
         jpeg: quality, 1 to 100; 0 keeps the pixels as they are.
     """

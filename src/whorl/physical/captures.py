@@ -99,13 +99,15 @@ class ViewSettings:
     """How images are cut out of photographs.
 
     Args:
-        views: ways to cut images out.
-        scale_one: what counts as scale 1 in a photograph; see ``extraction.unit``.
-        offset: windows of the view as seen are off the image's middle by up to so many pixels of a 299-pixel image,
-            at random, as a camera that is held by hand is. Cut out of a photograph of a whole page, images would
-            always be in the middle.
+        views: "as seen", a window of the photograph, in which the image is rotated and scaled as it was photographed;
+            "rectified", the image warped back to its square.
+        scale_one: what counts as scale 1 in a photograph: "page", the page just fills it; "image", the image's longer
+            side is as long as the photograph's shorter side; or a number of photograph pixels for each millimetre of
+            paper.
+        offset: how far the windows of "as seen" are off the middle of their image at most, at random, in pixels of a
+            299-pixel image, as a camera held by hand is; at 0 every image is in the middle.
         surroundings: what is seen beyond an image's edge, "black" or "photo".
-        white_balance: whether to put colours right by the patch strip.
+        white_balance: whether to correct colours by the page's strips of known colours.
         seed: of the offsets.
     """
 

@@ -72,11 +72,12 @@ class PageLayout(Record):
     """How pages are laid out. All lengths are in millimetres, and rounded to whole dots where they are used.
 
     Args:
-        width: of the page.
-        height: of the page.
+        width: of the page; A4's 210 by default.
+        height: of the page; A4's 297 by default.
         image: side of the square that each image fills or fits into.
         marker: side of a marker, its dark border included.
-        gap: white space between a marker and its image: at least a module, or the marker is hard to find.
+        gap: white space between a marker and its image; at least one square of the marker's pattern, or it is hard to
+            find.
         margin: nothing is printed nearer than this to the page's edge, so that printers and scissors can do no harm.
 
     >>> PageLayout().columns, PageLayout().rows
@@ -107,12 +108,12 @@ class PageLayout(Record):
 
     @property
     def columns(self) -> int:
-        """Cells beside one another."""
+        """Cells in a row: an image and its markers each."""
         return max(0, floor((self.width - 2 * self.margin + _GAP) / self._pitch[0] + 1e-9))
 
     @property
     def rows(self) -> int:
-        """Cells below one another."""
+        """Rows of cells on a page."""
         return max(0, floor((self._bottom - self._top + _GAP) / self._pitch[1] + 1e-9))
 
     @property
@@ -122,7 +123,7 @@ class PageLayout(Record):
 
     @property
     def paper(self) -> tuple[float, float]:
-        """Width and height of the page in whole dots: a hair's breadth off what was requested."""
+        """Width and height of the page in mm, rounded to whole dots of 1/300 inch."""
         return whole_dots(self.width), whole_dots(self.height)
 
     @property
@@ -171,7 +172,7 @@ class PageLayout(Record):
         return Box(square.left - reach, square.top, square.width + 2 * reach, square.height)
 
     def strips(self) -> tuple[tuple[Box, ...], ...]:
-        """Give the patches of the strips at the top and at the bottom of a page, in the order of ``PATCHES``."""
+        """Give the patches of known colour at the top and at the bottom of a page, from left to right."""
         # A page that is too narrow for the usual patches gets narrower ones.
         wide = whole_dots(min(_PATCH, (self.width - 2 * self.margin) / len(PATCHES)))
         left = whole_dots((self.width - wide * len(PATCHES)) / 2)
@@ -181,7 +182,7 @@ class PageLayout(Record):
         )
 
     def header(self) -> Box:
-        """Give the line at the top that is for people."""
+        """Give the line of text at the top of a page."""
         return Box(self.margin, self.margin, self.width - 2 * self.margin, _HEADER)
 
 

@@ -62,14 +62,20 @@ def print_sheet(
     two can be handed to somebody else. It keeps earlier prints of the same folder.
 
     Args:
-        folder: see ``contents.collect`` for this, ``clean``, ``attacks``, ``limit`` and ``size``.
+        folder: a run folder, or adversarial or labelled images; see :func:`whorl.physical.collect`.
         out: the PDF file.
         layout: of the pages; A4 with images of 38 mm by default.
-        clean: where the clean images are.
-        attacks: print only these.
-        limit: take only the first so many images.
-        size: side in pixels.
+        clean: labelled images that the adversarial ones were made from; a run folder knows them by itself.
+        attacks: print only these of a run folder.
+        limit: take only the first so many images, each with all its versions.
+        size: side in pixels to print labelled images at; adversarial ones keep theirs.
         progress: called with each page.
+
+    Returns:
+        What was printed, and where the PDF and each ``sheet.json`` lie.
+
+    Raises:
+        WhorlError: no such folder, nothing to print in it, or a path that cannot be written to.
     """
     folder, out = Path(folder), Path(out)
     if out.suffix.lower() != ".pdf":

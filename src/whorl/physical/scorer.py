@@ -236,7 +236,7 @@ def score(
 
     Args:
         photos: files and folders.
-        sheets: that they may show; ``sheet.read_sheets`` finds those of a run.
+        sheets: that they may show; :func:`whorl.physical.read_sheets` finds those of a run.
         targets: networks to evaluate.
         settings: how to cut images out.
         save: folder for the images that are cut out; None keeps none.

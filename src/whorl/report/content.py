@@ -164,19 +164,19 @@ class Content:
     Attributes:
         title: the heading.
         about: a paragraph below it.
-        finding: what was found, where there are no cells that say it.
-        command: the words that make the report again.
-        cells: what was measured. Words, tables and figures follow from it.
+        finding: a sentence that says what was found, where there are no ``cells`` to say it.
+        command: the command line, word by word, that makes the report again.
+        cells: what was measured, from which sentences, tables and figures are made.
         comparisons: paired comparisons over the poses, corrected for their number (``whorl.evaluation.holm``), by
             (attack, other, source, target); a target behind a defence is called as in ``resnet18+jpeg``.
         charts: further figures, shown one below the other.
-        galleries: examples.
-        settings: what was wanted, nested as in JSON.
+        galleries: examples of images, see :func:`whorl.report.gallery`.
+        settings: the settings of what was run, nested as in JSON.
         provenance: weights, versions, seeds and whatever else tells where the figures come from, likewise.
         left_out: images that were not measured, and why.
-        paper: further tables, such as ours beside the printed ones, shown as they are.
+        paper: further tables, such as reproduced figures beside the printed ones, shown as they are.
         photographs: what came of photographs of prints. Without cells the headline is about them.
-        defender: what the owner of a network reads first; of a gate it leads the report.
+        defender: what the owner of a network reads first: the top of a gate's report.
 
     Raises:
         WhorlError: two cells are about the same attack, source, target, pose and bound.

@@ -47,7 +47,7 @@ def report_experiment(
     """Write ``report.html`` into an experiment's folder, and the figures as files if they are wanted.
 
     Args:
-        done: what came of it.
+        done: the finished experiment, as :func:`whorl.runs.run` returns it.
         device: where to evaluate networks on the examples.
         tables: further tables to show.
         photographs: what came of photographs of the same images, printed; ``whorl.physical.report`` makes it.
@@ -73,7 +73,7 @@ def write_tables(done: Done, *, intervals: bool = False) -> dict[str, Path]:
     """Write the rates of an experiment beside ``results.csv``, as LaTeX, as Markdown and as wide CSV.
 
     Args:
-        done: what came of it.
+        done: the finished experiment, as :func:`whorl.runs.run` returns it.
         intervals: whether LaTeX and Markdown show the intervals; the CSV has them in any case.
 
     Returns:
@@ -99,7 +99,7 @@ def experiment_content(
     """Gather what the report of an experiment shows.
 
     Args:
-        done: what came of it.
+        done: the finished experiment, as :func:`whorl.runs.run` returns it.
         device: where to evaluate networks on the examples.
         tables: further tables.
         photographs: what came of photographs of the same images, printed.

@@ -37,7 +37,7 @@ FAREWELL = 10.0
 TRIES = 2
 """How many browsers are started, one after the other, if none answers: a busy machine may have held up the first."""
 _SCALE = 3  # pixels of a PNG for each of the layout's: about 300 dots an inch at the width of a column
-_PAPER: tuple[str, ...] = ("png", "pdf")
+FOR_PAPER: tuple[str, ...] = ("png", "pdf")
 
 Place = tuple[int, int]
 
@@ -52,7 +52,7 @@ Answer = TypeVar("Answer")
 
 
 def save_figures(
-    folder: str | Path, content: Content, formats: Sequence[str] = _PAPER, *, progress: Progress = silent
+    folder: str | Path, content: Content, formats: Sequence[str] = FOR_PAPER, *, progress: Progress = silent
 ) -> list[Path]:
     """Write every figure of a report, and every gallery, as files.
 
@@ -64,7 +64,7 @@ def save_figures(
     Args:
         folder: where to; made if it is not there.
         content: the report.
-        formats: any of "png", "pdf" and "svg".
+        formats: any of "png", "pdf" and "svg"; PNG and PDF by default.
         progress: called with each file.
 
     Returns:
@@ -163,13 +163,13 @@ def save_charts(figures: Mapping[Path, Figure], *, progress: Progress = silent) 
     return list(figures)
 
 
-def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = _PAPER) -> list[Path]:
+def save_gallery(stem: Path, gallery: Gallery, formats: Sequence[str] = FOR_PAPER) -> list[Path]:
     """Write a gallery as files, each of which appears whole or not at all.
 
     Args:
         stem: the path without its ending.
         gallery: what to draw.
-        formats: "png" and "pdf"; others are left out.
+        formats: "png" and "pdf", both by default; others are left out.
 
     Returns:
         The files.

@@ -21,7 +21,7 @@ def plot(cells: Iterable[Cell], kind: str = "overview", *, source: str = "", tar
     """Draw one figure of some cells.
 
     Args:
-        cells: what was measured.
+        cells: those of an experiment (``Done.cells``): a rate for each attack, source, target and pose.
         kind: "overview", or "profile", "surface" and "cost" where poses and costs allow them: the report's figures.
             Of several of a kind it is the first.
         source: only what was crafted on this network.

@@ -61,11 +61,12 @@ def query(
         target: anything that answers: a classifier, a defended one, an ONNX file's, a function.
         images: what to start from: a source, a folder or address, a torch data set or loader, or (x, y) or (x, y, ids).
         out: the run folder.
-        init: see :func:`build_query_attack`.
-        surrogate: likewise.
+        init: where to start: None or "none", the image, or noise in a decision-based attack; "random", anywhere in the
+            ball; the name of a gradient attack, crafted on ``surrogate``; or a folder of start images named by id.
+        surrogate: network that ``init`` is crafted on, and that guides P-RGF.
         settings: of the attack, such as ``{"budget": 1000}``.
         target_class: class to reach; None to leave the true one.
-        options: seed, batch_size, overwrite, device, command, progress and trace; see :class:`QueryOptions`.
+        options: as of :func:`whorl.runs.craft`; and ``trace``, whether to write each step's queries, loss and distance.
 
     Raises:
         WhorlError: bad input, or a folder that holds the same attack and target with other settings.

@@ -67,7 +67,8 @@ class AttackSpec(TomlTable):
     Attributes:
         name: one of ``whorl.attack_names()``.
         label: what to call it in tables and paths; its name unless two rows share one.
-        settings: as ``whorl.runs.settings.build_attack`` takes them.
+        settings: as :func:`whorl.attack` takes them. ``eps`` and ``alpha`` may be fractions as text; an estimator or an
+            input transform is a table with its ``type`` and settings.
         sources: networks to craft on; None for all of the declaration's.
         seed: of its randomness; None for the declaration's.
         swept: values that a sweep gave it, by setting: columns of the table.
@@ -200,6 +201,9 @@ class Declaration(TomlTable):
 
 def declare(**settings: Any) -> Declaration:
     """Make a declaration, with errors that name the setting.
+
+    Args:
+        settings: the fields of :class:`Declaration`; ``name``, ``sources``, ``attacks`` and ``targets`` at least.
 
     Raises:
         WhorlError: an unknown setting, a missing one, or a bad value.

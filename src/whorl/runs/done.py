@@ -26,10 +26,10 @@ class Done(CellTable):
         cells: one for each attack, source, target and pose: the rows of ``results.csv``.
         distances: of the adversarial images to the clean ones, by (attack, source).
         whole: what became of each image; attacks are called ``label/source``. See ``outcomes``.
-        labels: what the classes are called; None if nobody knows.
+        labels: names of the classes; None if unknown.
         left_out: images that could not be used: id and reason.
-        computed: tasks that were done now.
-        seconds: how long it took now.
+        computed: how many tasks this run did; the others were done before.
+        seconds: how long this run took.
     """
 
     declaration: Declaration

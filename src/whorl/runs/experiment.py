@@ -59,7 +59,9 @@ def run(
         declaration: what to do.
         out: the run folder. Whatever it holds that the same settings, weights, images and versions made is kept.
         device: "auto", "cpu", "cuda" or "cuda:1".
-        options: engine, workers, shard, command, progress and track; see :class:`ExperimentOptions`.
+        options: any of ``engine`` ("local" or "ray"), ``workers`` (of ray), ``shard`` (do this share alone),
+            ``command`` (what the user typed, for the manifest), ``progress`` and ``track`` (called with the success
+            rates as images are done).
 
     Returns:
         What came of it; of a shard, what came of its share, and no table is written.

@@ -37,7 +37,10 @@ def craft(
         out: the run folder.
         settings: of the attack, such as ``{"eps": 8 / 255}``.
         target: class to reach; None to leave the true one.
-        options: seed, batch_size, overwrite, device, command and progress; see :class:`RunOptions`.
+        options: any of ``seed`` (of all randomness, 0), ``batch_size`` (images at a time; None for 4 on a CPU and 64 on
+            a GPU), ``overwrite`` (whether to replace images of the same attack and network made with other settings),
+            ``device`` (None for the network's own), ``command`` (what the user typed, for the manifest) and
+            ``progress`` (called with each batch).
 
     Raises:
         WhorlError: bad input, or a folder that holds the same attack and source with other settings.

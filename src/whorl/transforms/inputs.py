@@ -28,10 +28,13 @@ from whorl.records import Limits, NotNegative, Positive, Record, Registry, Share
 
 @runtime_checkable
 class InputTransform(Protocol):
-    """Anything that maps (B, C, H, W) images and their (B,) keys to (B, C, any, any) images, differentiably."""
+    """Anything that maps (B, C, H, W) images to (B, C, any, any) images, differentiably, at random.
+
+    ``keys``, (B,) int64, is all its randomness: the same image and key give the same result in any batch.
+    """
 
     def __call__(self, x: Tensor, keys: Tensor, /) -> Tensor:
-        """Transform."""
+        """Transform ``x``, (B, C, H, W), by the draws of ``keys``, (B,) int64."""
         ...
 
 
@@ -237,7 +240,7 @@ class RandomAffine(Record):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value of each number of a pose, by name, in the order of ``NUMBERS``."""
+        """Lowest and highest value of each number of a pose, by name: ``angle``, ``scale``, ``shift_x``, ..."""
         shift, tilt = (-self.shift, self.shift), (-self.tilt, self.tilt)
         return {
             "angle": (-self.angle, self.angle),
@@ -262,7 +265,7 @@ class RandomAffine(Record):
 
     @property
     def dimensions(self) -> int:
-        """How many draws from the unit interval make a pose."""
+        """How many numbers from the unit interval decide a pose: one for each of ``drawn``."""
         return len(self.drawn)
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
@@ -282,15 +285,15 @@ class RandomAffine(Record):
 
     @property
     def short(self) -> bool:
-        """Whether its poses are the paper's four numbers alone, which are shown by warps."""
+        """Whether it draws the paper's four numbers alone (angle, scale, shift): affine maps, fine in bfloat16."""
         return self.dimensions == len(PAPER_NUMBERS)
 
     def view(self, x: Tensor, keys: Tensor) -> View | None:
-        """What it shows of images under their keys; None where that is more than an affine pose."""
+        """What ``keys`` draw, as one affine map for each image; None where a pose is more than that."""
         return self.view_of(x, uniform(keys, (self.dimensions,))) if self.short else None
 
     def view_of(self, x: Tensor, draws: Tensor) -> View:
-        """The affine pose of (B, 4) draws from the unit cube."""
+        """The affine maps of ``draws``, (B, 4) in [0, 1]: angle, scale, shift to the right, shift down."""
         draws = draws.to(torch.promote_types(x.dtype, torch.float32))
         low, high = self.scale
         height, width = x.shape[-2:]
@@ -304,7 +307,7 @@ class RandomAffine(Record):
         return View(pose=pose)
 
     def numbers(self, draws: Tensor) -> Tensor:
-        """The poses of (B, dimensions) draws: (B, 12) numbers in the order of ``NUMBERS``.
+        """The poses of (B, dimensions) draws: (B, 12), in the order of ``ranges``.
 
         >>> RandomAffine().numbers(torch.tensor([[0.0, 1.0, 0.5, 0.5]]))[0, :4].tolist()
         [-30.0, 1.5, 0.0, 0.0]

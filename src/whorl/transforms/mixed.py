@@ -31,7 +31,7 @@ class InputChain(InOrder[InputTransform]):
 
     @property
     def short(self) -> bool:
-        """Whether images in bfloat16 will do for all parts."""
+        """Whether bfloat16 images are precise enough for all parts."""
         return self.all_are("short")
 
     def __call__(self, x: Tensor, keys: Tensor) -> Tensor:
@@ -50,11 +50,11 @@ class InputChain(InOrder[InputTransform]):
         return shown(x, seen)
 
     def plan(self, table: Tensor) -> InputTransform:
-        """Plan those parts that want it; ``table`` is (draws, B) keys."""
+        """Plan the draws of those parts that plan; ``table`` is (draws, B) int64, the keys of all draws to come."""
         return InputChain(*(planned(part, substream(table, place)) for place, part in enumerate(self.parts)))
 
     def take(self, other: InputChain) -> None:
-        """Take over another plan, part by part."""
+        """Take over the plan of another chain of the same parts, for a CUDA graph that reads this one's tensors."""
         for mine, its in zip(self.parts, other.parts, strict=True):
             taken(mine, its)
 
@@ -77,14 +77,14 @@ class Gain(Record):
         return shown(x, self.view(x, keys))
 
     def view(self, x: Tensor, keys: Tensor) -> View:  # noqa: ARG002 - other transforms' views depend on the images' size
-        """What it shows of images under their keys."""
+        """What ``keys`` draw, so that several transforms can be computed as one."""
         return View(gain=uniform(keys, (), self.lowest, 1))
 
 
 @TRANSFORMS.add
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Mirror(Record):
-    """Swap left and right.
+    """Mirror images at random: left and right change places.
 
     Attributes:
         probability: share of draws that are mirrored.
@@ -99,5 +99,5 @@ class Mirror(Record):
         return shown(x, self.view(x, keys))
 
     def view(self, x: Tensor, keys: Tensor) -> View:  # noqa: ARG002 - as of Gain
-        """What it shows of images under their keys."""
+        """What ``keys`` draw, so that several transforms can be computed as one."""
         return View(mirrored=uniform(keys) < self.probability)

@@ -66,12 +66,17 @@ class SpreadAffine(RandomAffine):
         angle: degrees, drawn from [-angle, angle].
         scale: (lowest, highest) factor.
         shift: pixels of a 299-pixel image, drawn from [-shift, shift] for each axis; scales with the image.
-        shear, stretch, tilt, brightness, contrast, blur: as of :class:`RandomAffine`.
+        shear: as of :class:`RandomAffine`.
+        stretch: likewise.
+        tilt: likewise.
+        brightness: likewise.
+        contrast: likewise.
+        blur: likewise.
         design: ``"latin"`` divides each range into as many equal parts as there are draws and meets every part once
             (Latin hypercube). ``"lattice"`` steps through all ranges by irrational shares from a random start,
             so that every beginning of the sequence is even too. ``"antithetic"`` mirrors every second draw.
-        near: share of an attack's draws, spread evenly over them, that show the image as it is; the design is of the
-            others.
+        near: share of an attack's draws that show the image as it is, spread evenly over the steps; the other draws
+            follow the design.
 
     >>> SpreadAffine()
     SpreadAffine()
@@ -94,7 +99,7 @@ class SpreadAffine(RandomAffine):
                 )
 
     def plan(self, table: Tensor) -> InputTransform:
-        """Give every key of ``table``, (draws, B), its point of the design."""
+        """Give every key of ``table``, (draws, B) int64, its point of the design: the transform that an attack uses."""
         far = _far_draws(len(table), self.near, table.device)
         points = _neutral(self, table.device).expand(*table.shape, self.dimensions)
         if len(far):

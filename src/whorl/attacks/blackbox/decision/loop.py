@@ -26,17 +26,18 @@ _WALK = BoundaryWalk()
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DecisionAttack(Attack):
-    """Any attack that sees nothing of its target but labels. It seeks a small L2 perturbation.
+    """Any attack that gets nothing from its target but labels, and seeks a small L2 perturbation.
 
     The target may return (B, classes) scores or (B,) integer labels. The image itself is queried first, and comes
     back if it is answered as wanted already, or if nothing adversarial was found.
 
     Attributes:
-        walk: how to come nearer: ``BoundaryWalk()`` or ``EvolutionaryWalk()``.
-        budget: most images the target may see for each image under attack.
-        eps: L2 distance at which an image is done; None spends the whole budget. Where it is given, success means an
-            adversarial image at most that far away.
-        tries: most images of noise to start from, until one is adversarial.
+        walk: how to come nearer to the image: ``BoundaryWalk()`` or ``EvolutionaryWalk()``, of
+            ``whorl.attacks.blackbox.decision``.
+        budget: queries (images shown to the target) for each attacked image at most.
+        eps: L2 distance, in units of the [0, 1] range, at which an image is done; None spends the whole budget. Where
+            it is given, success means an adversarial image at most that far away.
+        tries: images of noise to try at most, until one is adversarial and the attack can start.
         bisections: queries to bring the start near the boundary.
         init: where to start: an attack, crafted on ``surrogate``; a tensor of start images;
             :class:`whorl.data.StartFolder` for a folder of them, named by id; ``"random"`` or None, noise. A
@@ -72,7 +73,7 @@ class DecisionAttack(Attack):
             )
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
-        """Start, bisect, walk. The nearest adversarial image comes back."""
+        """Start, bisect, walk. Returns the nearest adversarial image that was found."""
         if goal.targeted and not isinstance(self.init, Given):
             raise WhorlError(
                 "a targeted decision-based attack needs init=: start images that the target already answers as wanted, "

@@ -33,26 +33,29 @@ Optimizer = Literal["sign", "adam", "ascent"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScoreAttack(InBall, Attack):
-    """Any ε-bounded attack that sees nothing of its target but scores, as a composition of parts.
+    """Any ε-bounded attack that gets nothing from its target but scores (logits), as a composition of parts.
 
-    An image is done, and leaves the batch, once the target answers as wanted or its budget does not pay for one more
-    step. A step costs the gradient's queries and one to check where it led; the start is checked as well.
+    An image is done, and leaves the batch, once the target answers as wanted or what is left of its budget is less than
+    one more step costs. A step costs the gradient's queries and one to check where it led; the start is checked as
+    well.
 
     Attributes:
         eps: radius of the ball, in units of the [0, 1] range.
         norm: ``"linf"`` or ``"l2"``.
-        loss: ``"margin"``, ``"ce"`` or ``"logit"``.
-        budget: most images the target may see for each image under attack.
+        loss: ``"margin"``, ``"ce"``, ``"logit"`` or ``"relative"``, as of :class:`whorl.attacks.GradientAttack`.
+        budget: queries (images shown to the target) for each attacked image at most.
         samples: random queries in a step.
-        sigma: how far from the current point they are drawn, per pixel.
-        gradient: how queries become a gradient: ``FiniteDifferences``, ``GaussianSearch`` or ``PriorGuided``.
-        space: what is moved: ``Pixels()`` or ``Tanh()``.
-        optimizer: ``"sign"`` takes the norm's steepest step (the sign; for L2 the unit gradient), ``"adam"`` Adam's,
-            ``"ascent"`` the gradient itself.
-        learning_rate: length of a step at first; None is eps/10.
-        plateau: checks in a row that end lower than they began, after which an image's learning rate is halved; None
-            never does.
-        least_rate: share of the learning rate at which halving ends.
+        sigma: standard deviation, or size, of the random directions in each pixel: in units of the [0, 1] range, or of
+            tanh space.
+        gradient: how queries become a gradient: ``FiniteDifferences()``, the default, ``GaussianSearch()`` or
+            ``PriorGuided()``, of ``whorl.attacks.blackbox.score``.
+        space: what the attack moves: pixels, ``Pixels()``, or a point in tanh space, ``Tanh()``; of the same package.
+        optimizer: ``"sign"`` takes the steepest step of the norm (the sign of the gradient, or in L2 the gradient
+            scaled to length 1), ``"adam"`` Adam's, ``"ascent"`` the gradient itself.
+        learning_rate: size of the first step, in units of the [0, 1] range, or of tanh space; None is eps/10.
+        plateau: an image's learning rate is halved when its loss, over so many checks in a row, ends lower than it
+            began; None never halves it.
+        least_rate: share of the learning rate, in (0, 1], at which halving ends.
         init: where to start: an attack, crafted on ``surrogate``; a tensor of start images;
             :class:`whorl.data.StartFolder` for a folder of them, named by id; ``"random"``, anywhere in the ball; None,
             the image itself.
@@ -105,7 +108,7 @@ class ScoreAttack(InBall, Attack):
         return self.gradient.cost(self.samples) + 1
 
     def craft(self, model: Model, x: Tensor, goal: Goal, *, seed: int, ids: Ids) -> Crafted:
-        """Run the loop. The image that succeeded comes back, or else the best that was checked."""
+        """Run the loop. Returns the image that succeeded, or else the best that was checked."""
         self._check_surrogate(x)
         norm = find_norm(self.norm)
         keys = image_keys(x, seed, ids)
