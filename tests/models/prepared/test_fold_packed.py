@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from copy import deepcopy
 from typing import Any
@@ -118,7 +119,6 @@ def test_copies_share_a_layout_and_what_is_sent_lays_out_for_itself() -> None:
     expected = kept(x)
     copy, sent = deepcopy(kept), pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
     assert copy.packed is kept.packed
-    assert copy.conv is not kept.conv
     assert sent.packed is None
     assert torch.equal(copy(x), expected)
     assert torch.equal(sent(x), expected)
@@ -194,3 +194,17 @@ def test_an_image_s_gradient_does_not_depend_on_the_others() -> None:
     x, y = torch.rand(3, 3, 18, 18), torch.tensor([0, 1, 2])
     attack = whorl.attack("mim", steps=3)
     assert torch.equal(attack(plain, x, y, ids=["a", "b", "c"])[:1], attack(plain, x[:1], y[:1], ids=["a"]))
+
+
+@pytest.mark.parametrize("name", ["pgd", "dim", "ai-best"])
+def test_what_an_attack_laid_out_goes_with_it(name: str) -> None:
+    """At once, and not when the collector comes: it does not see how large a network is."""
+    clf, x, y = residual(), torch.rand(4, 3, 16, 16), torch.zeros(4, dtype=torch.long)
+    gc.collect()
+    gc.disable()
+    try:
+        whorl.attack(name, steps=2)(clf, x, y)
+        left = [one for one in gc.get_objects() if type(one) in (KeptConvolution, Packed)]
+    finally:
+        gc.enable()
+    assert not left

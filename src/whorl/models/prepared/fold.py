@@ -200,20 +200,36 @@ def _product(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Product:
 
 
 def _convolve_anew(conv: nn.Conv2d, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    return _convolve(conv, *_product(conv, norm), *_padded(conv, x))
+    windows = Windows.of(conv)
+    return windows.convolve(*windows.padded(x), *_product(conv, norm))
 
 
-def _padded(conv: nn.Conv2d, x: Tensor) -> tuple[Tensor, str | tuple[int, ...]]:
-    """What a convolution works on, and how much it is still to be padded."""
-    if type(conv) is nn.Conv2d:
-        return x, conv.padding
-    return sys.modules["timm.layers"].pad_same(x, conv.kernel_size, conv.stride, conv.dilation), (0, 0)
+class Windows(NamedTuple):
+    """All of a convolution but its tensors, and not the module, which would hold in a circle what stands in for it."""
 
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: str | tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    same: bool
+    """Whether it pads by its images' size, as TensorFlow does."""
 
-def _convolve(
-    conv: nn.Conv2d, weight: Tensor, bias: Tensor | None, x: Tensor, padding: str | tuple[int, ...]
-) -> Tensor:
-    return F.conv2d(x, weight, bias, conv.stride, padding, conv.dilation, conv.groups)
+    @classmethod
+    def of(cls, conv: nn.Conv2d) -> Windows:
+        """Those of a module."""
+        same = type(conv) is not nn.Conv2d
+        return cls(conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.groups, same)
+
+    def padded(self, x: Tensor) -> tuple[Tensor, str | tuple[int, ...]]:
+        """What is convolved, and how much it is still to be padded."""
+        if not self.same:
+            return x, self.padding
+        return sys.modules["timm.layers"].pad_same(x, self.size, self.stride, self.dilation), (0, 0)
+
+    def convolve(self, x: Tensor, padding: str | tuple[int, ...], weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What torch makes of them."""
+        return F.conv2d(x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class KeptConvolution:
@@ -234,28 +250,28 @@ class KeptConvolution:
     """
 
     def __init__(self, conv: nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
-        self.conv, self.weight, self.bias = conv, weight, bias
+        self.windows, self.weight, self.bias = Windows.of(conv), weight, bias
         self.packed: Packed | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Convolve (B, C, H, W) images."""
-        conv = self.conv
-        x, padding = _padded(conv, x)
+        windows = self.windows
+        x, padding = windows.padded(x)
         if not isinstance(padding, str) and self._packs(x, padding):
             packed = self.packed  # another thread may be about to replace it
             if packed is None or packed.shape != x.shape:
-                packed = self.packed = Packed(self.weight, self.bias, x.shape, conv.stride, padding)
+                packed = self.packed = Packed(self.weight, self.bias, x.shape, windows.stride, padding)
             out: Tensor = _Convolved.apply(x, packed)  # type: ignore[no-untyped-call]  # torch's own
             return out
-        return _convolve(conv, self.weight, self.bias, x, padding)
+        return windows.convolve(x, padding, self.weight, self.bias)
 
     def _packs(self, x: Tensor, padding: tuple[int, ...]) -> bool:
-        conv = self.conv
+        windows = self.windows
         if not x.device.type == self.weight.device.type == "cpu":
             return False
-        usual = conv.groups == 1 and conv.dilation == (1, 1) and x.dim() == 4 and x.numel() > 0
+        usual = windows.groups == 1 and windows.dilation == (1, 1) and x.dim() == 4 and x.numel() > 0
         # Of more padding a gradient would be cut, which its convolution cannot say.
-        narrow = all(by < size for by, size in zip(padding, conv.kernel_size, strict=True))
+        narrow = all(by < size for by, size in zip(padding, windows.size, strict=True))
         single = x.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
         return usual and narrow and single and packs()
 
@@ -263,8 +279,8 @@ class KeptConvolution:
         return {**vars(self), "packed": None}  # oneDNN's own memory cannot be sent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptConvolution:
-        copy = KeptConvolution(deepcopy(self.conv, memo), self.weight, self.bias)
-        copy.packed = self.packed  # nothing changes it, so that copies for several threads need no memory of their own
+        copy = object.__new__(KeptConvolution)
+        vars(copy).update(vars(self))  # nothing changes them, so copies for several threads need no memory of their own
         return copy
 
 
