@@ -171,7 +171,7 @@ def check(attack: str, network: str, images: str, labels: str, seed: str, ids: s
     said = network_verdict(attack, network)
     if network in OUT_OF_SIGHT and images in OTHER_DTYPES:
         said = "either"
-    if network == "too few classes" and isinstance(y, Tensor) and not bool(y.any()):
+    if network == "too few classes" and isinstance(y, Tensor) and not y.is_meta and not bool(y.any()):
         said = "either"  # one class, and it is the right one
     verdict: Verdict = "error" if not (good_x and good_y and good_s and good_i) else said
     adv = judge(lambda: attacked(attack, network, x, y, s, i), verdict)
