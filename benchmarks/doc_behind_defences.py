@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from doc_data import HeldOut, read
-from doc_tables import Cell, Printed, marked, table
+from doc_tables import Cell, Printed, marked, page, table
 from whorl.evaluation.image_counts import ImageCounts
 from whorl.evaluation.statistics import Comparison, compare, holm, rate
 
@@ -200,3 +200,56 @@ def verdicts(kind: str, images: str, first: str = "", second: str = "", which: s
         if first in ("", what) and second in ("", other) and which in target
     ]
     return [kept.count(1), len(kept), kept.count(-1)]
+
+
+page(
+    "docs/results/behind-defences.md",
+    sentences=(
+        ("Measured on the first {} of the [held-out photographs]", lambda: [photographs()]),
+        (
+            "over the poses it is significantly ahead of `dim` in {} of {} cells and behind in {}, and of `ai-dim` in "
+            "{} of {} and behind in {}; as they are ahead of `dim` in {} of {} and behind in {}, and of `ai-dim` in {} "
+            "of {} and behind in {}.",
+            lambda: [
+                count
+                for images in PLACES
+                for other in ("dim", "ai-dim")
+                for count in verdicts("gains", images, f"ai-best over {other}")
+            ],
+        ),
+        (
+            "over the poses, behind the defences, it is significantly ahead of `dim` in {} of {} cells and behind in "
+            "{}; on hardened networks ahead in {} of {} and behind in {}.",
+            lambda: [count for which in "+." for count in verdicts("gains", "poses", "ai-dim over dim", which=which)],
+        ),
+        (
+            "The largest loss, not significant, is of `ai-dim` from resnet18 behind `resize-pad`, as they are: {} "
+            "points.",
+            lambda: [lowest_gain()],
+        ),
+        (
+            "Over the poses the ensemble is significantly ahead in {} of {} cells and behind in {}; as they are ahead "
+            "in {} of {} and behind in {}.",
+            lambda: [count for images in PLACES for count in verdicts("ensemble", images)],
+        ),
+        (
+            "Over the poses success is significantly below that on the bare network in {} of {} cells, and above it in "
+            "{}; as they are below it in {} of {} and above it in {}.",
+            lambda: [count for images in PLACES for count in verdicts("cost", images)[::-1]],
+        ),
+    ),
+    claims=(
+        (
+            "Each significant lead is on a hardened network or behind `bitdepth`; none is of `ai-best`.",
+            ensemble_helps_the_weaker,
+        ),
+        ("Both are of `dim` from resnet18 behind `bitdepth`.", held_off),
+        (
+            "The largest loss, not significant, is of",
+            lambda: (
+                ("ai-dim over dim", "resnet18", "efficientnet_lite2+resize-pad")
+                not in significant("gains", "as they are")
+            ),
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Tables of the pages by the name in their comment: what a cell must show.
+"""What the pages must show: tables by the name in their comment, and each page's sentences.
 
 A table's function takes what its comment says behind its name, and gives a function of a row (column to text) and a
 column: the numbers that the cell must show, in order; None where it is a label or a setting.
@@ -12,6 +12,12 @@ from whorl.evaluation.statistics import Comparison
 
 Cell = Callable[[Mapping[str, str], str], Sequence[float] | None]
 TABLES: dict[str, Callable[..., Cell]] = {}
+Sentences = Sequence[tuple[str, Callable[[], Sequence[float]]]]
+"""Sentences that state figures, ``{}`` for each, and what gives them, in order."""
+Claims = Sequence[tuple[str, Callable[[], bool]]]
+"""Sentences that claim something without a figure, and whether it holds."""
+SENTENCES: dict[str, Sentences] = {}
+CLAIMS: dict[str, Claims] = {}
 
 
 class Printed(tuple[float, ...]):
@@ -34,6 +40,13 @@ def table(name: str) -> Callable[[Callable[..., Cell]], Callable[..., Cell]]:
         return made
 
     return add
+
+
+def page(path: str, *, sentences: Sentences = (), claims: Claims = ()) -> None:
+    """Register what a page says; once a page, so that nothing is replaced by a second call."""
+    if path in SENTENCES:
+        raise ValueError(f"{path} is registered already")
+    SENTENCES[path], CLAIMS[path] = sentences, claims
 
 
 def apart(found: Comparison) -> list[float]:

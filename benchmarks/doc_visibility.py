@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from doc_data import HeldOut, read
-from doc_tables import Cell, marked, table
+from doc_tables import Cell, marked, page, table
 from whorl.evaluation.statistics import Comparison, compare, holm, mean_interval, rate
 
 TARGETS = ("efficientnet_lite2", "efficientnet_lite0.alp")
@@ -156,3 +156,60 @@ def below_when_scaled(attack: str, kind: str) -> bool:
     """Whether an attack has a lower rate than ``dim`` in all four cells."""
     rates = [[_success(t, _cell(name, eps, kind))[0] for name in (attack, "dim")] for t in TARGETS for eps in EPS]
     return all(mine < other for mine, other in rates)
+
+
+page(
+    "docs/results/visibility.md",
+    sentences=(
+        ("Measured on the first {} of the [held-out photographs]", lambda: [photographs()]),
+        (
+            "more visible at ¼ size**: {} and {} at ε = 16/255, {} and {} at 8/255",
+            lambda: [apart(what, "ai-best over dim", eps)[0] for eps in EPS for what in ("SSIM", "SSIM at ¼ size")],
+        ),
+        ("correction for the {} differences of success", lambda: [tests()]),
+        (
+            "In the four cells (two ε, two networks) it is significantly ahead of `dim` in {} and behind in {}.",
+            lambda: verdicts("ai-best over dim", "equal SSIM"),
+        ),
+        (
+            "It is significantly ahead of `dim` in {} of the four and behind in {}, and ahead of `ai-dim` in {}.",
+            lambda: [
+                *verdicts("ai-best over dim", "equal SSIM at ¼ size"),
+                verdicts("ai-best over ai-dim", "equal SSIM at ¼ size")[0],
+            ],
+        ),
+        (
+            "at equal SSIM at ¼ size it is significantly ahead of `dim` in {} of the four cells and behind in {}; as "
+            "crafted ahead in {} and behind in {}.",
+            lambda: [
+                *verdicts("ai-dim over dim", "equal SSIM at ¼ size"),
+                *verdicts("ai-dim over dim", "as crafted"),
+            ],
+        ),
+    ),
+    claims=(
+        (
+            "**`ai-best` is less visible than `dim` by SSIM, and more visible at ¼ size**",
+            lambda: nearer_and_farther("ai-best", "dim"),
+        ),
+        ("`ai-dim` is less visible than `ai-best` by SSIM and more visible at ¼ size.", between),
+        (
+            "L2 hardly distinguishes the attacks of one ε: all but `fgsm`, which is longer",
+            lengths_are_alike,
+        ),
+        (
+            "none of its images is scaled, at ε = 16/255 or 8/255.",
+            lambda: not any(scaled("ai-best", eps, "equal SSIM") for eps in EPS),
+        ),
+        (
+            "all of its images are scaled.",
+            lambda: all(scaled("ai-best", eps, "equal SSIM at ¼ size") == photographs() for eps in EPS),
+        ),
+        ("**At equal SSIM `ai-best` keeps all that it gains**", lambda: keeps("equal SSIM")),
+        ("**At equal SSIM at ¼ size it loses a part of it**", lambda: not keeps("equal SSIM at ¼ size")),
+        (
+            "**The paper's `ai-dim` pays for its smoothness there**",
+            lambda: below_when_scaled("ai-dim", "equal SSIM at ¼ size"),
+        ),
+    ),
+)
