@@ -133,13 +133,13 @@ def between() -> bool:
 
 
 def lengths_are_alike() -> bool:
-    """Whether the mean L2 of all attacks but ``fgsm`` is within 2% of ``dim``'s, and ``fgsm``'s above, at both ε."""
+    """Whether the mean L2 of all attacks but ``fgsm`` is within 3% of ``dim``'s, and ``fgsm``'s above, at both ε."""
     ratios = {
         label: float(_each("l2", label).mean() / _each("l2", _cell("dim", label.rpartition("-")[2])).mean())
         for label in _found().data["settings"]
     }
     return all(
-        (ratio > 1.02) if label.startswith("fgsm") else (abs(ratio - 1) < 0.02) for label, ratio in ratios.items()
+        (ratio > 1.03) if label.startswith("fgsm") else (abs(ratio - 1) < 0.03) for label, ratio in ratios.items()
     )
 
 
@@ -168,6 +168,14 @@ page(
         ),
         ("correction for the {} differences of success", lambda: [tests()]),
         (
+            "{} and {} of its {} images are scaled, at ε = 16/255 and 8/255.",
+            lambda: [*(scaled("ai-best", eps, "equal SSIM") for eps in EPS), photographs()],
+        ),
+        (
+            "{} and {} of its images are scaled.",
+            lambda: [scaled("ai-best", eps, "equal SSIM at ¼ size") for eps in EPS],
+        ),
+        (
             "In the four cells (two ε, two networks) it is significantly ahead of `dim` in {} and behind in {}.",
             lambda: verdicts("ai-best over dim", "equal SSIM"),
         ),
@@ -194,16 +202,8 @@ page(
         ),
         ("`ai-dim` is less visible than `ai-best` by SSIM and more visible at ¼ size.", between),
         (
-            "L2 hardly distinguishes the attacks of one ε: all but `fgsm`, which is longer",
+            "L2 hardly distinguishes the attacks of one ε: all but `fgsm`, which is longer, are within 3% of `dim`.",
             lengths_are_alike,
-        ),
-        (
-            "none of its images is scaled, at ε = 16/255 or 8/255.",
-            lambda: not any(scaled("ai-best", eps, "equal SSIM") for eps in EPS),
-        ),
-        (
-            "all of its images are scaled.",
-            lambda: all(scaled("ai-best", eps, "equal SSIM at ¼ size") == photographs() for eps in EPS),
         ),
         ("**At equal SSIM `ai-best` keeps all that it gains**", lambda: keeps("equal SSIM")),
         ("**At equal SSIM at ¼ size it loses a part of it**", lambda: not keeps("equal SSIM at ¼ size")),
