@@ -19,7 +19,6 @@ WORDS = {
 }
 # Where each is right; a line that goes is taken out here too.
 ALLOWED = {
-    ("src/whorl/cli/physical.py", "picture"): 3,  # options by the names that they had, so that old commands still run
     ("src/whorl/physical/sheet.py", "picture"): 1,  # a field of sheets that are printed already
     ("src/whorl/models/defended/manifest.json", "picture"): 6,  # records of trainings, whose hashes cover them
 }

@@ -54,9 +54,7 @@ def print_(
     page: Annotated[
         str, typer.Option(help="A3, A4, A5 or Letter, with -landscape or not, or WIDTHxHEIGHT in millimetres.")
     ] = "A4",
-    image_mm: Annotated[
-        float, typer.Option("--image-mm", "--picture-mm", help="Side of a printed image, in millimetres.")
-    ] = PageLayout.image,
+    image_mm: Annotated[float, typer.Option(help="Side of a printed image, in millimetres.")] = PageLayout.image,
     marker_mm: Annotated[float, typer.Option(help="Side of a marker, in millimetres.")] = PageLayout.marker,
     margin_mm: Annotated[float, typer.Option(help="Margin that stays white, in millimetres.")] = PageLayout.margin,
     attack: Annotated[
@@ -117,7 +115,7 @@ def score_(
         Path | None, typer.Option(help="Folder for tables and images; physical/ of the run folder by default.")
     ] = None,
     save_images: Annotated[
-        bool, typer.Option("--save-images", "--save-pictures", help="Keep every image that is cut out, as PNG.")
+        bool, typer.Option("--save-images", help="Keep every image that is cut out, as PNG.")
     ] = False,
     overlays: Annotated[
         bool, typer.Option("--overlays", help="Keep small copies of the photographs with what was found drawn in.")
@@ -214,7 +212,7 @@ def _scale_one(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        plain = text.lower().replace("picture", "image")  # as it was called once
+        plain = text.lower()
         if plain not in ("page", "image"):
             raise WhorlError(f"--scale-one must be page, image, or pixels for each millimetre; got {text!r}.") from None
         return plain
