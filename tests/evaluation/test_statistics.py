@@ -230,7 +230,8 @@ def test_networks_alike_that_recognise_different_images_are_seldom_called_differ
         for share in (0.9, 0.5):
             eligible = generator.random((1, 40)) < share
             counts.append(ImageCounts(eligible, eligible & (generator.random((1, 40)) < 0.97)))
-        found.append(compare(*counts, resamples=20).p_value < 0.05)
+        first, second = counts
+        found.append(compare(first, second, resamples=20).p_value < 0.05)
     assert np.mean(found) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 600)
 
 
