@@ -80,8 +80,7 @@ def harden(
 ) -> Hardened:
     """Train a defended version of a classifier.
 
-    Several GPUs work together under ``torchrun``. A run that finds its own checkpoint in ``out`` goes on from there,
-    and ends with the weights that it would have ended with.
+    Several GPUs work together under ``torchrun``. A run that finds its own checkpoint in ``out`` ends as it would have.
 
     Args:
         model: the classifier, or its name; it stays as it is.
@@ -92,15 +91,13 @@ def harden(
         progress: called while images are decoded and steps taken; of several processes, the first one's alone.
         track: called with each measurement, likewise: steps, seconds, loss, lr and held-out accuracies.
         clock: returns seconds since some moment; used to train for ``seconds`` and to note how long it took.
-        settings: single fields of :class:`Setup` and :class:`Training`, such as ``out``, ``pool``, ``steps``,
-            ``batch``, ``lr`` and ``seed``.
+        settings: single fields of both, such as ``out``, ``pool``, ``steps``, ``batch``, ``lr`` and ``seed``.
 
     Returns:
         The hardened classifier, and what was measured on the way.
 
     Raises:
-        WhorlError: bad images or settings, fewer images than a batch, a checkpoint of another run in ``out``, or a
-            loss that became NaN; the last checkpoint is then from before that.
+        WhorlError: bad images or settings, fewer than a batch, another run's checkpoint in ``out``, or a loss of NaN.
     """
     chosen = find_recipe(recipe) if isinstance(recipe, str) else recipe
     of_setup = {field.name for field in fields(Setup)} & settings.keys()
