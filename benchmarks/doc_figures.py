@@ -9,16 +9,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-# Most are here for what they register.
-import doc_behind_defences  # noqa: F401
+import doc_behind_defences  # noqa: F401 - registers its pages
 import doc_evidence
-import doc_hardening  # noqa: F401
-import doc_paper_pages  # noqa: F401
-import doc_poses  # noqa: F401
-import doc_rivals  # noqa: F401
-import doc_sources  # noqa: F401
-import doc_strength  # noqa: F401
-import doc_visibility  # noqa: F401
+import doc_hardening  # noqa: F401 - registers its pages
+import doc_paper_pages  # noqa: F401 - registers its pages
+import doc_poses  # noqa: F401 - registers its pages
+import doc_rivals  # noqa: F401 - registers its pages
+import doc_sources  # noqa: F401 - registers its pages
+import doc_strength  # noqa: F401 - registers its tables
+import doc_visibility  # noqa: F401 - registers its pages
 import doc_zoo
 from doc_analysis import calibrated_over
 from doc_counts import (

@@ -72,7 +72,7 @@ def _annotated(annotation: Any) -> bool:
 def _value(name: griffe.ExprName) -> Any:
     """What a name of the package stands for; None where it is no variable of it."""
     try:
-        known = name.parent.modules_collection[name.canonical_path]  # type: ignore[union-attr]
+        known = name.parent.modules_collection[name.canonical_path]  # type: ignore[union-attr]  # no parent: caught
     except (AttributeError, KeyError):
         return None
     # Of several names in one assignment, each would have the values of all.
@@ -134,5 +134,5 @@ def _name(base: Any) -> str:
 def _objects(within: griffe.Object) -> Iterator[griffe.Object]:
     for member in within.members.values():
         if not member.is_alias:
-            yield member  # type: ignore[misc]
-            yield from _objects(member)  # type: ignore[arg-type]
+            yield member  # type: ignore[misc]  # no alias, so an object
+            yield from _objects(member)  # type: ignore[arg-type]  # likewise

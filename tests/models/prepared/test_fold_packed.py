@@ -119,6 +119,8 @@ def test_copies_share_a_layout_and_what_is_sent_lays_out_for_itself() -> None:
     expected = kept(x)
     copy, sent = deepcopy(kept), pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
     assert copy.packed is kept.packed
+    assert copy is not kept
+    assert not any(isinstance(part, nn.Module) for one in (kept, copy) for part in vars(one).values())
     assert sent.packed is None
     assert torch.equal(copy(x), expected)
     assert torch.equal(sent(x), expected)
